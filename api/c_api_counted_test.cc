@@ -8,6 +8,9 @@
 #include "core/testing/counted_new.h"
 #include "gtest/gtest.h"
 
+// covers: c api: a prepared step through the C API allocates nothing and takes one lock, one by
+//   names allocates the list of its results
+
 namespace millrace {
 namespace {
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Another language: fits y = 3x - 1 through the C API's shared library, with ctypes alone."""
+
+# covers: c api: another language trains through the shared library
 import ctypes
 import sys
 

@@ -23,6 +23,9 @@
 #include "proto/graph.pb.h"
 #include "runtime/session.h"
 
+// covers: c api: a session has exactly what a reader of its graph sees during edits; imports use
+//   the shapes that the caller gave
+
 namespace millrace::c_api {
 namespace {
 

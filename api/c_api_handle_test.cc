@@ -10,6 +10,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: c api: NULL, deleted handles, handles of another kind, wrong sizes, dtypes and names are
+//   a Status with its text, and change nothing (table)
+
 struct FirstHandle;
 struct SecondHandle;
 

@@ -7,6 +7,9 @@
 A function that was added goes into the list. One that left it breaks programs that are there.
 """
 
+# covers: c api: no function goes away, no field of a struct moves; programs of other versions are
+#   taken or refused by name
+
 import re
 import subprocess
 import sys

@@ -9,6 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+// covers: c api: C programs build, train, save, restore, export and predict; the page's program
+//   runs as it stands
+// covers: c api: a call that fails leaves the graph byte for byte as it was, a half of a gradient
+//   included; the next one works
+// covers: c api: the caller's memory is fed, fetched and read in place, and released once
+// covers: c api: no function goes away, no field of a struct moves; programs of other versions are
+//   taken or refused by name
+// covers: article 4-23: a C ABI for other languages
+
 static int failures = 0;
 static const char* current_test = "";
 

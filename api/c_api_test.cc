@@ -23,6 +23,13 @@
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 
+// covers: c api: NULL, deleted handles, handles of another kind, wrong sizes, dtypes and names are
+//   a Status with its text, and change nothing (table)
+// covers: c api: many threads build and run one graph while edits fail beside them
+// covers: c api: a session has exactly what a reader of its graph sees during edits; imports use
+//   the shapes that the caller gave
+// covers: c api: a model that TensorFlow wrote predicts
+
 namespace millrace {
 namespace {
 

@@ -14,6 +14,9 @@ constexpr bool kHasProtobuf = false;
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: outside: `#include <millrace/estimator.h>` has Estimators, knows no protobuf; linking
+//   `//:millrace` is enough to train one
+
 namespace millrace {
 namespace {
 

@@ -6,6 +6,8 @@
 #include "core/notification.h"
 #include "gtest/gtest.h"
 
+// covers: training: a call that does not end is left behind with what it holds
+
 namespace millrace {
 namespace {
 

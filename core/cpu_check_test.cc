@@ -12,6 +12,9 @@
 #include "gtest/gtest.h"
 
 #if defined(__x86_64__) && defined(__AVX2__)
+
+// covers: programs: a CPU below what the program was compiled for gets one line and exit code 1
+
 namespace millrace {
 namespace {
 

@@ -7,6 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
+// covers: accidents: the nearest name is the hint of an error
+
 namespace millrace {
 namespace {
 

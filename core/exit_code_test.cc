@@ -5,6 +5,8 @@
 #include "core/status_kind.h"
 #include "gtest/gtest.h"
 
+// covers: training: an exit code says whether another try may succeed
+
 namespace millrace {
 namespace {
 

@@ -17,6 +17,9 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
+// covers: values: data written past the page cache is in the file and not in the cache, for all
+//   offsets and sizes
+
 namespace millrace {
 namespace {
 

@@ -5,6 +5,9 @@
 
 #include "gtest/gtest.h"
 
+// covers: input: strings hash to the buckets that TensorFlow published (FarmHash, SipHash, its old
+//   hash)
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,8 @@
 #include "gtest/gtest.h"
 #include "proto/summary.pb.h"
 
+// covers: events: a histogram has TensorFlow's limits, and each value its bucket
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,9 @@
 #include "proto/function.pb.h"
 #include "proto/node_def.pb.h"
 
+// covers: steps: a message of nodes or functions that runs out of memory is freed; at most the text
+//   of one long attr name is lost
+
 namespace millrace {
 namespace {
 

@@ -7,6 +7,8 @@
 
 #include "gtest/gtest.h"
 
+// covers: input: texts are numbers by TensorFlow's rules
+
 namespace millrace {
 namespace {
 

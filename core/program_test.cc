@@ -16,6 +16,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+// covers: programs: help and version exit with 0; unknown flags name the nearest; relative paths
+//   start at the user's folder under `bazel run`
+
 namespace millrace {
 namespace {
 

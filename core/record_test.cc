@@ -12,6 +12,9 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+// covers: input: each cut and each wrong byte of a record is named
+// covers: events: a cut record is the end of the file or a named loss
+
 namespace millrace {
 namespace {
 

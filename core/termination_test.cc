@@ -10,6 +10,9 @@
 
 #include "gtest/gtest.h"
 
+// covers: training: SIGTERM and SIGINT are handled only while an object requests them; the second
+//   one ends the process
+
 namespace millrace {
 namespace {
 

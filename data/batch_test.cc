@@ -8,6 +8,10 @@
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
+// covers: input: batches stack, pad and refuse as TensorFlow's
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+
 namespace millrace::data {
 namespace {
 

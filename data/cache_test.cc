@@ -14,6 +14,11 @@
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
+// covers: input: caches in memory and in files are complete or absent
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+// covers: input: a cache of rows gives what a cache of objects gives
+
 namespace millrace::data {
 namespace {
 

@@ -23,6 +23,8 @@
 #include "data/iterator.h"
 #include "data/row_function.h"
 
+// covers: article 0-7: datasets with parallel maps and prefetch
+
 namespace millrace::data {
 namespace {
 

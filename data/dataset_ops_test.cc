@@ -30,6 +30,9 @@
 #include "proto/op_def.pb.h"
 #include "runtime/session.h"
 
+// covers: input: a GraphDef text of TensorFlow's dataset ops gives what the C++ front end gives,
+//   for each that takes no function; their signatures are TensorFlow 1.15's
+
 namespace millrace::data {
 namespace {
 

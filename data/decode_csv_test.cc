@@ -8,6 +8,9 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: `DecodeCSV` has TensorFlow's values and errors
+// covers: article 4-7: CSV records in a graph
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,9 @@
 #include "proto/example.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: JSON Examples decode as TensorFlow's; wrong JSON is named
+// covers: article 4-7: JSON records in a graph
+
 namespace millrace {
 namespace {
 

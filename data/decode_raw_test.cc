@@ -11,6 +11,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: a compressed file of a few bytes is read in the pieces that are used, or refused
+
 namespace millrace {
 namespace {
 

@@ -13,6 +13,8 @@
 #include "gtest/gtest.h"
 #include "proto/example.pb.h"
 
+// covers: input: Examples are read by their bytes; cut and flipped bytes are named
+
 namespace millrace {
 namespace {
 

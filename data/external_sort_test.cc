@@ -20,6 +20,9 @@
 #include "data/spilling_counter.h"
 #include "gtest/gtest.h"
 
+// covers: input: more records and keys than memory holds are sorted and counted; no temporary file
+//   is left
+
 namespace millrace::data {
 namespace {
 

@@ -18,6 +18,13 @@
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
+// covers: input: lines, records (plain, ZLIB, GZIP) and records of fixed length are read from many
+//   files; damage is named
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+// covers: input: a compressed file of a few bytes is read in the pieces that are used, or refused
+// covers: input: hostile buffer sizes are errors
+
 namespace millrace::data {
 namespace {
 

@@ -25,6 +25,10 @@
 #include "proto/config.pb.h"
 #include "runtime/session.h"
 
+// covers: input: dataset ops with functions give what the C++ combinators give, see variables as
+//   they are, save and go on; their functions never deadlock on their own threads, end with step
+//   and session; mismatches are named
+
 namespace millrace::data {
 namespace {
 

@@ -29,6 +29,11 @@
 #include "runtime/session.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: a dataset of this process feeds a graph by TensorFlow's iterator ops: a second
+//   initialization restarts it, a wait takes no thread, a cancelled step loses no element, closing
+//   ends the generator, handles choose iterators
+// covers: input: iterators belong to their session
+
 namespace millrace::data {
 namespace {
 

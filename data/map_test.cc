@@ -13,6 +13,13 @@
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
+// covers: input: functions run in parallel in order; prefetching fills its buffer and no more,
+//   delays no element, and ends with its iterator, also during a call that blocks
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+// covers: input: functions that make wrong blocks are errors
+// covers: article 0-7: datasets with parallel maps and prefetch
+
 namespace millrace::data {
 namespace {
 

@@ -9,6 +9,9 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: Examples become dense, sparse, padded and ragged tensors by key; of several errors
+//   the first is named
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,8 @@
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: Examples become tensors by feature spec
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,8 @@
 #include "proto/example.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: SequenceExamples become tensors with steps
+
 namespace millrace {
 namespace {
 

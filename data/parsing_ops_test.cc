@@ -27,6 +27,8 @@
 #include "proto/op_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: the parsing ops have TensorFlow's signatures
+
 namespace millrace {
 namespace {
 

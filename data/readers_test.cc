@@ -23,6 +23,9 @@
 #include "proto/config.pb.h"
 #include "runtime/session.h"
 
+// covers: training: readers give lines, records, fixed pieces and whole files with TensorFlow's
+//   keys
+
 namespace millrace {
 namespace {
 

@@ -21,6 +21,11 @@
 #include "gtest/gtest.h"
 #include "proto/example.pb.h"
 
+// covers: article 4-5, 4-6: typed CSV columns become tf.Examples that protobuf reads, in shards,
+//   compressed
+// covers: article 4-9: `part-r-*`, gzip and zlib by their bytes, headers in every file; wrong rows
+//   with file and line, corrupted records with their place
+
 namespace millrace::data {
 namespace {
 

@@ -8,6 +8,13 @@
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
 
+// covers: input: sources, repeat, take, skip and shard give TensorFlow's elements, with known
+//   cardinality; an error takes the place of its element
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+// covers: article 4-8: rows from a generator of the program, or fed
+// covers: scenario F18: data of several trainers: shards
+
 namespace millrace::data {
 namespace {
 

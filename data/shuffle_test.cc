@@ -14,6 +14,13 @@
 #include "gtest/gtest.h"
 #include "ops/loops/philox.h"
 
+// covers: input: a shuffle's order depends on seed, task and pass alone
+// covers: input: a restored iterator gives what the saved one would have given, saved after any
+//   element; a state that is cut is refused
+// covers: input: a shuffle of rows has the order of a shuffle of objects
+// covers: article 0-16: lines, skipped, parsed, shuffled over ten batches, repeated, batched
+// covers: scenario F18: data of several trainers: an order for each task
+
 namespace millrace::data {
 namespace {
 
@@ -191,6 +198,8 @@ TEST(Shuffle, EmptyDatasetsEnd) {
   EXPECT_EQ(Dataset::Range(3).ShuffleAndRepeat(4, 5).cardinality(), 15);
 }
 
+// covers: article 1-15: shuffled over as many batches as there are workers, in an order of its own
+//   in each task
 TEST(Shuffle, OfChanceDiffersByTaskPlaceAndPass) {
   const Dataset chance = Dataset::Range(100).Shuffle(100);
   const IteratorOptions job = {.seed = 9};

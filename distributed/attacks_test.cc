@@ -46,6 +46,11 @@
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
 
+// covers: clusters: 44 bytes that claim 2 GB, too large or too many requests, calls, sessions,
+//   graphs are refused with the limit's name, within 64 MiB, while a session trains; a stranger's
+//   CleanupAll or Reset ends no job
+// covers: clusters: graphs use files of the server's roots only, also through `..` and links
+
 namespace millrace {
 namespace {
 
@@ -335,6 +340,7 @@ int64_t KeptByMalloc() {
   return int64_t{std::clamp(std::thread::hardware_concurrency(), 4u, 16u)} << 26;
 }
 
+// covers: clusters: requests that begin and never end take no more than the bound
 TEST(AttackTest, RequestsThatNeverEndAreBrokenOffWithinTheBoundAndTheServerServesOn) {
   ServerOptions options;
   options.limits.max_pending_bytes = 64 << 20;
@@ -368,6 +374,7 @@ TEST(AttackTest, RequestsThatNeverEndAreBrokenOffWithinTheBoundAndTheServerServe
   Training training(&servers);
 }
 
+// covers: clusters: requests that begin and never end take no more than the bound
 TEST(AttackTest, RequestsOfStrangersThatNeverEndAreNotReceivedAndATrainingGoesOn) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/half_token_", ::getpid());
   WriteTestFile(path, "the-token-of-this-cluster-0123456789", 0600);

@@ -26,6 +26,9 @@
 #include "proto/graph.pb.h"
 #include "runtime/session.h"
 
+// covers: graphs: on a cluster one function's nodes run on several tasks; a partition carries the
+//   functions that it still calls, and no others
+
 namespace millrace {
 namespace {
 

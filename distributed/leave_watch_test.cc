@@ -7,6 +7,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: a server that must end serves open sessions until they close
+// covers: article 2-8: `Join` until a signal, exit code 0; leaves by itself when the run has ended
+
 namespace millrace {
 namespace {
 

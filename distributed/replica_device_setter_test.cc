@@ -7,6 +7,8 @@
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 
+// covers: article 2-11: replica device setter: variables in turn on the ps, the rest here
+
 namespace millrace {
 namespace {
 

@@ -40,6 +40,13 @@
 #include "runtime/session.h"
 #include "tests/failures/tcp_proxy.h"
 
+// covers: clusters: with a token each method of all services refuses a caller without it, before it
+//   reads the request; the token is in no log and no error; files that others can read are refused
+// covers: clusters: TLS and mutual TLS from files; plaintext on either side, another authority,
+//   another host, an expired certificate: refused with the reason, and no task waits for such a
+//   peer
+// covers: clusters: a server refuses connections to other addresses of its machine
+
 namespace millrace {
 namespace {
 

@@ -49,6 +49,22 @@
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
 
+// covers: steps: a kernel that never answers holds up no step of a cluster beyond its time, and is
+//   named, on a worker, a ps, by name and prepared
+// covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
+//   sent tensor
+// covers: clusters: a second job on a used parameter server initialises and never sees the first
+//   one's variables; a chief that returns adopts its own run's; the state of a run that is over is
+//   freed
+// covers: clusters: of two chiefs of a run the older one's steps are refused, on every server
+//   alike, and it cannot come back
+// covers: clusters: a task that starts after the end of a run, or waits for it, learns of the end;
+//   the server then leaves, by message or by reading the logdir, and stays for a chief that trains
+//   further
+// covers: clusters: sessions of dead remote clients end
+// covers: article 2-7: Server with master and worker on one port, `target()`
+// covers: article 2-8: `Join` until a signal, exit code 0; leaves by itself when the run has ended
+
 namespace millrace {
 namespace {
 

@@ -35,6 +35,11 @@
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
 
+// covers: clusters: slow kernels block no status, renewal or close; an exception of a handler is
+//   its call's status
+// covers: clusters: sessions that wait for tasks block no close
+// covers: clusters: `Stop` lets running steps end and other tasks receive what was sent to them
+
 namespace millrace {
 namespace {
 

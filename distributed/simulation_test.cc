@@ -50,6 +50,10 @@
 #include "ops/state/resource_variable.h"
 #include "run/training_run.h"
 
+// covers: clusters: jobs end under network loss, delay, cuts and restarts: no step lost or
+//   repeated, no session, graph or step left, one unfenced chief, every call ended once; 1,000
+//   seeds of each kind of fault (`docs/simulation.md`)
+
 namespace millrace {
 namespace {
 

@@ -17,6 +17,9 @@
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 
+// covers: clusters: clients by both names of TensorFlow's services create, extend, run and close a
+//   session; tasks of another version are refused, both named
+
 namespace millrace {
 namespace {
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The program of docs/c_api.md fits its line, and says so; it fails with a message where it cannot write.
+
+# covers: c api: the program of the page runs unchanged
+
 set -euo pipefail
 out=$("$1" "$TEST_TMPDIR")
 echo "$out"

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The commands of docs/data_tools.md do what the page says, one after the other.
 # Arguments: the commands, the programs that they call.
+
+# covers: input: the page on preparing data does what it says
+
 set -euo pipefail
 page=$PWD/$1
 shift

@@ -21,6 +21,8 @@
 #include "runtime/session.h"
 #include "train/adagrad.h"
 
+// covers: columns: the page's program
+
 namespace millrace {
 namespace {
 

@@ -21,6 +21,9 @@
 #include "saver/saver.h"
 #include "tests/cluster/process.h"
 
+// covers: values: the README's programs, built from its text, train, save their last step, export,
+//   predict, and go on after Ctrl-C, alone and under `launch`
+
 namespace millrace {
 namespace {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of train/README.md, as it stands there, as a cluster of one task and without one.
+// The program of docs/training_runs.md, as it stands there, as a cluster of one task and without
+// one.
 
 #include <cstdlib>
 #include <filesystem>
@@ -26,6 +27,9 @@
 #include "train/adam.h"
 #include "train/optimizer.h"
 #include "train/supervisor.h"
+
+// covers: values: the program of `docs/training_runs.md`, built from its text, trains and keeps its
+//   model
 
 namespace millrace {
 namespace {

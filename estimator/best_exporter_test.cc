@@ -20,6 +20,11 @@
 #include "proto/summary.pb.h"
 #include "saver/event_writer.h"
 
+// covers: training: BestExporter exports a model better than all before, also after a restart, and
+//   keeps the newest
+// covers: article 0-4, 0-24: exporters after evaluations, once at the end or after each
+// covers: scenario F10: latest and best exporters
+
 namespace millrace {
 namespace {
 

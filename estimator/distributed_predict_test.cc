@@ -21,6 +21,10 @@
 #include "estimator/testing/line_model.h"
 #include "gtest/gtest.h"
 
+// covers: article 3-27, 3-28, 3-37: prediction on a cluster: 10,000 rows by ps, chief and two
+//   workers, each row once and with the values of one process, also after kills, stops and
+//   restarts; all tasks leave
+
 namespace millrace {
 namespace {
 

@@ -41,6 +41,14 @@
 #include "train/hooks/checkpoint_saver.h"
 #include "train/hooks/session_run_hook.h"
 
+// covers: article 0-45: five checkpoints, one in ten minutes
+// covers: article 1-1: train, evaluate and predict, each alone
+// covers: article 1-7: model_dir next to the config
+// covers: article 3-7: an Estimator of model_fn, model_dir, config, params, warm start
+// covers: article 3-11: an EstimatorSpec with eleven fields
+// covers: scenario F6: a user's Estimator
+// covers: scenario F8: checkpoints: how often, how many, continuing
+
 namespace millrace {
 namespace {
 
@@ -138,6 +146,7 @@ TEST_F(EstimatorTest, TrainsToTheLastStepOnceAndGoesOnFromThere) {
   EXPECT_EQ(names, (std::vector<std::string>{"b", "global_step", "w"}));
 }
 
+// covers: article 3-13: without steps: the ten rows, a checkpoint of step 10
 TEST_F(EstimatorTest, TrainsToTheEndOfTheData) {
   const Estimator line = Line();
   ASSERT_OK_AND_ASSIGN(const TrainOutcome outcome, line.Train([] { return FewPoints(10); }));
@@ -148,6 +157,7 @@ TEST_F(EstimatorTest, TrainsToTheEndOfTheData) {
   EXPECT_EQ(line.latest_checkpoint(), dir_ + "/model/model.ckpt-20");
 }
 
+// covers: article 1-2: a checkpoint every 300 s, the last three are kept
 TEST_F(EstimatorTest, KeepsAsManyCheckpointsAsItIsTold) {
   const Estimator line =
       Make(LineModel, {}, {.save_checkpoints_steps = 5, .keep_checkpoint_max = 2});
@@ -190,6 +200,7 @@ TEST_F(EstimatorTest, TheSeedMakesRunsAlike) {
   ExpectTensorEqual(values[0], values[1]);
 }
 
+// covers: article 3-5: four kinds of hooks, each where it belongs
 TEST_F(EstimatorTest, HooksRunWhereTheyBelong) {
   std::vector<std::string> notes;
   const auto model = [&notes](const Scope& scope, const Features& features, const Labels& labels,
@@ -370,6 +381,8 @@ TEST_F(EstimatorTest, WrongWarmStartsAreNamed) {
 
 // --- Evaluate ------------------------------------------------------------------------------------
 
+// covers: article 1-16: an evaluation of a part, by steps
+// covers: article 1-27: metrics are in the event files of `eval`
 TEST_F(EstimatorTest, EvaluatesACheckpointAndWritesWhatItMeasured) {
   const Estimator line = Line();
   ASSERT_OK_AND_ASSIGN(const EvalResult before, line.Evaluate(Points, {.steps = 3}));
@@ -413,6 +426,8 @@ TEST_F(EstimatorTest, ChecksWhatEvaluateIsGiven) {
 
 // --- Predict -------------------------------------------------------------------------------------
 
+// covers: article 3-9: predictions that are one tensor: `output`
+// covers: article 3-38: predictions per row, a dict or bare
 TEST_F(EstimatorTest, PredictsRowsOfABareTensor) {
   const Estimator line = Line();
   ASSERT_OK(line.Train(Points, {.max_steps = 1}).status());
@@ -435,6 +450,7 @@ EstimatorSpec TwoOutputs(const Scope& scope, const Features& features) {
   return {.mode = Mode::kPredict, .predictions = {{"x", x}, {"twice", Add(scope, x, x)}}};
 }
 
+// covers: article 3-16: predictions are pulled; stopping early frees everything
 TEST_F(EstimatorTest, StreamsInterleave) {
   const Estimator two = Make(TwoOutputs);
   const auto input = [](const Scope& scope) {
@@ -454,6 +470,7 @@ TEST_F(EstimatorTest, StreamsInterleave) {
   }
 }
 
+// covers: article 3-38: predictions per row, a dict or bare
 TEST_F(EstimatorTest, PredictGivesBatchesWhenAsked) {
   const Estimator two = Make(TwoOutputs);
   const auto input = [](const Scope& scope) {
@@ -465,6 +482,7 @@ TEST_F(EstimatorTest, PredictGivesBatchesWhenAsked) {
   EXPECT_EQ(batch.Get("x")->shape().ToString(), "[2]");
 }
 
+// covers: article 3-9: predictions that are one tensor: `output`
 TEST_F(EstimatorTest, WrongPredictionsAreNamed) {
   const auto input = [](const Scope& scope) { return Const(scope, Tensor::Of({1.f, 2.f})); };
   const auto bare = [](const Scope&, Output x) {
@@ -616,6 +634,7 @@ ServingInputReceiver FeedX(const Scope& scope) {
   return {.features = {{"x", x}}, .receivers = {{"x", x}}};
 }
 
+// covers: article 3-15: the export returns its path
 TEST_F(EstimatorTest, ExportsWhatWasTrained) {
   const Estimator line = Line();
   EXPECT_STATUS(line.ExportSavedModel(dir_ + "/export", FeedX),
@@ -639,6 +658,7 @@ TEST_F(EstimatorTest, ExportsWhatWasTrained) {
   EXPECT_EQ(names.size(), 1u) << "nothing unfinished";
 }
 
+// covers: article 3-14: a feature that no receiver reaches: exported, with a warning
 // The third article's receiver: the feature is fed by nobody.
 TEST_F(EstimatorTest, ExportsAlthoughAFeatureIsNotFed) {
   const Estimator line = Line();
@@ -695,6 +715,8 @@ TEST_F(EstimatorTest, SignaturesOfExamplesAndOfAlternatives) {
       << "Regress and Classify take examples alone";
 }
 
+// covers: training: exports may have graphs that train and evaluate, by TensorFlow's tags,
+//   signatures and ops, which another program trains on and measures
 TEST_F(EstimatorTest, ExportsGraphsThatTrainAndEvaluate) {
   const Estimator line = Line();
   ASSERT_OK(line.Train(Points, {.max_steps = 5}).status());
@@ -784,6 +806,9 @@ TEST_F(EstimatorTest, ExportsTheGraphsThatAreAskedFor) {
   EXPECT_EQ(LoadModel(path).status().code(), absl::StatusCode::kNotFound);
 }
 
+// covers: article 1-20, 1-25: LatestExporter keeps all, or the last five; one exporter, several,
+//   none
+// covers: scenario F10: latest and best exporters
 TEST_F(EstimatorTest, ExportersWriteWhenTheyAreAsked) {
   const Estimator line = Line();
   ASSERT_OK(line.Train(Points, {.max_steps = 1}).status());

@@ -27,6 +27,12 @@
 #include "train/hooks/session_run_hook.h"
 #include "train/metrics.h"
 
+// covers: input: receivers take Examples, CSV rows and JSON instances
+// covers: article 0-15: input functions with and without arguments
+// covers: article 3-3: train, evaluate, predict are three modes
+// covers: article 3-4: what each mode's spec must have
+// covers: article 3-11: an EstimatorSpec with eleven fields
+
 namespace millrace {
 namespace {
 

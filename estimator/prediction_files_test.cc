@@ -19,6 +19,9 @@
 #include "gtest/gtest.h"
 #include "proto/example.pb.h"
 
+// covers: training: prediction files: one attempt at a part is chosen for good, never a cut one; a
+//   late attempt leaves nothing; JSON lines and Examples
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,16 @@
 #include "estimator/tf_config.h"
 #include "gtest/gtest.h"
 
+// covers: article 0-5: TF_CONFIG, and flags in its place
+// covers: article 0-12: RunConfig and its copy with another model_dir
+// covers: article 0-45: five checkpoints, one in ten minutes
+// covers: article 1-5: by seconds or by steps, not both
+// covers: article 3-24: TF_CONFIG is read when RunConfig is made, and can be rewritten before
+// covers: article 3-31: the task by flags, hosts separated by `;` or `,`
+// covers: article 3-34: rules of TF_CONFIG
+// covers: article 3-35: two chiefs, two tasks of one address: refused
+// covers: scenario F25: wrong configurations: one line, exit code 1
+
 namespace millrace {
 namespace {
 
@@ -103,6 +113,7 @@ TEST(RunConfigTest, WrongFieldsAreNamed) {
                 "protocol");
 }
 
+// covers: article 3-21: with a chief, worker 0 is nothing special; global ids
 TEST(RunConfigTest, TaskOfACluster) {
   struct Case {
     std::string type;
@@ -134,6 +145,7 @@ TEST(RunConfigTest, TaskOfACluster) {
   }
 }
 
+// covers: article 3-20: roles master, chief, evaluator
 TEST(RunConfigTest, MasterOfACluster) {
   ASSERT_OK_AND_ASSIGN(
       const RunConfig config,
@@ -310,6 +322,8 @@ TEST(TfConfigTest, WrongFlagsAreNamed) {
   }
 }
 
+// covers: article 3-22: a master is a chief that evaluates; or becomes a chief
+// covers: scenario F5: a master, and one made a chief
 TEST(TfConfigTest, AMasterBecomesAChief) {
   const std::string with_master = R"({"master": ["m:1"], "ps": ["p:1"], "worker": ["w:1"]})";
   ASSERT_OK_AND_ASSIGN(const std::string text,

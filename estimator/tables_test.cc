@@ -23,6 +23,9 @@
 #include "train/gradient_descent.h"
 #include "train/metrics.h"
 
+// covers: values: exported models take vocabulary files along and are moved
+// covers: article 4-19: vocabularies in assets/, read from where the model lies
+
 namespace millrace {
 namespace {
 

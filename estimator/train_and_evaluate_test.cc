@@ -32,6 +32,17 @@
 #include "ops/array/placeholder.h"
 #include "run/run_file.h"
 
+// covers: article 0-1: one call trains, evaluates and exports, and returns metrics and paths
+// covers: article 0-4, 0-24: exporters after evaluations, once at the end or after each
+// covers: article 1-20, 1-25: LatestExporter keeps all, or the last five; one exporter, several,
+//   none
+// covers: article 3-23: the evaluator evaluates new checkpoints
+// covers: article 3-36: the role decides what is run
+// covers: scenario F2: ps, chief, workers, evaluator in any order, to their end
+// covers: scenario F9: the final exporter
+// covers: scenario F17: data, hooks and checkpoints that end an evaluator's wait
+// covers: scenario F18: data of several trainers: a warning at their end
+
 namespace millrace {
 namespace {
 
@@ -128,12 +139,15 @@ TEST_F(TrainAndEvaluateTest, EvaluatesEachCheckpointButTheFirstAndTheLastOneAsFi
   EXPECT_EQ(asked.evaluation->global_step, 25);
 }
 
+// covers: article 1-23, 1-24: start delay and throttle: fewer evaluations than checkpoints, but the
+//   last one always
 TEST_F(TrainAndEvaluateTest, AnEvaluationIsThrottledButNotTheLast) {
   ASSERT_OK(
       TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 35}, Evaluates(3600)).status());
   EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "35 final"}));
 }
 
+// covers: article 1-18: data that end earlier end the run
 TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
   EvalSpec eval = Evaluates();
   eval.exporters.push_back(std::make_shared<FinalExporter>("final", ServingInputReceiverFn(FeedX)));
@@ -147,6 +161,8 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
   EXPECT_TRUE(absl::StartsWith(result.exports[0], dir_ + "/export/final/"));
 }
 
+// covers: article 1-14: finite data end the training after the data of all trainers; a warning with
+//   several trainers
 // The other trainer does not come.
 TEST_F(TrainAndEvaluateTest, DataThatEndAreWarnedOfWhereSeveralTasksTrain) {
   const Estimator line = Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),

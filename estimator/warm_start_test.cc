@@ -22,6 +22,9 @@
 #include "runtime/session.h"
 #include "saver/tensor_bundle.h"
 
+// covers: training: a WarmStart takes patterns, lists, other names and other parts; rows and
+//   columns follow their words
+
 namespace millrace {
 namespace {
 

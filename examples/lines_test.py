@@ -3,6 +3,8 @@
 """The models of the examples stay short: at most 60 lines that are not blank from the first input
 (Placeholder) to the train op (Minimize). Arguments: the sources."""
 
+# covers: training: the examples learn, continue, export and predict; their models stay short
+
 import sys
 
 MOST = 60

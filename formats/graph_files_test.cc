@@ -11,6 +11,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: graphs use files of the server's roots only, also through `..` and links
+
 namespace millrace {
 namespace {
 

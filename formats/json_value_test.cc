@@ -12,6 +12,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+// covers: training: values of tensors are JSON by one rule, and are read back
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,9 @@
 #include "graph/testing/tiny_ops.h"
 #include "gtest/gtest.h"
 
+// covers: graphs: every node is in one frame; a graph with frames that disagree is refused and
+//   names the nodes
+
 namespace millrace {
 namespace {
 

@@ -21,6 +21,9 @@
 #include "proto/function.pb.h"
 #include "proto/node_def.pb.h"
 
+// covers: graphs: functions built in C++ capture what they use of the program around them, and can
+//   be read back
+
 namespace millrace {
 namespace {
 

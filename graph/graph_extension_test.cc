@@ -151,6 +151,7 @@ std::string TextOf(const Graph& graph) {
   return def.DebugString();
 }
 
+// covers: graphs: a session shares the bodies of a Scope's graph
 TEST(GraphHandOverTest, BodiesAreSharedAndNothingIsCopiedOrValidated) {
   const Scope scope = SmallModel();
   const int64_t bytes = ConstantBytesCopiedForTesting();
@@ -216,6 +217,7 @@ TEST(GraphHandOverTest, WhatTheOwnerEditsAfterwardsChangesNothing) {
   EXPECT_EQ(TextOf(graph), before);
 }
 
+// covers: graphs: edited attrs of a Scope's graph are validated and not shared
 TEST(GraphHandOverTest, EditedAttrsAreValidatedAndNotShared) {
   const Scope scope = SmallModel();
   Node* const x = scope.graph()->FindNode("x");

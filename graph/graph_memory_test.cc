@@ -20,6 +20,9 @@
 #include "proto/node_def.pb.h"
 #include "proto/versions.pb.h"
 
+// covers: steps: an edit of a graph or an import that runs out of memory at any allocation has
+//   changed nothing and can be made again
+
 namespace millrace {
 namespace {
 

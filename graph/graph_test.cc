@@ -14,6 +14,8 @@
 #include "graph/verify.h"
 #include "gtest/gtest.h"
 
+// covers: graphs: an edge is removed or replaced without walking its neighbours (edges counted)
+
 namespace millrace {
 namespace {
 

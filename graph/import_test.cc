@@ -27,6 +27,11 @@
 #include "gtest/gtest.h"
 #include "proto/saved_model.pb.h"
 
+// covers: values: GraphDefs and SavedModels are read and written again, byte for byte
+// covers: graphs: untrusted graphs are refused with where, what, rule and value
+// covers: graphs: a loop imported twice is two loops
+// covers: graphs: wrong function libraries are refused with where, what, rule and value
+
 namespace millrace {
 namespace {
 

@@ -8,6 +8,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: values: an op's rule works on what is known of shapes and int values, whole or in part
+
 namespace millrace {
 namespace {
 

@@ -15,6 +15,10 @@
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 
+// covers: values: every op's signature is TensorFlow 1.15's; every builder makes the node it says
+// covers: graphs: ops registered after the first look-up are seen by later ones; entries never
+//   change
+
 namespace millrace {
 namespace {
 

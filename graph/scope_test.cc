@@ -17,6 +17,9 @@
 #include "proto/node_def.pb.h"
 #include "proto/types.pb.h"
 
+// covers: accidents: an Output outlives its Scope
+// covers: accidents: an operator's node remembers the scope where the program built it
+
 namespace millrace {
 namespace {
 

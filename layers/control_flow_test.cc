@@ -22,6 +22,12 @@
 #include "proto/node_def.pb.h"
 #include "runtime/session.h"
 
+// covers: graphs: `Cond`, `Case` and `WhileLoop` make TensorFlow's nodes and collections; tensors
+//   and control inputs come in by themselves; misuse of inner tensors and broken invariants are
+//   refused by name
+// covers: graphs: a tensor array that is misused in a loop is an error of that step, the next one
+//   works, no memory is left
+
 namespace millrace {
 namespace {
 

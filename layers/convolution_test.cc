@@ -14,6 +14,9 @@
 #include "layers/testing/layer_test.h"
 #include "ops/ops.h"
 
+// covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
+//   of finite differences, and train
+
 namespace millrace {
 namespace {
 

@@ -16,6 +16,9 @@
 #include "proto/meta_graph.pb.h"
 #include "proto/node_def.pb.h"
 
+// covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
+//   of finite differences, and train
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: dropout drops at its rate and keeps the mean
+
 namespace millrace {
 namespace {
 

@@ -15,6 +15,9 @@
 #include "ops/ops.h"
 #include "runtime/session.h"
 
+// covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
+//   of finite differences, and train
+
 namespace millrace {
 namespace {
 

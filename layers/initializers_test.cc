@@ -15,6 +15,8 @@
 #include "layers/variable.h"
 #include "ops/ops.h"
 
+// covers: values: initialisers have the moments, bounds and seeds of TensorFlow's distributions
+
 namespace millrace {
 namespace {
 

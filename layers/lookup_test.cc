@@ -18,6 +18,9 @@
 #include "proto/meta_graph.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: vocabularies in programs: names of TensorFlow, collections, buckets behind the
+//   vocabulary by published hashes, bad arguments
+
 namespace millrace {
 namespace {
 

@@ -22,6 +22,10 @@
 #include "proto/graph.pb.h"
 #include "runtime/session.h"
 
+// covers: graphs: gradients of branches and loops, nested up to three deep, over tensor arrays and
+//   lists, of unknown shapes, of graphs from files, agree with finite differences; a table's are
+//   slices
+
 namespace millrace {
 namespace {
 

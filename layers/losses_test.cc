@@ -18,6 +18,10 @@
 #include "ops/array/placeholder.h"
 #include "runtime/testing/op_test.h"
 
+// covers: variables: losses follow TensorFlow's definitions: every reduction × shape of weights,
+//   shapes known early or late, empty batches, zero weights, gradients; labels and predictions
+//   never broadcast, also where their shapes show in the step only
+
 namespace millrace {
 namespace {
 

@@ -13,6 +13,9 @@
 #include "ops/ops.h"
 #include "runtime/testing/op_test.h"
 
+// covers: variables: regularizers are scaled norms of the weights, with their gradients and
+//   TensorFlow's names
+
 namespace millrace {
 namespace {
 

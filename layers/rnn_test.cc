@@ -16,6 +16,9 @@
 #include "ops/ops.h"
 #include "runtime/session.h"
 
+// covers: values: cells and recurrent layers give the values of their formulas, TensorFlow's
+//   variable names, gradients of finite differences; each example ends at its length
+
 namespace millrace {
 namespace {
 

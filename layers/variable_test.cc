@@ -15,6 +15,8 @@
 #include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: training: variables of one task stay on it and take no place on a parameter server
+
 namespace millrace {
 namespace {
 

@@ -13,6 +13,8 @@
 #include "core/notification.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: slow calls block no other calls
+
 namespace millrace {
 namespace {
 

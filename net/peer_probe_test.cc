@@ -27,6 +27,8 @@
 #include "net/security.h"
 #include "net/testing/test_certificates.h"
 
+// covers: clusters: a proxy that closes connections is waited for
+
 namespace millrace {
 namespace {
 

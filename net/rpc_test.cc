@@ -18,6 +18,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: an exception while a call's messages are written or read ends that call, once,
+//   with a status
+
 namespace millrace {
 namespace {
 

@@ -12,6 +12,9 @@
 #include "net/status_payloads.pb.h"
 #include "proto/worker.pb.h"
 
+// covers: clusters: session terms and run status travel next to TensorFlow's fields; malformed ones
+//   are refused or left out
+
 namespace millrace {
 namespace {
 

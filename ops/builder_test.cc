@@ -80,6 +80,8 @@
 #include "ops/training/training.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: every op's signature is TensorFlow 1.15's; every builder makes the node it says
+
 namespace millrace {
 namespace {
 

@@ -35,6 +35,15 @@
 #include "proto/op_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: a shape that the op's rule accepts, its kernel accepts; kernels never write to
+//   shared inputs
+// covers: values: gradients agree with finite differences
+// covers: graphs: gradients of calls are those of finite differences, twice; random numbers and
+//   variables are those of the call; a GradientDef wins
+// covers: graphs: gradients of `While` and `For` are those of finite differences, of shapes that
+//   grow and of loops with a data-dependent end; once in and around branches, in frames, three deep
+//   and of lists; of variables by their handles; frames in functions are refused
+
 namespace millrace {
 namespace {
 

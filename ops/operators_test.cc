@@ -18,6 +18,9 @@
 #include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: accidents: an operator on Outputs builds in the scope of the left one, never on a
+//   variable's server; wrong operands are refused with the operator's line
+
 namespace millrace {
 namespace {
 

@@ -3,6 +3,8 @@
 
 #include "gtest/gtest.h"
 
+// covers: training: an end that may be old is believed after a grace time
+
 namespace millrace {
 namespace {
 

@@ -18,6 +18,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: training: of many chiefs that start at once one owns the run, each with its own epoch; a
+//   chief stopped before a file operation undoes nothing of its successor
+
 namespace millrace {
 namespace {
 

@@ -8,6 +8,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+// covers: training: a power cut leaves the old owner of a run or the new one
+
 namespace millrace {
 namespace {
 

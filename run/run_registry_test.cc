@@ -5,6 +5,10 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: a second job on a used parameter server initialises and never sees the first
+//   one's variables; a chief that returns adopts its own run's; the state of a run that is over is
+//   freed
+
 namespace millrace {
 namespace {
 

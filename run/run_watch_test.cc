@@ -20,6 +20,11 @@
 #include "run/run_registry.h"
 #include "run/training_run.h"
 
+// covers: training: servers and trainers share one rule for how long an end must stand before it is
+//   believed
+// covers: clusters: a server that leaves after its run logs what it waits for
+// covers: clusters: leaving is bounded, even if storage hangs
+
 namespace millrace {
 namespace {
 

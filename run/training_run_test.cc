@@ -6,6 +6,9 @@
 #include "core/exit_code.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: session terms and run status travel next to TensorFlow's fields; malformed ones
+//   are refused or left out
+
 namespace millrace {
 namespace {
 

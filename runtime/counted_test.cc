@@ -24,6 +24,12 @@
 #include "runtime/step_stats.h"
 #include "runtime/testing/step_ops.h"
 
+// covers: steps: a step of cheap nodes takes no lock, allocates nothing, wakes no thread
+// covers: steps: an iteration on one thread allocates nothing and takes no lock; a million take the
+//   memory of a hundred; any allocation of a loop may fail
+// covers: steps: any allocation of a step may fail: the step ends with a Status and no memory is
+//   lost
+
 namespace {
 thread_local int64_t allocations = 0;  // by this thread
 // Relaxed: counts. While it is positive, each allocation of any thread takes one off, and the one

@@ -21,6 +21,10 @@
 #include "runtime/step_memory.h"
 #include "runtime/testing/op_test.h"
 
+// covers: graphs: a library loaded later adds ops and kernels; entries never change
+// covers: steps: a dropped done callback fails its node, a second call is ignored
+// covers: steps: the memory of a step is counted per node; a limit names the largest holders
+
 namespace millrace {
 namespace {
 

@@ -27,6 +27,10 @@
 #include "runtime/kernel.h"
 #include "runtime/session.h"
 
+// covers: graphs: a shared library of ops is taken whole, by open sessions and imports too, or
+//   refused by name and leaves nothing: another version (its code never runs), an existing op or
+//   kernel, a wrong spec, an initialiser that throws, a file that is no library
+
 namespace millrace {
 namespace {
 

@@ -37,6 +37,7 @@ class Locks : public Resource, public HoldsForSessions {
   std::vector<std::string> ended;
 };
 
+// covers: clusters: resources that hold state for a session are notified of its end
 TEST(ResourceManagerTest, ThoseThatHoldSomethingForSessionsAreToldInAllContainers) {
   ResourceManager manager("/device:CPU:0");
   const auto a = std::make_shared<Locks>(), b = std::make_shared<Locks>();

@@ -12,6 +12,9 @@
 #include "runtime/kernel.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: a step asks a rule once per shapes and int values that it reads; the kernel gets
+//   what it planned for them
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 #include "proto/config.pb.h"
 
+// covers: outside: `SessionConfig` says what a ConfigProto says, whole
+
 namespace millrace {
 namespace {
 

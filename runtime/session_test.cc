@@ -34,6 +34,19 @@
 #include "runtime/session/direct_session.h"
 #include "runtime/testing/step_ops.h"
 
+// covers: accidents: writing to a tensor that was fed or fetched changes no variable and no
+//   constant
+// covers: accidents: Run refuses an Output of another Scope; nodes added after Extend are taken up,
+//   or reported as late in a session of several graphs
+// covers: accidents: a wrong name of a feed, fetch or target gets the nearest one as a hint
+// covers: steps: the time limit of a Run covers compiling; the next Run finds what was compiled
+// covers: steps: a kernel that drops its callback, calls it twice or never answers holds up neither
+//   Run nor Close
+// covers: steps: a step above `SessionOptions::max_step_bytes` fails and the next one works
+// covers: steps: a kernel that never answers keeps its compute threads after its session ends, and
+//   may answer on one of them
+// covers: steps: errors: the first one wins, the node is named once, the line that built it follows
+
 namespace millrace {
 namespace {
 

@@ -19,6 +19,9 @@
 #include "ops/math/cwise_unary.h"
 #include "runtime/session.h"
 
+// covers: steps: a session with one thread to compute with makes no thread (counted at
+//   pthread_create)
+
 namespace {
 
 std::atomic<int64_t> created{0};  // relaxed: a count, read when all work is done

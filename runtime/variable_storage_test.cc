@@ -20,6 +20,10 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: variables: a value that was read never changes; no row is torn; no update is lost, also
+//   during reads whose reader goes away (fail points stop at these moments)
+// covers: variables: a read of a variable shares memory, also during row updates
+
 namespace millrace {
 namespace {
 

@@ -15,6 +15,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: variables: a walk over a variable sees every row in bounded memory (bytes, locks, stripes
+//   counted)
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 #include "proto/tensor_bundle.pb.h"
 
+// covers: values: block checksums find a flipped byte in data that comes in any pieces
+
 namespace millrace {
 namespace {
 

@@ -25,6 +25,9 @@
 #include "saver/bundle_paths.h"
 #include "saver/tensor_bundle.h"
 
+// covers: values: a wait for other users of a file prefix is bounded; a rename that reports an
+//   error although it succeeded (NFS) breaks no checkpoint
+
 namespace millrace {
 namespace {
 

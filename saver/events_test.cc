@@ -30,6 +30,16 @@
 #include "saver/event_reader.h"
 #include "saver/event_writer.h"
 
+// covers: events: event files have TensorFlow's names, first record, order and bytes; a file of
+//   TensorFlow's is written again byte for byte
+// covers: events: a full disk, at each of its operations, is reported by the next call and by
+//   Close, and earlier records are readable; storage that hangs delays no caller for long
+// covers: events: a reader follows files that grow byte by byte, ends where one is cut, names each
+//   wrong byte and goes on with the next file
+// covers: article 2-16: save by hand, summaries by hand, flush, stop
+// covers: article 2-28: event files that TensorBoard reads: version, scalar, histogram, graph,
+//   session log
+
 namespace millrace {
 namespace {
 

@@ -21,6 +21,9 @@
 #include "graph/import_export.h"
 #include "saver/tensor_bundle.h"
 
+// covers: graphs: variables of both kinds become constants with the same values, through branches
+//   and loops; nodes that write them are refused by name
+
 namespace millrace {
 namespace {
 

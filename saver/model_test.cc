@@ -40,6 +40,13 @@
 #include "saver/tensor_bundle.h"
 #include "train/adam.h"
 
+// covers: values: a model's signatures are compiled when it is loaded; Predict by position compiles
+//   nothing and takes no lock of the model; a signature that cannot run leaves the others alone
+// covers: training: an export has what its outputs need and nothing else, is complete or absent,
+//   loads and predicts; wrong inputs are named
+// covers: article 0-25: an interrupted export is no model
+// covers: scenario F9: the final exporter
+
 namespace millrace {
 namespace {
 

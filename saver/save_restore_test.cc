@@ -18,6 +18,8 @@
 #include "saver/checkpoint_v1.h"
 #include "saver/tensor_bundle.h"
 
+// covers: variables: a table is saved by its rows in bounded memory
+
 namespace millrace {
 namespace {
 

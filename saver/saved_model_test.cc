@@ -25,6 +25,9 @@
 #include "saver/saved_model_reader.h"
 #include "saver/tensor_bundle.h"
 
+// covers: values: GraphDefs and SavedModels are read and written again, byte for byte
+// covers: values: a SavedModel whose unread asset is missing loads
+
 namespace millrace {
 namespace {
 

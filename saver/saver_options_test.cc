@@ -34,6 +34,9 @@
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 
+// covers: variables: a Saver takes variables, names for them and saveables, and every option of
+//   TensorFlow's; options that exclude each other are refused by name
+
 namespace millrace {
 namespace {
 

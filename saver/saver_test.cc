@@ -27,6 +27,14 @@
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
 
+// covers: values: checkpoints of both formats; a power cut at any moment leaves the old or the new
+//   one
+// covers: accidents: a checkpoint that does not fit says which variable, both types and shapes, and
+//   the line that made it
+// covers: training: files that dead saves of a run left are deleted and nothing else, also where
+//   all checkpoints are kept
+// covers: article 2-20: the latest checkpoint by the state file
+
 namespace millrace {
 namespace {
 

@@ -33,6 +33,10 @@
 #include "saver/table_saveable.h"
 #include "saver/tensor_bundle.h"
 
+// covers: values: mutable tables are saved as `<name>-keys` and `-values`; frozen graphs carry
+//   tables as constants, and refuse changes
+// covers: article 4-19: vocabularies in assets/, read from where the model lies
+
 namespace millrace {
 namespace {
 

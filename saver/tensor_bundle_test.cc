@@ -38,6 +38,12 @@
 #include "proto/tensor_bundle.pb.h"
 #include "saver/file_parts.h"
 
+// covers: values: checkpoints of both formats; a power cut at any moment leaves the old or the new
+//   one
+// covers: values: a flipped byte in the rows that are read from a large tensor is detected; small
+//   tensors are written as TensorFlow writes them
+// covers: variables: restores of slices read only their rows (bytes counted)
+
 namespace millrace {
 namespace {
 

@@ -27,6 +27,9 @@
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 
+// covers: variables: saves during updates: a row and its slots are of one moment (ledger), no table
+//   is copied or locked for longer than a piece
+
 namespace millrace {
 namespace {
 

@@ -2,10 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the build's and the measurements' own programs promise."""
 
+# covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
+# covers: build: the arrows between folders hold; files include the project headers that they use
+
+# covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
+# covers: build: the arrows between folders hold; files include the project headers that they use
+
 import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +23,7 @@ sys.dont_write_bytecode = True  # beside the sources
 import check_includes
 import compatibility
 import count_compiles
+import coverage
 import disk_cache
 import header_reach
 import house
@@ -151,9 +159,56 @@ class HouseTest(unittest.TestCase):
         self.assertEqual(list(house.excesses(house.count({"train/a.cc": text[len(text) // (most + 1):]},
                                                          {}))), [])
 
+    def test_a_readme_of_a_folder_is_at_most_a_page(self):
+        page = "word " * house.README_WORDS
+        readmes = {"README.md": page + "more", "run/README.md": page, "ops/math/README.md": page + "more"}
+        self.assertEqual(list(house.long_readmes(readmes)),
+                         ["house: ops/math/README.md must have at most 500 words, got 501"])
+
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])
+
+
+class CoverageTest(unittest.TestCase):
+
+    @staticmethod
+    def said(*lines, mark="//"):
+        """The claims of a test file with these lines; `C` stands for the begin of a claim."""
+        return coverage.claims("a/b_test.cc", "\n".join(line.replace("C ", f"{mark} covers: ", 1)
+                                                        for line in lines))
+
+    def test_a_claim_belongs_to_the_test_below_it_or_to_the_file(self):
+        found = self.said("C steps: a", "", "C events: b", "// Why.", "TEST_F(Suite, Holds) {", "}",
+                          "C article 3-4, 3-5: c", "TEST(Suite,", "     HoldsToo) {")
+        self.assertEqual([(c.section, c.row, c.promise, c.where[1]) for c in found],
+                         [("steps", "", "a", ""), ("events", "", "b", "Holds"),
+                          ("article 3", "3-4, 3-5", "c", "HoldsToo")])
+
+    def test_a_long_promise_goes_on_in_indented_lines(self):
+        for mark in ("//", "#"):
+            found = self.said("C steps: a promise", f"{mark}   of two lines", f"{mark} no more of it",
+                              mark=mark)
+            self.assertEqual([c.promise for c in found], ["a promise of two lines"])
+
+    def test_a_claim_without_section_or_promise_is_an_error(self):
+        for line, text in (("C a promise", "a/b_test.cc:1: a claim must be `<section>: <promise>`"),
+                           ("C steps: ", "a claim must be"),
+                           ("C stairs: a", "the section must be one of values, graphs,"),
+                           ("C article 3: a", "the section must be one of"),
+                           ("C article 9-1: a", "got 'article 9-1'"),
+                           ("C scenario: a", "got 'scenario'")):
+            with self.assertRaisesRegex(ValueError, re.escape(text)):
+                self.said(line)
+
+    def test_the_page_has_one_line_per_promise_with_all_its_tests(self):
+        found = self.said("C steps: a", "C article 0-10: later", "C article 0-9: sooner")
+        found += coverage.claims("c/d_test.py", "# covers: " + "steps: a\ndef test_it(self):")
+        text = coverage.page(found)
+        self.assertIn("\n| promise | proven by |\n|---|---|\n| a | [a/b_test.cc](../a/b_test.cc), "
+                      "[c/d_test.py](../c/d_test.py) test_it |\n", text)
+        self.assertLess(text.index("| 0-9 | sooner |"), text.index("| 0-10 | later |"))
+        self.assertNotIn("## Graphs", text)  # nothing is said of them
 
 
 class MarkdownCodeTest(unittest.TestCase):

@@ -7,6 +7,10 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: programs: command lines take values in every form; unknown flags are named
+
+// covers: programs: command lines take values in every form; unknown flags are named
+
 namespace millrace {
 namespace {
 

@@ -27,6 +27,20 @@
 #include "gtest/gtest.h"
 #include "proto/example.pb.h"
 
+// covers: article 4-3: a vocabulary: counts, least count, the most frequent, equal ones by their
+//   bytes, a line for other words; the same in little memory (the process's peak is looked at)
+// covers: article 4-4: a split by the hash of a key: always the same, rows of a key together, the
+//   buckets of the first release
+// covers: article 4-5, 4-6: typed CSV columns become tf.Examples that protobuf reads, in shards,
+//   compressed
+
+// covers: article 4-3: a vocabulary: counts, least count, the most frequent, equal ones by their
+//   bytes, a line for other words; the same in little memory (the process's peak is looked at)
+// covers: article 4-4: a split by the hash of a key: always the same, rows of a key together, the
+//   buckets of the first release
+// covers: article 4-5, 4-6: typed CSV columns become tf.Examples that protobuf reads, in shards,
+//   compressed
+
 namespace millrace {
 namespace {
 

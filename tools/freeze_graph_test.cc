@@ -27,6 +27,14 @@
 #include "saver/saved_model.h"
 #include "saver/saver.h"
 
+// covers: graphs: variables of both kinds become constants with the same values, through branches
+//   and loops; nodes that write them are refused by name
+// covers: article 4-20: variables become constants
+
+// covers: graphs: variables of both kinds become constants with the same values, through branches
+//   and loops; nodes that write them are refused by name
+// covers: article 4-20: variables become constants
+
 namespace millrace {
 namespace {
 

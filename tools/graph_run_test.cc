@@ -19,6 +19,12 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+// covers: graphs: graphs that ask for a GPU run on the CPU where soft placement allows, with one
+//   warning per session
+
+// covers: graphs: graphs that ask for a GPU run on the CPU where soft placement allows, with one
+//   warning per session
+
 namespace millrace {
 namespace {
 

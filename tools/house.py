@@ -4,7 +4,8 @@
 
   tools/house.py               one table: lines, comments per line of code, MR_DCHECKs, names of ops,
                                long functions, friends, words of the README
-  tools/house.py --check       fails where names of ops, long functions or friends are more than MOST
+  tools/house.py --check       fails where names of ops, long functions or friends are more than MOST,
+                               or a folder's README has more than README_WORDS words
   tools/house.py --functions   each function of more than 100 lines
   tools/house.py --rev REV     the same of another commit
 
@@ -22,6 +23,7 @@ import check_includes
 import program
 
 LONG_LINES = 100
+README_WORDS = 500  # a page; what is longer is a page of docs/
 # Folder -> names of ops, long functions, friends that are there. These numbers only fall: the commit
 # that reaches lower ones writes them here.
 MOST = {
@@ -120,6 +122,14 @@ def excesses(folders):
                 yield f"house: {folder}/ must have at most {most} {what}, got {got}"
 
 
+def long_readmes(readmes):
+    """One line for each README of a folder that is longer than a page. `readmes`: path -> text."""
+    for path, text in sorted(readmes.items()):
+        words = len(text.split())
+        if "/" in path and words > README_WORDS:
+            yield f"house: {path} must have at most {README_WORDS} words, got {words}"
+
+
 def texts(rev, *patterns):
     """Path -> text of the files in the work tree, or in `rev`."""
     if rev is None:
@@ -143,11 +153,11 @@ def main():
     flags.add_argument("--rev", metavar="REV", help="count another commit")
     args = flags.parse_args()
     os.chdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    readmes = {path: text for path, text in texts(args.rev, "*README.md").items()
-               if path.count("/") == 1}
-    folders = count(texts(args.rev, "*.cc", "*.h"), readmes)
+    readmes = texts(args.rev, "*README.md")
+    folders = count(texts(args.rev, "*.cc", "*.h"),
+                    {path: text for path, text in readmes.items() if path.count("/") == 1})
     if args.check:
-        lines = list(excesses(folders))
+        lines = [*excesses(folders), *long_readmes(readmes)]
         for line in lines:
             print(line)
         return 1 if lines else 0

@@ -27,6 +27,12 @@
 #include "saver/event_writer.h"
 #include "saver/tensor_bundle.h"
 
+// covers: events: `inspect_events` and `inspect_checkpoint` list TensorFlow's files exactly (3
+//   event files, 23 checkpoints, one of the first format), ours and damaged ones
+
+// covers: events: `inspect_events` and `inspect_checkpoint` list TensorFlow's files exactly (3
+//   event files, 23 checkpoints, one of the first format), ours and damaged ones
+
 namespace millrace {
 namespace {
 

@@ -33,6 +33,26 @@
 #include "tools/local_cluster.h"
 #include "tools/task_output.h"
 
+// covers: programs: the table at a job's end says why each task ended; the progress of all trainers
+//   is one line; only the lines of some tasks are shown, and the last ones of any that fails
+// covers: programs: Ctrl-C on a cluster, also one that a person types on the terminal, reaches each
+//   task once, trainers before parameter servers, and leaves no process; trainers that share
+//   nothing are refused; the exit code tells a failed last save
+// covers: article 0-35: all roles as processes of one machine
+// covers: article 0-36: lines with their task's name, some tasks only, a file for each
+// covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
+// covers: scenario F20: a launcher of processes of one machine
+
+// covers: programs: the table at a job's end says why each task ended; the progress of all trainers
+//   is one line; only the lines of some tasks are shown, and the last ones of any that fails
+// covers: programs: Ctrl-C on a cluster, also one that a person types on the terminal, reaches each
+//   task once, trainers before parameter servers, and leaves no process; trainers that share
+//   nothing are refused; the exit code tells a failed last save
+// covers: article 0-35: all roles as processes of one machine
+// covers: article 0-36: lines with their task's name, some tasks only, a file for each
+// covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
+// covers: scenario F20: a launcher of processes of one machine
+
 namespace millrace {
 namespace {
 

@@ -34,6 +34,24 @@
 #include "tools/local_model.h"
 #include "tools/prediction_table.h"
 
+// covers: training: local_predict asks the signature that is named, the default or the only one,
+//   also of a directory of versions and of export.meta; instances are JSON or text lines; keys,
+//   values and shapes that do not fit are named with their line
+// covers: article 0-28: no `serving_default` with 13 inputs: the log says why, tools take the only
+//   signature
+// covers: article 0-29, 0-30, 0-31: five columns, a row per person; the outputs agree; wrong keys
+//   are named, exit code 1
+// covers: scenario F13: local prediction
+
+// covers: training: local_predict asks the signature that is named, the default or the only one,
+//   also of a directory of versions and of export.meta; instances are JSON or text lines; keys,
+//   values and shapes that do not fit are named with their line
+// covers: article 0-28: no `serving_default` with 13 inputs: the log says why, tools take the only
+//   signature
+// covers: article 0-29, 0-30, 0-31: five columns, a row per person; the outputs agree; wrong keys
+//   are named, exit code 1
+// covers: scenario F13: local prediction
+
 namespace millrace {
 namespace {
 

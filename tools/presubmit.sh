@@ -14,6 +14,9 @@ say() { printf '%s\n' "$*"; }
 say "format: all sources"
 tools/check_format.sh "$@" || failures=$((failures + 1))
 
+say "coverage: docs/coverage.md"
+tools/coverage.py --check || failures=$((failures + 1))
+
 say "build: everything, warnings as errors (tools/copts.bzl)"
 bazel build --noshow_progress //... || failures=$((failures + 1))
 

@@ -32,6 +32,17 @@
 #include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
 
+// covers: graphs: graphs that ask for a GPU run on the CPU where soft placement allows, with one
+//   warning per session
+// covers: programs: `saved_model_cli check` names every op, type and attr that stops a model
+// covers: scenario F12: saved_model_cli, C programs, models of TensorFlow
+
+// covers: graphs: graphs that ask for a GPU run on the CPU where soft placement allows, with one
+//   warning per session
+// covers: programs: `saved_model_cli check` names every op, type and attr that stops a model at
+//   once, and its verdict is what loading and running give on TensorFlow's models
+// covers: scenario F12: saved_model_cli, C programs, models of TensorFlow
+
 namespace millrace {
 namespace {
 

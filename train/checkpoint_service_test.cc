@@ -27,6 +27,10 @@
 #include "train/guarded_saver.h"
 #include "train/stop_time.h"
 
+// covers: training: a lost checkpoint is tried again with pauses while training continues; each
+//   failure is in the log with path and bytes, its files are deleted; storage that hangs is named
+//   every 10 s
+
 namespace millrace {
 namespace {
 

@@ -22,6 +22,9 @@
 #include "runtime/testing/op_test.h"
 #include "train/gradient_descent.h"
 
+// covers: variables: clipped gradients are TensorFlow's, those of 16 bits computed in float; slices
+//   stay slices; a norm that is not finite gives NaN
+
 namespace millrace {
 namespace {
 

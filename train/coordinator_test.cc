@@ -13,6 +13,9 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: training: threads of hooks are stopped and joined within a bound; their first error is
+//   the loop's
+
 namespace millrace {
 namespace {
 

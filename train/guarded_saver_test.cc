@@ -21,6 +21,9 @@
 #include "proto/saver.pb.h"
 #include "run/training_run.h"
 
+// covers: training: one Saver for all threads of a chief, with every option of a save; a failure
+//   hides no later success, and a success no later failure
+
 namespace millrace {
 namespace {
 

@@ -24,6 +24,9 @@
 #include "train/queue_runner.h"
 #include "train/session_creator.h"
 
+// covers: training: queue runners fill queues, end with the data, with an error and with a loop;
+//   batches and epochs of queues
+
 namespace millrace {
 namespace {
 

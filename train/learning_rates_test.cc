@@ -14,6 +14,9 @@
 #include "ops/ops.h"
 #include "runtime/testing/op_test.h"
 
+// covers: variables: learning rates follow their closed forms at every step, also beyond 2^24; a
+//   stair or a restart comes at its very step
+
 namespace millrace {
 namespace {
 

@@ -18,6 +18,8 @@
 #include "train/session_creator.h"
 #include "train/testing/hooked_model.h"
 
+// covers: training: five idle hooks allocate nothing in a step
+
 namespace millrace {
 namespace {
 

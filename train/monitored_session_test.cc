@@ -38,6 +38,15 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: hooks are called in one order, at the end, after the end of data, an error in
+//   each of their methods and a lost session; a lost session is replaced and the step repeated,
+//   with a bound; a hook's error names the hook
+// covers: training: SIGTERM and Ctrl-C, and other threads, end a loop with a last checkpoint and
+//   143, also in a wait for other tasks, in a step or a restore that hangs, and in a recovery
+// covers: training: with finite data the run ends when the data of every trainer has ended, or its
+//   lease, and the last checkpoint has all of it
+// covers: article 3-6: five methods of a hook, in one order
+
 namespace millrace {
 namespace {
 

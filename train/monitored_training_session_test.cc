@@ -21,6 +21,9 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: article 1-3: training goes on from the checkpoint after a death
+// covers: article 3-18: MonitoredTrainingSession and MonitoredSession without an Estimator
+
 namespace millrace {
 namespace {
 

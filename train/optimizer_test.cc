@@ -43,6 +43,16 @@
 #include "train/proximal.h"
 #include "train/rms_prop.h"
 
+// covers: values: FTRL gives the values of TensorFlow's tests
+// covers: accidents: the error of a loss without a gradient names the node that cuts it
+// covers: variables: optimizers follow TensorFlow's equations and slot names, dense and sparse, one
+//   slot of a kind per variable however many updates and graphs; a hyperparameter may be a tensor
+//   (a schedule, fed), one too small for a dtype is 0 with a warning; slots are found by name;
+//   gradients may be gated, colocated, start from a gradient of the loss; an optimizer may wrap
+//   another
+// covers: article 2-13: the global step is fetched with the update, before or after it
+// covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
+
 namespace millrace {
 namespace {
 

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+// covers: training: the progress line shows the staleness
+
 namespace millrace {
 namespace {
 

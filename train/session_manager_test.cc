@@ -28,6 +28,17 @@
 #include "run/training_run.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: one rule says whether a variable is adopted, restored (a warm start: from
+//   another directory's checkpoint, once) or initialised, and the log names the choice; a lost
+//   session is opened again; a waiting task leaves when the run has ended, and logs every 10 s for
+//   whom it waits, since when and what is missing; a wait has a limit
+// covers: training: a trainer that a task refuses for good (CA, TLS, token, version) ends at once
+//   with its message and exit code 1
+// covers: training: servers and trainers share one rule for how long an end must stand before it is
+//   believed
+// covers: article 2-9: Supervisor: initialises or restores, others wait; services
+// covers: article 3-29: a waiting task names the task that it waits for, and gives up
+
 namespace millrace {
 namespace {
 

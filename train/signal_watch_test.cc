@@ -8,6 +8,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: training: a watch reports the first signal and restores the handlers
+
 namespace millrace {
 namespace {
 

@@ -16,6 +16,8 @@
 #include "proto/summary.pb.h"
 #include "runtime/session.h"
 
+// covers: events: summaries have TensorFlow's names, tags and collections
+
 namespace millrace {
 namespace {
 

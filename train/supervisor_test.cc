@@ -32,6 +32,29 @@
 #include "saver/tensor_bundle.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: `Stop` saves the last step, also where a step counter does not count; not a
+//   lost or non-finite state; a directory that cannot be written is refused before training
+// covers: training: a missing last checkpoint is the result of `Stop`; storage that hangs blocks no
+//   `Stop`
+// covers: training: the older of two chiefs saves no more and names the owner; a run's end holds
+//   until a chief continues
+// covers: training: one Saver for all threads of a chief, with every option of a save; a failure
+//   hides no later success, and a success no later failure
+// covers: training: a job without a logdir reports what it lacks; a named one ends for all tasks
+// covers: training: the count of recoveries restarts after progress; only the lost step runs again,
+//   with its batch
+// covers: training: variables that another client resets are restored from the last checkpoint and
+//   every task trains on
+// covers: training: files that dead saves of a run left are deleted and nothing else, also where
+//   all checkpoints are kept
+// covers: training: after SIGTERM or Ctrl-C no step starts, the last checkpoint is written and the
+//   session closed; a step, wait or restore that hangs ends within a cluster manager's grace
+//   period; an unwritten checkpoint changes the exit code
+// covers: article 2-9: Supervisor: initialises or restores, others wait; services
+// covers: article 2-10: each service can be off
+// covers: article 2-12: a managed session, `ShouldStop`, a loop to a step; the end of data is a
+//   clean end
+
 namespace millrace {
 namespace {
 

@@ -39,6 +39,14 @@
 #include "train/gradient_descent.h"
 #include "train/optimizer.h"
 
+// covers: training: the count of recoveries restarts after progress; only the lost step runs again,
+//   with its batch
+// covers: training: how stale gradients are is measured in the step, shown, and named by the NaN
+//   guard
+// covers: training: `Train` runs the updates of moving averages with its steps, ends with its last
+//   step saved, continues where it ended, also after SIGTERM and Ctrl-C, recovers, evaluates,
+//   exports; wrong options are refused before a step
+
 namespace millrace {
 namespace {
 

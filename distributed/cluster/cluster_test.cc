@@ -10,6 +10,7 @@
 namespace millrace {
 namespace {
 
+// covers: article 2-5: TF_CONFIG: cluster, task type and index; nothing means `{}`
 TEST(ClusterConfigTest, NothingMeansOneProcess) {
   for (const char* text :
        {"", "  \n", "{}", R"({"task": {"type": "worker", "index": 0}})", R"({"cluster": null})",
@@ -22,6 +23,7 @@ TEST(ClusterConfigTest, NothingMeansOneProcess) {
   }
 }
 
+// covers: article 2-5: TF_CONFIG: cluster, task type and index; nothing means `{}`
 TEST(ClusterConfigTest, ReadsJobsTasksAndUnknownFields) {
   ASSERT_OK_AND_ASSIGN(const ClusterConfig config, ClusterConfig::Parse(R"({
       "cluster": {"ps": ["a:1", "b:2"], "master": ["m:3"], "worker": ["w:4", "[::1]:5"]},
@@ -173,6 +175,7 @@ TEST(ClusterSpecTest, SurvivesTheRoundTripThroughItsMessage) {
   EXPECT_EQ(copy.address("ps", 1).value(), "b:1");
 }
 
+// covers: article 3-35: two chiefs, two tasks of one address: refused
 TEST(ClusterSpecTest, RefusesWhatCannotBeACluster) {
   EXPECT_STATUS(ClusterSpec::Make({{"ps", {"a:1"}}, {"worker", {"a:1"}}}),
                 absl::StatusCode::kInvalidArgument, "ClusterSpec: addresses must be unique");

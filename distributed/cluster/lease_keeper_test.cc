@@ -6,6 +6,9 @@
 #include "gtest/gtest.h"
 #include "run/tell_again.h"
 
+// covers: clusters: renewing is one call per task and period, and takes no thread without sessions;
+//   a session that its task has lost ends steps at once
+
 namespace millrace {
 namespace {
 

@@ -5,6 +5,8 @@
 #include "distributed/testing/watched_clock.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: a renewed lease never expires, also in a process that was stopped
+
 namespace millrace {
 namespace {
 

@@ -30,6 +30,10 @@
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 
+// covers: clusters: a time limit covers compiling and registration; the error and the log name the
+//   task or tensor that the step waits for
+// covers: clusters: closing a session is bounded, even if a worker hangs
+
 namespace millrace {
 namespace {
 
@@ -333,6 +337,7 @@ TEST_F(MasterTest, AStepWhoseTimeIsOverNamesTheTensorsThatItWaitsForAndWhoWasToS
   EXPECT_THAT(there, ::testing::HasSubstr(" of /job:worker/replica:0/task:0, for "));
 }
 
+// covers: article 3-29: a waiting task names the task that it waits for, and gives up
 TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
   WatchedClock clock;
   MasterOptions options;

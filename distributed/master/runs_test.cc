@@ -41,6 +41,22 @@
 #include "runtime/step_loans.h"
 #include "runtime/testing/step_ops.h"
 
+// covers: clusters: a second job of a logdir waits and says for which job
+// covers: clusters: a second job on a used parameter server initialises and never sees the first
+//   one's variables; a chief that returns adopts its own run's; the state of a run that is over is
+//   freed
+// covers: clusters: of two chiefs of a run the older one's steps are refused, on every server
+//   alike, and it cannot come back
+// covers: clusters: a task that starts after the end of a run, or waits for it, learns of the end;
+//   the server then leaves, by message or by reading the logdir, and stays for a chief that trains
+//   further
+// covers: clusters: 100 partitions, both ways and one way, leave as many sessions as there are
+//   clients
+// covers: clusters: a late message of an attempt to open a session harms no other
+// covers: clusters: the end of a session returns the elements that its client did not receive
+// covers: clusters: when a session ends its steps are cancelled with the reason, and resources that
+//   held state for it are notified
+
 namespace millrace {
 namespace {
 

@@ -23,6 +23,9 @@
 #include "net/rpc.h"
 #include "run/training_run.h"
 
+// covers: training: the end of a run or a newer chief, learned from the task that has the tensors,
+//   is an end and not an error
+
 namespace millrace {
 namespace {
 

@@ -9,6 +9,9 @@
 #include "proto/worker.pb.h"
 #include "run/run_end_limits.h"
 
+// covers: clusters: session terms and run status travel next to TensorFlow's fields; malformed ones
+//   are refused or left out
+
 namespace millrace {
 namespace {
 

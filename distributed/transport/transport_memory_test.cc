@@ -31,6 +31,9 @@
 #include "proto/worker.pb.h"
 #include "run/training_run.h"
 
+// covers: clusters: an exception while a call's messages are written or read ends that call, once,
+//   with a status
+
 namespace millrace {
 namespace {
 

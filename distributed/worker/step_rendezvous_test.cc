@@ -14,6 +14,9 @@
 #include "run/training_run.h"
 #include "runtime/plan.h"
 
+// covers: clusters: a rendezvous keeps sent tensors until they are received or its time ends
+// covers: clusters: a step's received elements stay taken
+
 namespace millrace {
 namespace {
 

@@ -22,6 +22,8 @@
 #include "net/timers.h"
 #include "run/training_run.h"
 
+// covers: steps: a step with a time limit ends for each allocation that fails at its start
+
 namespace millrace {
 namespace {
 

@@ -23,6 +23,11 @@
 #include "runtime/rendezvous.h"
 #include "runtime/testing/step_ops.h"
 
+// covers: steps: a kernel that never answers keeps its compute threads after its worker ends
+// covers: steps: graphs with a forged equal hash are not confused
+// covers: clusters: two programs of one task name do not end each other's sessions
+// covers: clusters: a worker's end is bounded, even if a kernel hangs
+
 namespace millrace {
 namespace {
 

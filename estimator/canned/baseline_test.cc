@@ -12,6 +12,9 @@
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 
+// covers: training: baseline Estimators learn the mean with TensorFlow's defaults
+// covers: article 0-10, 0-11: pre-made Estimators; wide and deep with two optimizers
+
 namespace millrace {
 namespace {
 

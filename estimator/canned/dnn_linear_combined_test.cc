@@ -23,6 +23,11 @@
 #include "saver/loaded_model.h"
 #include "saver/saved_model.h"
 
+// covers: training: pre-made Estimators have TensorFlow's defaults and names; checkpoint and
+//   signatures of the same model in TensorFlow have the same names, dtypes, shapes and parts
+// covers: article 0-10, 0-11: pre-made Estimators; wide and deep with two optimizers
+// covers: article 1-8: DNNLinearCombinedRegressor
+
 namespace millrace {
 namespace {
 

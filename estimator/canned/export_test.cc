@@ -41,6 +41,15 @@
 #include "saver/saved_model.h"
 #include "train/gradient_descent.h"
 
+// covers: training: pre-made Estimators have TensorFlow's defaults and names; checkpoint and
+//   signatures of the same model in TensorFlow have the same names, dtypes, shapes and parts
+// covers: training: Examples, CSV rows and JSON values predict the same; a vocabulary travels with
+//   the export; a frozen export predicts the same
+// covers: article 0-10, 0-11: pre-made Estimators; wide and deep with two optimizers
+// covers: article 0-22, 0-23: receivers of values, CSV rows (some columns dropped) and Examples
+// covers: article 4-20: variables become constants
+// covers: scenario F11: exports by JSON, CSV, Examples; an embedding, a vocabulary, a frozen graph
+
 namespace millrace {
 namespace {
 
@@ -108,6 +117,8 @@ class ExportTest : public PremadeTest {
       Tensor::Of<std::string>({Example(20, "baker"), Example(30, "smith"), Example(40, "diver")});
 };
 
+// covers: training: exports may have graphs that train and evaluate, by TensorFlow's tags,
+//   signatures and ops, which another program trains on and measures
 // Training and evaluation have ops of their own here; what leaves the program has TensorFlow's.
 TEST_F(ExportTest, GraphsThatTrainAndEvaluateAreTensorFlows) {
   const Estimator estimator = Trained();
@@ -230,6 +241,7 @@ TEST_F(ExportTest, AVocabularyTravelsWithTheExport) {
   ExpectTensorNear(predicted.at("logits"), logits, 1e-6, 1e-6);
 }
 
+// covers: article 1-19: an export offers the chosen outputs, an embedding too
 TEST_F(ExportTest, AnEmbeddingIsAnOutputOfItsOwn) {
   const DenseColumn embedding = EmbeddingColumn(CategoricalColumnWithIdentity("id", 4), 2);
   const Estimator estimator = *Estimator::Make(

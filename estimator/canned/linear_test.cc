@@ -16,6 +16,10 @@
 #include "estimator/heads/multi_label_head.h"
 #include "gtest/gtest.h"
 
+// covers: training: pre-made Estimators have TensorFlow's defaults and names; checkpoint and
+//   signatures of the same model in TensorFlow have the same names, dtypes, shapes and parts
+// covers: article 0-10, 0-11: pre-made Estimators; wide and deep with two optimizers
+
 namespace millrace {
 namespace {
 

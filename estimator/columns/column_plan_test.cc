@@ -10,6 +10,13 @@
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 
+// covers: columns: columns have TensorFlow's names; bad arguments are named, with the line that
+//   made the column
+// covers: columns: layers sort by name, lay columns out side by side, refuse two of one name, share
+//   what they both use
+// covers: columns: variables are named absolutely, in parts with slices, in the order of names,
+//   never twice
+
 namespace millrace {
 namespace {
 

@@ -12,6 +12,9 @@
 #include "estimator/columns/vocabulary_size.h"
 #include "gtest/gtest.h"
 
+// covers: columns: columns have TensorFlow's names; bad arguments are named, with the line that
+//   made the column
+
 namespace millrace {
 namespace {
 

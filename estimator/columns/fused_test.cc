@@ -44,6 +44,10 @@
 #include "train/momentum.h"
 #include "train/optimizer.h"
 
+// covers: columns: the fused lowering of columns is the portable one: values, gradients, variables
+//   and slots after steps of four optimizers, for drawn columns of all kinds with missing,
+//   multivalent, weighted and unknown values, also of tables on other devices
+
 namespace millrace {
 namespace {
 

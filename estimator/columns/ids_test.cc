@@ -22,6 +22,11 @@
 #include "ops/sparse/sparse_tensor.h"
 #include "proto/meta_graph.pb.h"
 
+// covers: columns: '' and -1 of dense features are missing, nothing is in sparse ones; words
+//   outside of a vocabulary; identities out of range
+// covers: columns: buckets: closed on the left, ids of their own per element, one-hot depth n + 1,
+//   NaN
+
 namespace millrace {
 namespace {
 
@@ -46,6 +51,9 @@ TEST(HashBuckets, AreFingerprintsModuloTheirNumber) {
              {{9, 1}, {2, 1}, {2, 1}, {5, 1}});
 }
 
+// covers: columns: hash buckets, crosses: the values of TensorFlow for the census example, with and
+//   without spaces, dense and sparse
+// covers: article 0-14: the columns of the notebook
 TEST(HashBuckets, OfCensusAreTensorFlows) {
   Scope root;
   const Output occupation = Const(
@@ -297,6 +305,7 @@ TEST(Crosses, OfCensusAreTensorFlows) {
   }
 }
 
+// covers: columns: crosses keep the declared order; `tf_compat_cross_order` has TensorFlow's
 TEST(Crosses, KeepTheDeclaredOrderHoweverFeaturesCome) {
   const BucketizedColumn ages(NumericColumn("age"), {18});
   const auto values = [&](bool sparse, const CategoricalColumn& cross) -> StatusOr<Tensor> {

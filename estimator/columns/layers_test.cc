@@ -28,6 +28,10 @@
 #include "runtime/session.h"
 #include "saver/tensor_bundle.h"
 
+// covers: columns: embeddings and linear models: combiners, weights, empty examples, max_norm,
+//   shared tables, a checkpoint's tensor, one to several parts
+// covers: columns: indicators count, and add up weights
+
 namespace millrace {
 namespace {
 
@@ -253,6 +257,7 @@ TEST(Embeddings, MayBeginWithATensorOfACheckpoint) {
   EXPECT_STATUS(name.status(), absl::StatusCode::kNotFound, "table");
 }
 
+// covers: columns: gradients of tables are IndexedSlices of the rows looked up
 // No tensor of the table's size is ever made: the gradient is of the rows that were looked up.
 TEST(Embeddings, HaveSparseGradients) {
   const auto ids = CategoricalColumnWithIdentity("x", 5);
@@ -339,6 +344,7 @@ TEST(InputLayer, StandsInTheOrderOfNamesUnderAbsoluteNames) {
                 "Variable 'elsewhere/job_embedding/embedding_weights' must not exist");
 }
 
+// covers: columns: features that do not fit, that are missing, of another number of examples
 TEST(InputLayer, RefusesFeaturesThatDoNotFit) {
   const auto words = CategoricalColumnWithHashBucket("x", 10);
   const auto weighted = WeightedCategoricalColumn(words, "w");

@@ -8,6 +8,10 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: columns: columns have TensorFlow's names; bad arguments are named, with the line that
+//   made the column
+// covers: columns: the parse spec has what a parser of Examples must read
+
 namespace millrace {
 namespace {
 

@@ -39,6 +39,10 @@
 #include "ops/ops.h"
 #include "runtime/session.h"
 
+// covers: columns: ids made of rows before the shuffle give the model that the rows give, in both
+//   lowerings, with missing and unknown values; seeded orders and states stay; ids of another
+//   column of the same name are not taken; an id out of range names its line
+
 namespace millrace {
 namespace {
 

@@ -15,6 +15,8 @@
 #include "ops/array/constant.h"
 #include "ops/sparse/sparse_tensor.h"
 
+// covers: columns: sequences: steps, lengths, numbers of several elements a step
+
 namespace millrace {
 namespace {
 

@@ -20,6 +20,11 @@
 #include "ops/array/reshape.h"
 #include "ops/math/cwise_binary.h"
 
+// covers: training: heads give TensorFlow's predictions, losses, metrics, summaries and exports, by
+//   its names; with weights, vocabularies, thresholds, several dimensions; wrong labels and weights
+//   are named
+// covers: article 0-18: labels are indices; one-hot ones are refused by name
+
 namespace millrace {
 namespace {
 
@@ -84,6 +89,7 @@ TEST(BinaryHead, AnEmptyBatchPredictsNothing) {
   EXPECT_EQ(run.exports["classification/classes"].shape(), (Shape{0, 2}));
 }
 
+// covers: article 1-9: metrics that every pre-made model has
 TEST(BinaryHead, MeasuresAsTensorFlowDoes) {
   for (const bool known : {true, false}) {
     HeadRun run(BinaryHead(), Mode::kEval);

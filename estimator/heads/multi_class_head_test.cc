@@ -14,6 +14,11 @@
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 
+// covers: training: heads give TensorFlow's predictions, losses, metrics, summaries and exports, by
+//   its names; with weights, vocabularies, thresholds, several dimensions; wrong labels and weights
+//   are named
+// covers: article 0-18: labels are indices; one-hot ones are refused by name
+
 namespace millrace {
 namespace {
 

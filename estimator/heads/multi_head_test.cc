@@ -17,6 +17,10 @@
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 
+// covers: training: heads give TensorFlow's predictions, losses, metrics, summaries and exports, by
+//   its names; with weights, vocabularies, thresholds, several dimensions; wrong labels and weights
+//   are named
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,10 @@
 #include "estimator/heads/testing/head_run.h"
 #include "gtest/gtest.h"
 
+// covers: training: heads give TensorFlow's predictions, losses, metrics, summaries and exports, by
+//   its names; with weights, vocabularies, thresholds, several dimensions; wrong labels and weights
+//   are named
+
 namespace millrace {
 namespace {
 

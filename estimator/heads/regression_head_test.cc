@@ -16,6 +16,10 @@
 #include "ops/array/constant.h"
 #include "ops/math/cwise_binary.h"
 
+// covers: training: heads give TensorFlow's predictions, losses, metrics, summaries and exports, by
+//   its names; with weights, vocabularies, thresholds, several dimensions; wrong labels and weights
+//   are named
+
 namespace millrace {
 namespace {
 

@@ -30,6 +30,21 @@
 #include "saver/tensor_bundle.h"
 #include "tests/cluster/process.h"
 
+// covers: training: the census program trains, evaluates (eleven metrics, also as events), exports
+//   TensorFlow's signature, continues, and is as good as the published runs
+// covers: article 0-6: an Estimator, two input functions, TrainSpec and EvalSpec
+// covers: article 0-19: evaluation data without end are ended by steps; without steps a warning
+// covers: article 0-20, 0-21: max_steps; an evaluation's name, steps and exporters:
+//   `eval_census-eval` has ten numbers and the checkpoint's path
+// covers: article 0-25: `export/census/<ten digits>`, complete or absent
+// covers: article 0-26, 0-27: `show --tag serve --signature_def predict` is the golden text, with
+//   1.15's names of tensors
+// covers: article 0-28: no `serving_default` with 13 inputs: the log says why, tools take the only
+//   signature
+// covers: scenario F1: census in one process; five seeds reach the gate
+// covers: scenario F9: the final exporter
+// covers: scenario F12: saved_model_cli, C programs, models of TensorFlow
+
 namespace millrace {
 namespace {
 
@@ -157,6 +172,7 @@ void ExpectTrainedRun(const Ended& ended, const std::string& dir) {
   EXPECT_EQ(ended.After("Exported: "), dir + "/export/census/" + exports[0]);
 }
 
+// covers: article 0-1: one call trains, evaluates and exports, and returns metrics and paths
 TEST(Census, TrainsEvaluatesAndExportsDrawnPeople) {
   const std::string dir = NewDir();
   const Ended ended = RunProgram(kCensus, {"--train-steps=1000", "--job-dir", dir, "--seed=1"});
@@ -184,6 +200,7 @@ TEST(Census, TrainsEvaluatesAndExportsDrawnPeople) {
   EXPECT_EQ(Metrics(more.After("Evaluation: ")).at("global_step"), 1100);
 }
 
+// covers: article 0-14: the columns of the notebook
 // Names and shapes of the article's columns and layers, and the slots of their optimizers.
 TEST(Census, HasTheVariablesOfTheArticle) {
   const std::string dir = NewDir();
@@ -229,6 +246,7 @@ TEST(Census, HasTheVariablesOfTheArticle) {
   EXPECT_EQ(got, want);
 }
 
+// covers: article 0-14: the columns of the notebook
 // What shapes do not tell: where ages are cut, what is crossed with what and how it is hashed.
 TEST(Census, ExportsTheColumnsOfTheArticle) {
   const Ended ended = RunProgram(kCensus, {"--train-steps=1", "--job-dir", NewDir(), "--seed=1"});
@@ -310,6 +328,8 @@ TEST(Census, EvaluatesWholeFilesAndEndsWithItsData) {
   EXPECT_TRUE(absl::StrContains(ended.text(), "over 100 steps"));  // all 4,000, by 40
 }
 
+// covers: article 0-44: the trainer's flags; unknown ones are ignored with a message; wrong values
+//   end with one message and 1
 TEST(Census, WrongCallsEndWithOneMessage) {
   const std::string dir = NewDir();
   ASSERT_OK(Fs()->RecursivelyCreateDirectory(dir));

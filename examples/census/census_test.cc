@@ -33,11 +33,18 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 
+// covers: training: the census program refuses wrong flags and rows with one line
+// covers: article 0-8, 0-9: 15 columns, a blank after every comma that is part of words and labels
+// covers: article 0-16: lines, skipped, parsed, shuffled over ten batches, repeated, batched
+// covers: article 0-44: the trainer's flags; unknown ones are ignored with a message; wrong values
+//   end with one message and 1
+
 namespace millrace::census {
 namespace {
 
 using Words = std::vector<std::string>;
 
+// covers: article 0-13: layers [100, 70, 48, 34]
 TEST(HiddenUnits, ShrinkByTheWholePartOfAPower) {
   // 100 * 0.7^2 is a little less than 49.
   EXPECT_EQ(HiddenUnits(100, 4, 0.7), (std::vector<int64_t>{100, 70, 48, 34}));
@@ -191,6 +198,7 @@ TEST_F(PeopleTest, KeepTheBlanksOfWordsAndLoseTheUnusedColumn) {
   ExpectTensorEqual(batch[13], Tensor::Of<int64_t>({0, 1}));
 }
 
+// covers: article 0-14: the columns of the notebook
 // In the order of the article, which is that of ids; here: no word too many, none missing.
 TEST_F(PeopleTest, VocabulariesAreTheWordsOfTheData) {
   const std::string path = SharedDataPath("census/adult.data.csv");
@@ -251,6 +259,8 @@ TEST_F(PeopleTest, SmallFilesAreReadOnce) {
   }
 }
 
+// covers: article 0-17: the header of the first file alone is skipped; that of the second is an
+//   error with its place
 TEST_F(PeopleTest, HeaderIsSkippedOfTheFirstFileAlone) {
   const std::string header = "age,workclass\n";
   PeopleOptions options = Once({File("a", header + kTwoPeople), File("b", header + kTwoPeople)});
@@ -265,6 +275,7 @@ TEST_F(PeopleTest, HeaderIsSkippedOfTheFirstFileAlone) {
   EXPECT_OK(Batches(options).status());
 }
 
+// covers: article 0-18: labels are indices; one-hot ones are refused by name
 TEST_F(PeopleTest, WrongRowsAreTold) {
   const std::string good = kTwoPeople;
   const struct {

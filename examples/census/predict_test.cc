@@ -24,6 +24,15 @@
 #include "proto/example.pb.h"
 #include "tests/cluster/process.h"
 
+// covers: training: people predicted by JSON, CSV rows and Examples get the same five outputs,
+//   which agree with each other
+// covers: article 0-28: no `serving_default` with 13 inputs: the log says why, tools take the only
+//   signature
+// covers: article 0-29, 0-30, 0-31: five columns, a row per person; the outputs agree; wrong keys
+//   are named, exit code 1
+// covers: scenario F11: exports by JSON, CSV and Examples
+// covers: scenario F13: local prediction
+
 namespace millrace {
 namespace {
 
@@ -132,6 +141,7 @@ TEST_F(PredictTest, OutputsAgreeWithEachOther) {
   }
 }
 
+// covers: article 0-22, 0-23: receivers of values, CSV rows (some columns dropped) and Examples
 TEST_F(PredictTest, RowsAndExamplesPredictWhatJsonDoes) {
   const std::vector<json> people = TestPeople();
   std::string rows, examples;

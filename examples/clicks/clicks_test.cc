@@ -25,6 +25,9 @@
 #include "gtest/gtest.h"
 #include "proto/example.pb.h"
 
+// covers: article 4-1, 4-2: impressions, clicks and users are joined and added up by region, in
+//   less memory than they take, whatever the order of the rows
+
 namespace millrace {
 namespace {
 

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The model learns, with the op linked into the program and, number for number the same, with the
 # op loaded from a shared library. Arguments: the program, the program without the op, the library.
+
+# covers: graphs: a user's op trains with the same numbers whether it is linked or loaded
+
 set -euo pipefail
 linked=$1
 bare=$2

@@ -7,6 +7,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: graphs: a user's op has tested values and gradients
+
 namespace millrace {
 namespace {
 

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # The click model reaches the same held-out loss on 2 ps + 2 workers as in one process (± 2 %).
 # Arguments: the launcher, the program.
+
+# covers: clusters: the same loss on one process and on 2 ps + 2 workers
+
 set -euo pipefail
 launch=$1
 program=$2

@@ -2,6 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # housing: the page's commands as they stand there, then what else the program promises.
 # Arguments: the page's commands, then the programs.
+
+# covers: article 1-8: DNNLinearCombinedRegressor
+# covers: article 1-12, 1-13: a function that returns an input function of a file, a mode and a
+#   batch size
+# covers: article 1-17: max_steps is a total: 1,800, then 200 more; nothing when it is reached
+# covers: article 1-20, 1-25: LatestExporter keeps all, or the last five; one exporter, several,
+#   none
+# covers: scenario F7: a regressor with one more metric, 3.2 million rows
+# covers: scenario F8: checkpoints: how often, how many, continuing
+
 set -euo pipefail
 commands=$PWD/$1
 shift

@@ -3,6 +3,28 @@
 # linreg, linreg_dist and linreg_predict: the page's commands as they stand there, then what else
 # the programs promise.
 # Arguments: the page's commands, then the programs.
+
+# covers: programs: the commands of the pages of `examples/mnist` and `examples/linreg` do what the
+#   pages say
+# covers: article 3-1: the user touches no session, server or saver
+# covers: article 3-3: train, evaluate, predict are three modes
+# covers: article 3-8: y = wx + b with Adam, mean squared error, a global step
+# covers: article 3-9: predictions that are one tensor: `output`
+# covers: article 3-10: the metric mse
+# covers: article 3-12: a generator of text rows, tab-separated, in batches of one
+# covers: article 3-13: without steps: the ten rows, a checkpoint of step 10
+# covers: article 3-14: a feature that no receiver reaches: exported, with a warning
+# covers: article 3-15: the export returns its path
+# covers: article 3-16: predictions are pulled; stopping early frees everything
+# covers: article 3-27, 3-28, 3-37: prediction on a cluster: 10,000 rows by ps, chief and two
+#   workers, each row once and with the values of one process, also after kills, stops and restarts;
+#   all tasks leave
+# covers: article 3-30: 1,000 rows, batches of one, 500 steps, evaluations of 50 steps, no delays
+# covers: article 3-31: the task by flags, hosts separated by `;` or `,`
+# covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
+# covers: article 4-10, 4-17: the same program in one process and as any task
+# covers: scenario F6: a user's Estimator
+
 set -euo pipefail
 commands=$PWD/$1
 shift

@@ -3,6 +3,9 @@
 # mlp_train learns digits (MNIST's where MILLRACE_SHARED has them, drawn ones otherwise), goes on
 # from where it ended, and exports a model that another program predicts with.
 # Arguments: mlp_train, mlp_predict, saved_model_cli.
+
+# covers: training: the examples learn, continue, export and predict; their models stay short
+
 set -euo pipefail
 train=$1
 predict=$2

@@ -3,6 +3,9 @@
 # Test accuracy of the digit network: the median of three seeds must reach a bound; all are printed.
 # MNIST's own files where MILLRACE_SHARED has them, drawn digits otherwise. Slow: run by hand.
 # Arguments: launch, the program, "cluster" or "alone", steps, the least median (of real digits).
+
+# covers: article 2-23: the network with the article's initial values, histograms of both filters
+
 set -euo pipefail
 launch=$1
 train=$2

@@ -30,6 +30,10 @@
 #include "saver/tensor_bundle.h"
 #include "train/supervisor.h"
 
+// covers: article 2-19: collections `inputs` and `outputs` with JSON, `export.meta` and `export.*`,
+//   the key passed through
+// covers: article 2-30: scalars Test_loss (sum) and Test_accuracy (mean)
+
 namespace millrace {
 namespace {
 
@@ -69,6 +73,7 @@ tensorflow::Summary Parsed(const std::string& bytes) {
   return summary;
 }
 
+// covers: article 2-17: placeholders with defaults, partial shapes: summaries run without images
 TEST(ArticleTest, EverythingThatIsFedHasADefaultSoThatSummariesRunWithoutImages) {
   Trained trained = Start(4);
   ASSERT_OK_AND_ASSIGN(const auto defaults,
@@ -107,6 +112,7 @@ TEST(ArticleTest, EverythingThatIsFedHasADefaultSoThatSummariesRunWithoutImages)
                       {"Test_loss", "Test_accuracy", "conv_filters1", "conv_filters2"}));
 }
 
+// covers: article 2-21: flags; batches that do not divide the data
 TEST(ArticleTest, BatchesThatDoNotDivideTheDataAreJudgedWhole) {
   Trained trained = Start(10);
   const Digits digits = DrawDigits(23, 3);
@@ -120,6 +126,7 @@ TEST(ArticleTest, BatchesThatDoNotDivideTheDataAreJudgedWhole) {
   EXPECT_NEAR(whole.loss, 23 * std::log(10.0), 1e-3);
 }
 
+// covers: article 2-24: the unprotected loss is NaN by IEEE 754, and the guard says so
 // A probability that underflows gives what IEEE 754 says, and the guard names the step.
 TEST(ArticleTest, AProbabilityOfZeroMakesTheLossNaNAndTheGuardSaysSo) {
   Trained trained = Start(2);
@@ -143,6 +150,8 @@ TEST(ArticleTest, AProbabilityOfZeroMakesTheLossNaNAndTheGuardSaysSo) {
   EXPECT_TRUE(IsLossNotFinite(guard));
 }
 
+// covers: article 2-18: export through a second graph without devices; extra variables left out, a
+//   missing one named
 TEST(ArticleTest, TheExportIsASecondGraphWithoutDevicesAndWithoutTheOptimizersVariables) {
   Scope scope;
   const ArticleGraph graph = BuildArticleGraph(
@@ -183,6 +192,8 @@ TEST(ArticleTest, TheExportIsASecondGraphWithoutDevicesAndWithoutTheOptimizersVa
   EXPECT_TRUE(few->Contains("cnn/convolution1/kernel"));
 }
 
+// covers: article 2-18: export through a second graph without devices; extra variables left out, a
+//   missing one named
 TEST(ArticleTest, AnExportOfACheckpointThatLacksAVariableNamesIt) {
   Scope scope;
   MakeVariable(scope.WithName("cnn/convolution1/kernel"), Shape{5, 5, 1, 32}, DT_FLOAT,

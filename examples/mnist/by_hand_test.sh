@@ -3,6 +3,31 @@
 # mnist_dist, mnist_monitored and mnist_predict_meta: the page's commands as they stand there, then
 # one process without TF_CONFIG that goes on, and what is refused.
 # Arguments: the page's commands, then the programs.
+
+# covers: programs: the commands of the pages of `examples/mnist` and `examples/linreg` do what the
+#   pages say
+# covers: article 2-1: asynchronous data parallel training without an Estimator
+# covers: article 2-2: steps are of all tasks together; each says its share
+# covers: article 2-3: parameter server, worker, master are one program
+# covers: article 2-6: without TF_CONFIG one process does everything
+# covers: article 2-8: `Join` until a signal, exit code 0; leaves by itself when the run has ended
+# covers: article 2-12: a managed session, `ShouldStop`, a loop to a step; the end of data is a
+#   clean end
+# covers: article 2-13: the global step is fetched with the update, before or after it
+# covers: article 2-14: each task reports every 100 steps, the chief saves and judges
+# covers: article 2-15: the chief judges all test images while the others train on; an evaluator
+#   does better
+# covers: article 2-16: save by hand, summaries by hand, flush, stop
+# covers: article 2-19: collections `inputs` and `outputs` with JSON, `export.meta` and `export.*`,
+#   the key passed through
+# covers: article 2-21: flags; batches that do not divide the data
+# covers: article 2-28: event files that TensorBoard reads: version, scalar, histogram, graph,
+#   session log
+# covers: article 2-29: the prediction program: import, restore, collections, feed key and image
+# covers: article 2-30: scalars Test_loss (sum) and Test_accuracy (mean)
+# covers: scenario F13: local prediction
+# covers: scenario F24: MNIST without an Estimator
+
 set -euo pipefail
 commands=$PWD/$1
 shift

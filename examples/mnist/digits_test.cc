@@ -12,6 +12,8 @@
 #include "core/random_bits.h"
 #include "core/testing/tensor_testing.h"
 
+// covers: article 2-22: MNIST's files (idx, gzip), shuffled epochs; drawn digits without a download
+
 namespace millrace {
 namespace {
 

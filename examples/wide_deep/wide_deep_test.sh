@@ -3,6 +3,9 @@
 # The wide and deep model learns on 1 ps + 2 workers (UCI's people where MILLRACE_SHARED has them,
 # drawn ones otherwise), and what the chief exports runs without the cluster.
 # Arguments: launch, wide_deep_train, saved_model_cli.
+
+# covers: training: the examples learn, continue, export and predict; their models stay short
+
 set -euo pipefail
 launch=$1
 train=$2

@@ -20,6 +20,9 @@
 #include "graph/testing/tiny_ops.h"
 #include "runtime/engine/kernel_runner.h"
 
+// covers: graphs: a loop is cut at any edge: each device receives in the iterations that have what
+//   it receives, in loops of loops, and when its part is cut again
+
 namespace millrace {
 namespace {
 

@@ -18,6 +18,9 @@
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 
+// covers: graphs: graphs that ask for a GPU run on the CPU where soft placement allows, with one
+//   warning per session
+
 namespace millrace {
 namespace {
 

@@ -30,6 +30,10 @@
 #include "runtime/session.h"
 #include "runtime/session_config.h"
 
+// covers: graphs: a call's nodes take its place: effects after its inputs and before its results,
+//   dead where it is dead, on its device, under its name; state keeps its place; calls that would
+//   fill the graph stay calls
+
 namespace millrace {
 namespace {
 

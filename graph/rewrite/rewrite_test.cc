@@ -20,6 +20,8 @@
 #include "proto/config.pb.h"
 #include "runtime/constant_evaluator.h"
 
+// covers: steps: rewrites leave results as they are, bit for bit, and failing graphs failing
+
 namespace millrace {
 namespace {
 

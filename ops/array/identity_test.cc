@@ -12,6 +12,8 @@
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
+// covers: clusters: a group of operations waits on each device
+
 namespace millrace {
 namespace {
 

@@ -14,6 +14,8 @@
 #include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: columns: the fused ops give ids of texts, words, identities, buckets and crosses
+
 namespace millrace {
 namespace {
 

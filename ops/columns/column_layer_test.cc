@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: columns: the fused layer of columns has the values and gradients of the portable ops
+
 namespace millrace {
 namespace {
 

@@ -22,6 +22,9 @@
 #include "proto/function.pb.h"
 #include "runtime/session.h"
 
+// covers: graphs: gradients of calls are those of finite differences, twice; random numbers and
+//   variables are those of the call; a GradientDef wins
+
 namespace millrace {
 namespace {
 

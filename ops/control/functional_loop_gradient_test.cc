@@ -22,6 +22,10 @@
 #include "ops/testing/function_gradients.h"
 #include "runtime/session.h"
 
+// covers: graphs: gradients of `While` and `For` are those of finite differences, of shapes that
+//   grow and of loops with a data-dependent end; once in and around branches, in frames, three deep
+//   and of lists; of variables by their handles; frames in functions are refused
+
 namespace millrace {
 namespace {
 

@@ -25,6 +25,10 @@
 #include "proto/node_def.pb.h"
 #include "runtime/session.h"
 
+// covers: graphs: calls, `If`, `Case`, `While` and `For` run their functions without a thread that
+//   waits, end with deadline and session, name node and call in errors; 100,000 calls in each other
+//   are a Status and the next step runs
+
 namespace millrace {
 namespace {
 

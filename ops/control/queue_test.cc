@@ -14,6 +14,9 @@
 #include "proto/node_def.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: training: queues shuffle and pad; waiting ops take no thread
+// covers: clusters: elements that a step took and lost are back in the queue, first and in order
+
 namespace millrace {
 namespace {
 

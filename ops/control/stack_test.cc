@@ -11,6 +11,10 @@
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: tensor arrays, tensor lists and stacks: read twice, written twice, out of range,
+//   of another dtype, closed are refused in TensorFlow's words; what they hold ends with the step
+//   or its last handle (buffers counted); sums of gradients do not depend on the order of writes
+
 namespace millrace {
 namespace {
 

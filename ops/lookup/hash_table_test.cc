@@ -7,6 +7,9 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: look-up tables have TensorFlow's values and types; a name shares a table, without
+//   one it is its session's; a table that is not initialised is named
+
 namespace millrace {
 namespace {
 

@@ -13,6 +13,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: mutable look-up tables insert, remove, export and import as TensorFlow's
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,10 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: a table is initialised once, from tensors or a file: a second equal
+//   initialisation is fine, another is refused; an error in a file names its line; keys with two
+//   values leave the table as it was
+
 namespace millrace {
 namespace {
 

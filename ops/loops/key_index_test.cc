@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+// covers: values: the index of look-up tables finds every key
+
 namespace millrace::math {
 namespace {
 

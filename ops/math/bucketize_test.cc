@@ -10,6 +10,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: buckets count the boundaries at or below a value
+
 namespace millrace {
 namespace {
 

@@ -12,6 +12,9 @@
 #include "proto/tensor.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: sparse tensors are serialized as TensorFlow does; wrong indices and shapes are
+//   refused by name
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,9 @@
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: sparse tensors are concatenated as TensorFlow does; wrong indices and shapes are
+//   refused by name
+
 namespace millrace {
 namespace {
 

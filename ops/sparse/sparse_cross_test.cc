@@ -12,6 +12,9 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: crosses and buckets are TensorFlow's numbers (its tests' constants, the census
+//   columns): any number of values per example, the last feature fastest
+
 namespace millrace {
 namespace {
 

@@ -9,6 +9,9 @@
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: sparse tensors are filled up in empty rows as TensorFlow does; wrong indices and
+//   shapes are refused by name
+
 namespace millrace {
 namespace {
 

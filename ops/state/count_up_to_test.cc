@@ -9,6 +9,8 @@
 #include "runtime/session.h"
 #include "runtime/testing/op_test.h"
 
+// covers: training: `CountUpTo` gives each number below its limit once and then the end
+
 namespace millrace {
 namespace {
 

@@ -8,6 +8,9 @@
 #include "runtime/testing/op_test.h"
 #include "runtime/variable_storage.h"
 
+// covers: variables: updates of reference variables work in place: nothing is copied before the
+//   kernel
+
 namespace millrace {
 namespace {
 

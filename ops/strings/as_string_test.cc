@@ -12,6 +12,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: numbers print as TensorFlow's printf does
+
 namespace millrace {
 namespace {
 

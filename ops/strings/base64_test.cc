@@ -8,6 +8,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: base64 is TensorFlow's; wrong input is named
+
 namespace millrace {
 namespace {
 

@@ -9,6 +9,9 @@
 #include "ops/strings/sip_hash.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: strings hash to the buckets that TensorFlow published (FarmHash, SipHash, its old
+//   hash)
+
 namespace millrace {
 namespace {
 

@@ -8,6 +8,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: regexes match and replace as TensorFlow's
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,8 @@
 #include "proto/tensor.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: tensors are serialized and parsed as TensorFlow's
+
 namespace millrace {
 namespace {
 

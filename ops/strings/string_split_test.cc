@@ -8,6 +8,8 @@
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
 
+// covers: input: strings split as TensorFlow splits them
+
 namespace millrace {
 namespace {
 

@@ -5,6 +5,8 @@
 
 #include "gtest/gtest.h"
 
+// covers: input: the unicode ops give TensorFlow's values
+
 namespace millrace {
 namespace {
 

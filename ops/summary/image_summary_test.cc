@@ -12,6 +12,9 @@
 #include "proto/summary.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: events: summary ops make TensorFlow's bytes; values that are not finite, repeated tags
+//   and non-images are refused by name
+
 namespace millrace {
 namespace {
 

@@ -18,6 +18,10 @@
 #include "proto/summary.pb.h"
 #include "runtime/testing/op_test.h"
 
+// covers: events: a histogram has TensorFlow's limits, and each value its bucket
+// covers: events: summary ops make TensorFlow's bytes; values that are not finite, repeated tags
+//   and non-images are refused by name
+
 namespace millrace {
 namespace {
 

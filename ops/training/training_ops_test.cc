@@ -13,6 +13,13 @@
 #include "ops/loops/training.h"
 #include "runtime/testing/op_test.h"
 
+// covers: values: FTRL follows its equations, whole and by rows; senseless rates are refused
+// covers: variables: optimizers follow TensorFlow's equations and slot names, dense and sparse, one
+//   slot of a kind per variable however many updates and graphs; a hyperparameter may be a tensor
+//   (a schedule, fed), one too small for a dtype is 0 with a warning; slots are found by name;
+//   gradients may be gated, colocated, start from a gradient of the loss; an optimizer may wrap
+//   another
+
 namespace millrace {
 namespace {
 

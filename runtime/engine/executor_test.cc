@@ -26,6 +26,11 @@
 #include "runtime/testing/step_ops.h"
 #include "runtime/variable_storage.h"
 
+// covers: steps: a kernel that drops its callback, calls it twice or never answers holds up neither
+//   Run nor Close
+// covers: steps: a dropped done callback fails its node, a second call is ignored
+// covers: steps: errors: the first one wins, the node is named once, the line that built it follows
+
 namespace millrace {
 namespace {
 

@@ -24,6 +24,9 @@
 #include "runtime/plan.h"
 #include "runtime/testing/step_ops.h"
 
+// covers: steps: each thread that runs steps of a session has its own state in session and engine;
+//   step numbers are unique
+
 namespace millrace {
 namespace {
 

@@ -32,6 +32,10 @@
 #include "runtime/testing/run_once.h"
 #include "runtime/testing/step_ops.h"
 
+// covers: steps: loops: which iteration each node runs in, dead values, the window of parallel
+//   iterations, kernels that answer late or never, errors, deadlines and cancellations in the
+//   middle, traces
+
 namespace millrace {
 namespace {
 

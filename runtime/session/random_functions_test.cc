@@ -26,6 +26,9 @@
 #include "runtime/session.h"
 #include "runtime/session_config.h"
 
+// covers: graphs: random programs of functions, branches, loops, variables, queues and failures
+//   give what an interpreter gives, put into the graph and called, on one and three threads
+
 namespace millrace {
 namespace {
 

@@ -19,6 +19,11 @@
 #include "gtest/gtest.h"
 #include "runtime/session/direct_binding.h"
 
+// covers: steps: each thread that runs steps of a session has its own state in session and engine;
+//   step numbers are unique
+// covers: steps: a thread's state of steps by names is freed when the session drops it, closes or
+//   abandons the step to a kernel that does not answer
+
 namespace millrace {
 namespace {
 

@@ -27,6 +27,17 @@
 #include "gtest/gtest.h"
 #include "tests/cluster/process.h"
 
+// covers: training: 1 to 3 ps, with chief or master, workers and evaluator, export the model that
+//   one process exports, byte for byte but for values, without a task's name in any file
+// covers: article 0-2, 0-3: the same `main` alone and in clusters of 1 to 3 ps, chief or master, 0
+//   to 4 workers, evaluator
+// covers: article 0-32, 0-33: a master in place of a chief
+// covers: article 0-35: all roles as processes of one machine
+// covers: article 0-37: the model that a cluster exports is that of one process but for values; no
+//   task's name in it
+// covers: article 4-10, 4-17: the same program in one process and as any task
+// covers: scenario F3: one model by clusters of any shape: signatures, files, medians of accuracy
+
 namespace millrace {
 namespace {
 

@@ -23,6 +23,8 @@
 #include "runtime/session.h"
 #include "tests/cluster/process.h"
 
+// covers: steps: a registered graph's constants are copied at most twice per task
+
 namespace {
 
 constexpr size_t kConstantBytes = size_t{8} << 20;

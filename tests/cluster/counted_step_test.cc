@@ -46,6 +46,13 @@
 #include "train/optimizer.h"
 #include "train/supervisor.h"
 
+// covers: clusters: a linear step on one server moves its variables and their gradients and nothing
+//   else, with `update_ops` and a fetched count, too; with two, one message between them orders the
+//   step
+// covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
+//   sent tensor
+// covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
+
 namespace millrace {
 namespace {
 

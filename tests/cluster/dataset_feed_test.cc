@@ -26,6 +26,8 @@
 #include "runtime/session.h"
 #include "tests/cluster/cluster_in_process.h"
 
+// covers: input: a fed dataset is found by a server of its process; a task without it says so
+
 namespace millrace {
 namespace {
 

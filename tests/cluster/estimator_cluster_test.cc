@@ -30,6 +30,9 @@
 #include "saver/saver.h"
 #include "tests/cluster/process.h"
 
+// covers: article 3-39: any process may be killed at any time
+// covers: scenario F17: data, hooks and checkpoints that end an evaluator's wait
+
 namespace millrace {
 namespace {
 
@@ -169,6 +172,7 @@ TEST_F(EstimatorClusterTest, AllDataOfAllTrainersIsTrainedAndTheLastCheckpointEv
   EXPECT_EQ(ExpectLastIsEvaluated(), 5 + 2 * 60);
 }
 
+// covers: article 3-25: the evaluator leaves when the last checkpoint is evaluated, and says so
 TEST_F(EstimatorClusterTest, TheChiefStaysUntilTheEvaluatorIsDone) {
   SetTasks({"ps-0", "chief-0", "evaluator-0"});
   args_ = {"--max_steps=60", "--wait_for_evaluator_secs=100"};
@@ -212,6 +216,8 @@ INSTANTIATE_TEST_SUITE_P(All, EstimatorKillTest,
                            return info.param.task.substr(0, info.param.task.find('-'));
                          });
 
+// covers: article 3-22: a master is a chief that evaluates; or becomes a chief
+// covers: scenario F5: a master, and one made a chief
 TEST_F(EstimatorClusterTest, AMasterTrainsAndEvaluates) {
   SetTasks({"ps-0", "master-0", "worker-0"});
   args_ = {"--max_steps=600"};
@@ -235,6 +241,8 @@ TEST_F(EstimatorClusterTest, InTensorFlowsWayAPsStays) {
   EXPECT_EQ(CodeOf("ps-0"), 0);
 }
 
+// covers: article 3-35: two chiefs, two tasks of one address: refused
+// covers: scenario F25: wrong configurations: one line, exit code 1
 TEST_F(EstimatorClusterTest, WrongConfigurationsEndWithOneAndOneMessage) {
   struct Case {
     std::string tf_config, message;

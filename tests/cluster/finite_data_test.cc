@@ -23,6 +23,12 @@
 #include "saver/tensor_bundle.h"
 #include "tests/cluster/process.h"
 
+// covers: training: with finite data the run ends when the data of every trainer has ended, or its
+//   lease, and the last checkpoint has all of it
+// covers: article 1-14: finite data end the training after the data of all trainers; a warning with
+//   several trainers
+// covers: scenario F18: data of several trainers: the run ends after the data of the slowest one
+
 namespace millrace {
 namespace {
 

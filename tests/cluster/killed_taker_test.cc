@@ -20,6 +20,8 @@
 #include "runtime/session.h"
 #include "tests/cluster/process.h"
 
+// covers: clusters: elements that a killed client took and never received are back in the queue
+
 namespace millrace {
 namespace {
 

@@ -30,6 +30,9 @@
 #include "saver/tensor_bundle.h"
 #include "tests/cluster/process.h"
 
+// covers: clusters: worker, master, parameter server killed and restarted, in any start order
+// covers: article 2-1: asynchronous data parallel training without an Estimator
+
 namespace millrace {
 namespace {
 

@@ -41,6 +41,20 @@
 #include "tests/cluster/connections.h"
 #include "tests/cluster/process.h"
 
+// covers: article 2-15: the chief judges all test images while the others train on; an evaluator
+//   does better
+// covers: article 1-3: training goes on from the checkpoint after a death
+// covers: article 3-2: device filters: ps and itself; a filtered task blocks no other
+// covers: article 3-19: much data: parallel over parameter servers
+// covers: article 3-20: roles master, chief, evaluator
+// covers: article 3-21: with a chief, worker 0 is nothing special; global ids
+// covers: article 3-23: the evaluator evaluates new checkpoints
+// covers: article 3-30: 1,000 rows, batches of one, 500 steps, evaluations of 50 steps, no delays
+// covers: article 3-39: any process may be killed at any time
+// covers: article 4-11: workers never talk to each other
+// covers: scenario F2: ps, chief, workers, evaluator in any order, to their end
+// covers: scenario F4: each role killed
+
 namespace millrace {
 namespace {
 
@@ -239,6 +253,7 @@ std::vector<std::string> KillArgs() {
   return {absl::StrCat("--max_steps=", kill_steps), "--train_rows=1000000"};
 }
 
+// covers: article 3-33: no start order, no sleep
 TEST(LinregClusterTest, FiveTasksStartedInAnyOrderTrainEvaluateAndLeave) {
   std::mt19937_64 random(seed);
   for (int i = 0; i < orders; ++i) {
@@ -315,6 +330,7 @@ TEST(LinregClusterTest, AWorkerThatIsKilledForGoodStopsNobody) {
   }
 }
 
+// covers: article 3-25: the evaluator leaves when the last checkpoint is evaluated, and says so
 // A task that was away at the end, and all that come once more afterwards.
 TEST(LinregClusterTest, TasksThatComeAfterTheEndLeave) {
   ASSERT_OK_AND_ASSIGN(const auto job, StartedJob({"--max_steps=200"}, AllTasks()));
@@ -330,6 +346,7 @@ TEST(LinregClusterTest, TasksThatComeAfterTheEndLeave) {
   job->ExpectLastCheckpointEvaluated(200);
 }
 
+// covers: article 3-26: it leaves also when max_steps is never reached
 TEST(LinregClusterTest, DataThatEndEndTheRunWhenAllTrainersHaveSeenTheirs) {
   ASSERT_OK_AND_ASSIGN(const auto job,
                        StartedJob({"--max_steps=1000", "--train_rows=100"}, AllTasks()));

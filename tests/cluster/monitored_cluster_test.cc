@@ -34,6 +34,8 @@
 #include "train/monitored_training_session.h"
 #include "train/optimizer.h"
 
+// covers: training: hooks of tasks that share steps stop, restore and stop early together
+
 namespace millrace {
 namespace {
 

@@ -29,6 +29,9 @@
 #include "runtime/session.h"
 #include "tests/cluster/process.h"
 
+// covers: steps: one process and a cluster agree in code and text on names, feeds, fetches and
+//   errors
+
 namespace millrace {
 namespace {
 

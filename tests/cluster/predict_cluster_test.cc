@@ -32,6 +32,11 @@
 #include "run/run_file.h"
 #include "tests/cluster/process.h"
 
+// covers: article 3-27, 3-28, 3-37: prediction on a cluster: 10,000 rows by ps, chief and two
+//   workers, each row once and with the values of one process, also after kills, stops and
+//   restarts; all tasks leave
+// covers: scenario F15: (a) prediction by a cluster, each row once
+
 namespace millrace {
 namespace {
 
@@ -235,6 +240,7 @@ TEST_F(PredictClusterTest, AWorkerThatWasStoppedLeavesAndAddsNothing) {
   EXPECT_EQ(ExpectWhole(), (std::set<std::string>{"chief 0", "worker 0"}));
 }
 
+// covers: article 3-29: a waiting task names the task that it waits for, and gives up
 TEST_F(PredictClusterTest, AParameterServerThatIsMissingIsNamedAndNotWaitedForForEver) {
   args_ = {"--session_creation_timeout_secs=14"};
   StartAll({"chief-0", "worker-0"});
@@ -247,6 +253,7 @@ TEST_F(PredictClusterTest, AParameterServerThatIsMissingIsNamedAndNotWaitedForFo
   EXPECT_FALSE(fs()->FileExists(output_dir() + "/manifest.json"));
 }
 
+// covers: article 3-29: a waiting task names the task that it waits for, and gives up
 TEST_F(PredictClusterTest, AChiefThatIsMissingIsNamed) {
   args_ = {"--session_creation_timeout_secs=12"};
   StartAll({"ps-0", "worker-0"});

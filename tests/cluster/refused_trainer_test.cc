@@ -21,6 +21,9 @@
 #include "ops/array/constant.h"
 #include "train/supervisor.h"
 
+// covers: training: a trainer that a task refuses for good (CA, TLS, token, version) ends at once
+//   with its message and exit code 1
+
 namespace millrace {
 namespace {
 

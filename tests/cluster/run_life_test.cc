@@ -26,6 +26,12 @@
 #include "saver/saver.h"
 #include "tests/cluster/process.h"
 
+// covers: training: a checkpoint that takes long is named in the log while a task waits for it
+// covers: clusters: processes without a launcher: a second job on used servers initialises; a task
+//   that starts after the end leaves within 30 s, also after a restart of the server; a job
+//   restarted with more steps continues for all; SIGTERM leaves 143 and a checkpoint; a ps does not
+//   wait for a killed trainer; a chief stopped during a save commits nothing after its successor
+
 namespace millrace {
 namespace {
 

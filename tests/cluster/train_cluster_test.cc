@@ -39,6 +39,12 @@
 #include "train/optimizer.h"
 #include "train/train.h"
 
+// covers: training: a job without a logdir reports what it lacks; a named one ends for all tasks
+// covers: training: variables that another client resets are restored from the last checkpoint and
+//   every task trains on
+// covers: training: tasks that call `Train` share the steps; a signal ends every task and the chief
+//   saves
+
 namespace millrace {
 namespace {
 

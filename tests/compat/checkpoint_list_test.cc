@@ -14,6 +14,9 @@
 #include "saver/tensor_bundle.h"
 #include "tests/compat/json_tensor.h"
 
+// covers: values: checkpoints of both formats that TensorFlow wrote are listed
+// covers: article 0-42: files of TensorFlow's formats
+
 namespace millrace {
 namespace {
 

@@ -39,6 +39,11 @@
 #include "tests/compat/json_tensor.h"
 #include "train/adam.h"
 
+// covers: columns: variables are named absolutely, in parts with slices, in the order of names,
+//   never twice
+// covers: columns: a DNN regressor restored from TensorFlow's variables predicts what TensorFlow's
+//   does; wide and deep gives its logits
+
 namespace millrace {
 namespace {
 
@@ -222,6 +227,7 @@ TEST(Babyweight, TrainsTheVariablesOfTensorFlowsCheckpoint) {
   ExpectSameVariables(root, SharedDataPath("checkpoints/babyweight_1000") + "/model.ckpt-1000");
 }
 
+// covers: columns: nodes are TensorFlow's, by op and name
 // Each node that TensorFlow made of the columns is here under its name, but for constants (whose
 // values become other nodes) and what is listed.
 TEST(Babyweight, HasTensorFlowsNodes) {

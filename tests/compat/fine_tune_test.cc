@@ -24,6 +24,10 @@
 #include "saver/saved_model_reader.h"
 #include "train/gradient_descent.h"
 
+// covers: values: a model of TensorFlow 2 is trained on: the variables of its objects are found,
+//   gradients go through the functions of its signature, and what was learned is exported and
+//   served; damaged object graphs are named
+
 namespace millrace {
 namespace {
 

@@ -30,6 +30,8 @@
 #include "runtime/session.h"
 #include "tests/compat/json_tensor.h"
 
+// covers: steps: rewrites leave results as they are, bit for bit, and failing graphs failing
+
 namespace millrace {
 namespace {
 

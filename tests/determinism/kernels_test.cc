@@ -16,6 +16,8 @@
 #include "runtime/testing/op_test.h"
 #include "runtime/variable_storage.h"
 
+// covers: values: the results of kernels do not depend on the number of threads
+
 namespace millrace {
 namespace {
 

@@ -28,6 +28,8 @@
 #include "tests/errors/error_case.h"
 #include "train/supervisor.h"
 
+// covers: graphs: untrusted graphs are refused with where, what, rule and value
+
 namespace millrace {
 namespace {
 

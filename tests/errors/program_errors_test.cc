@@ -24,6 +24,9 @@
 #include "tests/cluster/process.h"
 #include "tests/errors/error_case.h"
 
+// covers: clusters: wrong programs and messages end in a named error and exit code 1 (128 for a
+//   missing task), in time
+
 namespace millrace {
 namespace {
 

@@ -17,6 +17,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+// covers: programs: help and version of every program exit with 0; unknown flags name the nearest
+
 namespace millrace {
 namespace {
 

@@ -35,6 +35,10 @@
 #include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
+// covers: clusters: ps, chief, worker, evaluator × killed and started again (same address, another
+//   one), stopped, partitioned, disk full: the others act as `docs/failures.md` says, and no
+//   acknowledged step is lost or applied twice beyond it
+
 ABSL_FLAG(int, kills, 100, "of each role");
 ABSL_FLAG(std::string, role, "ps,chief,worker,evaluator", "which, with commas between them");
 ABSL_FLAG(uint64_t, seed, 1, "of the moments");

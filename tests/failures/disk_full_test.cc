@@ -21,6 +21,11 @@
 #include "tests/cluster/process.h"
 #include "tests/failures/ledger_job.h"
 
+// covers: clusters: ps, chief, worker, evaluator × killed and started again (same address, another
+//   one), stopped, partitioned, disk full: the others act as `docs/failures.md` says, and no
+//   acknowledged step is lost or applied twice beyond it
+// covers: article 1-3: training goes on from the checkpoint after a death
+
 namespace millrace {
 namespace {
 

@@ -11,6 +11,13 @@
 #include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
+// covers: clusters: ps, chief, worker, evaluator × killed and started again (same address, another
+//   one), stopped, partitioned, disk full: the others act as `docs/failures.md` says, and no
+//   acknowledged step is lost or applied twice beyond it
+// covers: article 1-3: training goes on from the checkpoint after a death
+// covers: article 3-39: any process may be killed at any time
+// covers: scenario F4: each role killed
+
 namespace millrace {
 namespace {
 

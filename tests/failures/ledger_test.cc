@@ -13,6 +13,9 @@
 #include "gtest/gtest.h"
 #include "saver/tensor_bundle.h"
 
+// covers: clusters: a ledger that does not agree with a checkpoint is found: a hole, a double step,
+//   an older checkpoint, one of a chief that was succeeded
+
 namespace millrace {
 namespace {
 

@@ -16,6 +16,8 @@
 #include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
+// covers: training: processes that receive SIGTERM leave a last checkpoint
+
 namespace millrace {
 namespace {
 

@@ -55,6 +55,9 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutator.h"
 
+// covers: clusters: decoders of messages (each method of a worker, answers too) survive a seeded
+//   mutator
+
 namespace millrace {
 namespace {
 

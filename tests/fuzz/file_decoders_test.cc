@@ -46,6 +46,9 @@
 #include "tests/fuzz/mutator.h"
 #include "tools/python_literal.h"
 
+// covers: clusters: decoders of run files, `TF_CONFIG`, checkpoints, records, numpy's files,
+//   graphs, SavedModels, Examples and Python literals survive a seeded mutator
+
 namespace millrace {
 namespace {
 

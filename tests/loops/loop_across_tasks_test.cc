@@ -30,6 +30,9 @@
 #include "runtime/session.h"
 #include "tests/cluster/process.h"
 
+// covers: steps: a loop across two tasks gives what it gives in one process; when one is killed the
+//   step ends with its name, and the next one runs
+
 namespace millrace {
 namespace {
 

@@ -39,6 +39,12 @@
 #include "tests/loops/lower.h"
 #include "tests/loops/program.h"
 
+// covers: graphs: a loop is cut at any edge: each device receives in the iterations that have what
+//   it receives, in loops of loops, and when its part is cut again
+// covers: steps: 1,000 random programs with branches, nested loops, asynchronous kernels, failures
+//   and cancellations give what they give statement by statement, on 1 to 4 threads and on two
+//   devices, rewritten or not, and leave no value behind
+
 namespace millrace::loops {
 namespace {
 

@@ -24,6 +24,9 @@
 #include "proto/config.pb.h"
 #include "runtime/session.h"
 
+// covers: steps: loops through a session: on one device and on two; what is inside can be neither
+//   fetched nor fed; a loop without end ends at its deadline, and the next step runs
+
 namespace millrace {
 namespace {
 

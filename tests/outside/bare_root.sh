@@ -18,6 +18,9 @@
 # Millrace: BARE_ROOT_BUILD="nice -n 10".
 #
 # Takes the packages' download and a build of the library and the tools, and one more with Bazel.
+
+# covers: outside: `docs/using_millrace.md` is enough on a bare Debian (run by hand, as root)
+
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/../../tools/program.sh"

@@ -4,6 +4,8 @@
 
 Not part of the normal run: it builds all of Millrace in that workspace (minutes)."""
 
+# covers: outside: a Bazel workspace uses Millrace (run by hand)
+
 import os
 import shutil
 import subprocess

@@ -9,6 +9,23 @@ In the root of the repository it runs without Bazel, too, on what tools/install.
 
 OUTSIDE_ALL=1: a compiler or tool that is missing is a failure; otherwise its tests are skipped."""
 
+# covers: outside: a wide and deep model of a CSV file by an installed Millrace: trained, evaluated,
+#   exported and asked, alone and as ps, chief and evaluator; `launch` and `local_predict` are the
+#   installed ones
+# covers: outside: what is installed builds one program (train, save, export, load, predict) in a
+#   fresh folder with g++, clang (skipped without one from 15 on) and CMake, next to folders with
+#   our folders' names
+# covers: outside: C programs, too: the header is C11 and C++17, one trains, saves, restores and
+#   exports, one predicts with the model of another program; ctypes
+# covers: outside: a user's op, built with the installed files alone, brings kernel and gradient
+#   into a program; an op of another version is refused with both versions
+# covers: outside: a program compiles no header of protobuf, gRPC or hash tables, and little code of
+#   ours
+# covers: outside: `libmillrace.so` defines no symbol of a library that it needs, exports what the
+#   public headers declare and messages, is smaller than 30 MB, has its version in name and packages
+# covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
+# covers: scenario F12: saved_model_cli, C programs, models of TensorFlow
+
 import glob
 import json
 import os

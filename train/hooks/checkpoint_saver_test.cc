@@ -29,6 +29,10 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: the checkpoint hook saves once per step, never a state just restored, and again
+//   after a full disk
+// covers: scenario F8: checkpoints: how often, how many, continuing
+
 namespace millrace {
 namespace {
 
@@ -174,6 +178,7 @@ class CheckpointSaverTest : public ::testing::Test {
   FakeSaver saver_{&clock_};
 };
 
+// covers: article 1-6: no checkpoint without progress, none twice
 TEST_F(CheckpointSaverTest, SavesAtTheBeginEachSoManyStepsAndAtTheEndAndNoStepTwice) {
   const Model model;
   CheckpointSaverHook hook(Options(3));
@@ -212,6 +217,7 @@ TEST_F(CheckpointSaverTest, AStepThatOthersHaveCountedPastIsSavedOnce) {
   EXPECT_EQ(saver_.Steps(), "14");
 }
 
+// covers: article 1-2: a checkpoint every 300 s, the last three are kept
 TEST_F(CheckpointSaverTest, ByTimeACheckpointIsWrittenWhileTrainingGoesOn) {
   const Model model;
   RecordingListener listener;
@@ -289,6 +295,7 @@ TEST_F(CheckpointSaverTest, StorageThatHangsHoldsUpTheEndForItsGraceAndIsLeftBeh
   saver_.AwaitSaves(2);
 }
 
+// covers: article 1-6: no checkpoint without progress, none twice
 TEST_F(CheckpointSaverTest, AJustRestoredCheckpointIsNotWrittenAgain) {
   {
     const Model model;
@@ -428,6 +435,7 @@ TEST_F(CheckpointSaverTest, ListenersHearOfEachSaveInOrderAndMayAskForTheStop) {
             "begin before0 after0 before1 after1 before2 after2 end2");
 }
 
+// covers: article 1-4: the duration of a save is measured and logged
 TEST_F(CheckpointSaverTest, TheDurationOfASaveIsMeasuredAndTold) {
   const Model model;
   NotingWriter writer;
@@ -465,6 +473,7 @@ TEST_F(CheckpointSaverTest, TwoSaversOfOneDirectoryAreRefused) {
                 "CheckpointSaverHook.Begin: the checkpoints in '");
 }
 
+// covers: article 1-5: by seconds or by steps, not both
 TEST_F(CheckpointSaverTest, OptionsThatCannotWorkAreRefused) {
   {
     const Model model;

@@ -33,6 +33,10 @@
 #include "train/summaries.h"
 #include "train/testing/hooked_model.h"
 
+// covers: training: event hooks write summaries
+// covers: training: summaries, traces and checkpoints of a loop are in event files and Chrome
+//   traces
+
 namespace millrace {
 namespace {
 

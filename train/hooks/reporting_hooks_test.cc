@@ -36,6 +36,8 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: reporting hooks show and guard a loop
+
 namespace millrace {
 namespace {
 

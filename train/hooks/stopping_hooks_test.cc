@@ -32,6 +32,9 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: stopping hooks stop at a step, wait for their turn and stop early by
+//   evaluations
+
 namespace millrace {
 namespace {
 
