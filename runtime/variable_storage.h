@@ -41,12 +41,8 @@
 // in epoch e or later. Epochs are the process's, so that one number serves all variables. An update
 // stamps its stripes at its end: who begins an epoch after that finds the stamps.
 //
-// Tables whose rows are found by key need no other storage: the index (key -> row number, with its
-// list of free rows) stands in front, and what comes here are row numbers. A record is the rows of
-// equal number of several storages (weight, slots, metadata: any dtype and width):
-// UpdateRows locks it as a whole, CopyRows walks it as a whole, and one index serves them all.
-// A row is reached through its stripe, never by its distance from row 0, so a table can grow
-// by stripes without moving one.
+// A record is the rows of equal number of several storages (weight and slots, of any dtype and
+// width). UpdateRows locks it as a whole, CopyRows copies it as a whole.
 //
 // Thread-safety: all methods, from any thread. Several storages are locked in address order, row
 // locks after all of the former, by storage and number.
@@ -155,7 +151,7 @@ class VariableStorage : public Resource {
                            absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
                            absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update);
 
-  // --- For walks (runtime/variable_walk.h) ---
+  // --- For passes over all rows, or those that changed (saver/variable_rows.h) ---
 
   // Begins an epoch of changes and returns its number.
   static uint64_t NextEpoch();

@@ -15,7 +15,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster.h"
+#include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
