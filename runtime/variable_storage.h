@@ -16,7 +16,7 @@
 //     asked for earlier may be out of date, since Assign can change it at any time;
 //   * rows are copied under the lock of the whole variable only by dense updates, which pass over
 //     all of it anyway, and once for a reader that stays, in tables that are not large. Read and
-//     row updates copy stripe by stripe, walks a few rows at a time; gathers go on beside.
+//     row updates copy stripe by stripe, walks a few rows at a time; gathers go on meanwhile.
 //
 // How: a dense update writes into the buffer in place when nobody else holds it, and into a
 // recycled second buffer otherwise (one pass, no copy first). From the first row update on the
@@ -107,8 +107,8 @@ class VariableStorage : public Resource {
   StatusOr<Shape> shape() const;
 
   // The value at one moment: waits for row updates that are under way. Copies nothing, except
-  // after row updates beside another reader: then the stripes that are apart from the buffer (or
-  // the whole, once, while that reader stays), without stopping anybody.
+  // after row updates while another reader holds the buffer: then the stripes that are apart from
+  // the buffer (or the whole, once, while that reader stays), without stopping anybody.
   // FailedPrecondition when uninitialised.
   StatusOr<Tensor> Read() const;
   // Adopts the buffer when `value` is its only holder, otherwise shares it copy-on-write.
@@ -171,8 +171,8 @@ class VariableStorage : public Resource {
   // --- For savers ---
 
   // What a tensor that was read is to the variable now: a value of the past; what Read() would
-  // share; the same, and rows of it are updated singly: whoever wants the rows and not this moment
-  // lets go of it and walks.
+  // share; the same, and rows of it are updated singly: a saver that wants the rows and not this
+  // moment lets go of it and walks.
   enum class Kept { kPast, kWhole, kRows };
   Kept HowKept(const Tensor& value) const;
   // The values of several variables at one moment, in the middle of no update of two of them.
@@ -220,7 +220,7 @@ class VariableStorage : public Resource {
   // A reader of the buffer has stayed for long, and the table is not too large to be copied at
   // once.
   bool IsToLeaveReader() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  // Before rows are written beside readers of the buffer: their stripes get memory of their own.
+  // Before rows are written while the buffer has readers: their stripes get memory of their own.
   template <typename Index>
   Status TakeRowsApart(absl::Span<const Index> indices) ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Brings up to `most` stripes back into the buffer, which nobody else holds.
