@@ -276,7 +276,7 @@ MILLRACE_EXPORT MillraceCode millrace_graph_set_shape(MillraceGraph* graph, cons
 
 // Nodes. `name` may be NULL everywhere: then the op kind is the name.
 //
-// An op without attrs beside those that its inputs determine (T, N, ...). One tensor per input.
+// An op without attrs other than those that its inputs determine (T, N, ...). One tensor per input.
 MILLRACE_EXPORT const char* millrace_graph_add_node(MillraceGraph* graph, const char* op,
                                                     const char* name, const char* const* inputs,
                                                     int num_inputs, MillraceStatus* status);

@@ -37,7 +37,8 @@ namespace millrace::c_api {
 
 // Every block begins so.
 struct HandleHead {
-  std::atomic<uint32_t> kind;  // release by who makes or ends the object, acquire by who asks
+  std::atomic<uint32_t>
+      kind;  // release by the thread that makes or ends the object, acquire by readers
 };
 inline constexpr uint32_t kDeadHandle = 0xdeadbeef;
 

@@ -336,7 +336,7 @@ Status RunStep(SessionState* session, absl::Span<const Feed> feeds,
 // --- Savers --------------------------------------------------------------------------------------
 
 struct SaverState {
-  GraphState* graph;  // kept by who holds the saver
+  GraphState* graph;  // the owner of the saver keeps it
   Mutex mu;
   std::unique_ptr<Saver> saver ABSL_GUARDED_BY(mu);
   std::set<std::string> paths ABSL_GUARDED_BY(mu);  // that were given out

@@ -3,7 +3,7 @@
 #define MILLRACE_CORE_BOUNDED_CALL_H_
 
 // BoundedCall: runs what may never return (storage that hangs) on a thread of its own, so that
-// whoever needs it can stop waiting.
+// the caller can stop waiting.
 //
 //   BoundedCall call(clock, [session] { session->Close().IgnoreError(); });
 //   if (!call.WaitUntil(deadline)) LogWarning("...");

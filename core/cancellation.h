@@ -2,7 +2,7 @@
 #ifndef MILLRACE_CORE_CANCELLATION_H_
 #define MILLRACE_CORE_CANCELLATION_H_
 
-// CancellationManager: tells everyone who waits inside a step that the step is over.
+// CancellationManager: tells all waits inside a step that the step is over.
 //
 // A waiter registers a callback before it blocks and deregisters it when it has
 // what it waited for. Legal order: Register* -> (Deregister | the callback runs, once).

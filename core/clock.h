@@ -4,7 +4,7 @@
 
 // Clock: time as an argument, so that tests decide what time it is.
 //
-// FakeClock stands still until Advance() is called; whoever sleeps on it wakes
+// FakeClock stands still until Advance() is called; a thread that sleeps on it wakes
 // when its time has come.
 //
 // Thread-safety: all methods, from any thread; Advance() not while a mutex is held that a waiter
@@ -38,7 +38,7 @@ class FakeClock : public Clock {
   absl::Time Now() override;
   bool WaitUntil(CondVar* cv, Mutex* mu, absl::Time deadline) override;
   void SleepFor(absl::Duration duration) override;
-  // Moves time forward and wakes everyone who waits on this clock.
+  // Moves time forward and wakes all threads that wait on this clock.
   void Advance(absl::Duration duration);
   // How many threads wait on this clock now.
   int NumWaiters();

@@ -90,7 +90,7 @@ class FileSystem {
   virtual Status RenameFile(const std::string& source, const std::string& target) = 0;
   // Makes the names in `directory` durable (fsync of the directory).
   virtual Status SyncDirectory(const std::string& directory) = 0;
-  // Locks `path`: a file of its own, which is there while the lock is held, says who holds it
+  // Locks `path`: a file of its own, which is there while the lock is held, names its holder
   // (`holder`), and may stay, unlocked, when that one is killed. Never waits: Unavailable, with
   // what the holder says, when somebody has the lock. Unimplemented when files here cannot be
   // locked (the default; on NFS when the server has no lock service. Where its client is mounted

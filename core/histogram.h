@@ -9,8 +9,8 @@
 // the largest double; the same below zero, and zero. A value equal to a limit lies in the bucket
 // above it.
 //
-// Thread-safety: thread-compatible. Failure: none; NaN and infinities must not be added (who adds
-// values of others asks first).
+// Thread-safety: thread-compatible. Failure: none; NaN and infinities must not be added (a caller
+// that adds values of others asks first).
 
 #include <cstdint>
 #include <vector>

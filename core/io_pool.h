@@ -28,7 +28,7 @@ class IoPool {
 
   // 16 threads, shared by the process; never destroyed.
   static IoPool* Default();
-  // Without threads: for who may block and must not wait for others.
+  // Without threads: for tasks that may block and must not wait for others.
   static IoPool* InCaller();
 
  private:

@@ -92,7 +92,7 @@ class ABSL_LOCKABLE Mutex {
     if (state_.exchange(kFree, std::memory_order_release) == kAwaited) state_.notify_one();
   }
 
-  std::atomic<uint32_t> state_{kFree};  // acquire by who takes it, release by who lets go
+  std::atomic<uint32_t> state_{kFree};  // acquire when taken, release when freed
 };
 
 class CondVar {

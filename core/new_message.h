@@ -34,7 +34,7 @@ namespace millrace {
 
 namespace new_message_internal {
 
-// A small constant or a node with a few attrs, beside what the arena itself needs (110).
+// A small constant or a node with a few attrs, besides what the arena itself needs (110).
 inline constexpr size_t kFirstBlockBytes = 1104;
 
 template <typename Message>

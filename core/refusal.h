@@ -4,7 +4,7 @@
 
 // Refusals: errors of a peer that nothing but another configuration, here or there, can mend.
 //
-// Who waits for a peer that may come waits no longer for one that refuses. The mark is a payload of
+// A wait for a peer that may come ends when the peer refuses. The mark is a payload of
 // the status, which travels with it from task to task (core/status_kind.h).
 //
 // Thread-safety: pure functions. Failure: none.

@@ -97,7 +97,7 @@ class Shape {
   }
 
  private:
-  // The number of elements is not kept beside it: an edge of a step holds a whole Tensor, which is
+  // The number of elements is not kept with it: an edge of a step holds a whole Tensor, which is
   // to fit into one cache line.
   absl::InlinedVector<int64_t, 4> dims_;
 };

@@ -36,7 +36,7 @@ Status Suffixed(const Status& status, absl::string_view text);
 [[noreturn]] void EndProgram(const Status& status);
 
 // A part of a message: what StrCat takes, what has a ToString() (shapes), or what has a
-// `MessageText(part)` beside its type (dtypes, by their names).
+// `MessageText(part)` next to its type (dtypes, by their names).
 template <typename T>
 decltype(auto) MessagePart(const T& part) {
   if constexpr (requires { MessageText(part); }) {

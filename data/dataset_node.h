@@ -17,8 +17,8 @@
 // Random numbers and orders are functions of the context alone (its seeds, `path` and `pass`), so
 // an iterator that is made again with the same context gives the same elements.
 //
-// Lifetime: nodes outlive their iterators (the Iterator keeps the Dataset; who makes datasets while
-// iterating keeps them). The environment and its pools outlive all iterators of a tree; a
+// Lifetime: nodes outlive their iterators (the Iterator keeps the Dataset; code that makes datasets
+// while iterating keeps them). The environment and its pools outlive all iterators of a tree; a
 // destructor waits for what it has running on a pool.
 
 #include <atomic>
@@ -96,7 +96,7 @@ struct IteratorContext {
   CancellationManager* cancellation = nullptr;
   // Where in the tree: a function of the numbers of the inputs on the way from the root.
   uint64_t path = 1;
-  // The how-manieth run over this part of the tree it is.
+  // The number of this run over its part of the tree, from 0 on.
   uint64_t pass = 0;
 
   // For input number `index`.
@@ -133,8 +133,8 @@ class ElementIterator {
   // changes. It does not wait for more rows when it has some.
   virtual bool ServesBlocks() const { return false; }
   virtual StatusOr<bool> NextBlock(int64_t max_rows, Block* block);
-  // The same for who needs all of the rows: it may wait for more when it has some, and an error
-  // takes those that it has along. Fewer than `max_rows` are no sign of the end.
+  // The same for readers that need all of the rows: it may wait for more when it has some, and an
+  // error takes those that it has along. Fewer than `max_rows` are no sign of the end.
   virtual StatusOr<bool> NextRows(int64_t max_rows, Block* block) {
     return NextBlock(max_rows, block);
   }

@@ -9,7 +9,7 @@
 //   started -> started         by Start: what waits ends with Cancelled, the run before is over
 //   any -> over                by End, Abandon or the destructor; final
 //
-// Elements go out in the order in which they were asked for. Whoever asks gets an element at once
+// Elements go out in the order in which they were asked for. A caller gets an element at once
 // when there is one without waiting; else it stands in line, which takes no thread, while one task
 // of the I/O pool at a time makes the element of the first. An element that was made for somebody
 // who was cancelled meanwhile goes to the next: none is lost.

@@ -3,7 +3,7 @@
 #define MILLRACE_DATA_ITERATOR_STATE_H_
 
 // Where an iterator stands, as bytes: numbers, strings and elements in the order in which they were
-// put. Who reads must ask for the same.
+// put. A reader must ask for the same.
 //
 // The bytes are not trusted: sizes are checked against what is there before anything is allocated,
 // numbers against the bounds that the reader gives. There is no checksum: who keeps states in files

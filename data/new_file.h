@@ -8,7 +8,7 @@
 //   MR_RETURN_IF_ERROR(file->Append("a\n"));
 //   MR_RETURN_IF_ERROR(file->Commit());
 //
-// It is written under another name beside its own (`<path>.tmp<random>`) and renamed when it is on
+// It is written under another name next to its own (`<path>.tmp<random>`) and renamed when it is on
 // the device; without Commit nothing is left of it. Several files of one job are closed (Close)
 // before the first is committed, so that what can fail has failed by then.
 //

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_DISTRIBUTED_LEAVE_WATCH_H_
 #define MILLRACE_DISTRIBUTED_LEAVE_WATCH_H_
 
-// LeaveWatch: whether a server that was told to end (SIGTERM) may leave, and for whom it stays.
+// LeaveWatch: whether a server that was told to end (SIGTERM) may leave, and which clients it stays
+// for.
 //
 //   told to end -> sessions are open -> none is left whose master lives -> may leave
 //                                    '-> the grace is over -----------> may leave

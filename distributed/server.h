@@ -94,8 +94,8 @@ class Server {
   virtual int port() const = 0;
   // Blocks until SIGTERM, SIGINT or Stop(), or until what the options say. OK then, so that a
   // parameter server exits 0. After a signal it opens no session any more and leaves when those
-  // that are open have closed (leave_watch.h: every 10 s the log says for whom it stays), or the
-  // grace is over; a second signal ends the process at once. The signals are handled
+  // that are open have closed (leave_watch.h: every 10 s the log says which clients it stays for),
+  // or the grace is over; a second signal ends the process at once. The signals are handled
   // (core/termination.h) only meanwhile. A run file that cannot be read is in the log, once;
   // storage that hangs delays neither signals nor Stop(). With exit_when_done the log says what it
   // waits for (run_watch.h).

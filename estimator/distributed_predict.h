@@ -28,7 +28,7 @@
 // When a manifest is there everybody leaves with OK, those that are started again, too. To predict
 // anew, give another directory or remove it.
 //
-// Who waits for another task says for whom every 10 s: workers for the chief, and all for the
+// A task that waits for another names it every 10 s: workers for the chief, and all for the
 // parameter servers, for RunConfig::session_creation_timeout_secs at most: DeadlineExceeded. The
 // chief waits for no worker longer than its grace, and a parameter server until the end, as in
 // training (train/README.md).
@@ -66,7 +66,7 @@ struct ClusterPredictOptions {
   int64_t num_parts = 0;
   // Of the predictions; none: all.
   std::vector<std::string> predict_keys = {};
-  // Features that are written beside them, to know rows by.
+  // Features that are written with them, to know rows by.
   std::vector<std::string> forward_features = {};
   std::string checkpoint_path = "";  // "": the latest one when the chief begins
   Hooks hooks = {};

@@ -61,7 +61,7 @@
 
 namespace millrace {
 
-// Owned together with whoever made them: a hook lives as long as one session that it was given to.
+// Shared with the code that made them: a hook lives as long as one session that it was given to.
 using Hooks = std::vector<std::shared_ptr<SessionRunHook>>;
 
 struct EstimatorSpec {
@@ -96,8 +96,7 @@ class ModelFn {
  public:
   ModelFn() = default;  // none
   template <typename F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, ModelFn>)
-  ModelFn(F f) {  // NOLINT
+  requires(!std::is_same_v<std::remove_cvref_t<F>, ModelFn>) ModelFn(F f) {  // NOLINT
     constexpr unsigned kTaken =
         estimator_internal::TakenArguments<F, 3, const Scope&, const Features&, const Labels&, Mode,
                                            const Params&, const RunConfig&>;

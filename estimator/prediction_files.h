@@ -13,7 +13,7 @@
 //
 // A part may be attempted several times, by several tasks at once: each attempt has a file of its
 // own, and the chief chooses one that is whole. So every row is in the files that the manifest
-// names once, whoever is killed, comes again, or wakes up late.
+// names once, whichever task is killed, comes again, or wakes up late.
 //
 //   of a part:   attempted -> whole -> chosen (renamed, by the chief) -> in the manifest
 //

@@ -30,7 +30,7 @@ Status SetTfConfigFromFlags(int* argc, char** argv);
 // The same job with a chief in the place of the master: the cluster's job "master" and the task's
 // type are renamed. A master trains and evaluates in one process; as a chief it trains, and an
 // evaluator of its own (a further process with the task {"type": "evaluator", "index": 0})
-// evaluates beside it. Without a master the text is returned as it is.
+// evaluates next to it. Without a master the text is returned as it is.
 StatusOr<std::string> MasterAsChief(absl::string_view tf_config);
 
 }  // namespace millrace

@@ -40,7 +40,7 @@ namespace millrace {
 Output EnterLoop(ScopeAt at, WhileContext* loop, const Output& data, bool is_constant);
 // Exit from the loop that `scope` is in; its output is around that loop.
 Output ExitLoop(ScopeAt at, const Output& data);
-// Switch or RefSwitch, beside its data: output 0 is alive when `pred` is false, 1 when it is true.
+// Switch or RefSwitch, besides its data: output 0 is alive when `pred` is false, 1 when it is true.
 std::pair<Output, Output> SwitchOn(ScopeAt at, const Output& data, const Output& pred);
 
 // --- Contexts ------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ namespace millrace {
 
 struct FunctionBody {
   std::shared_ptr<const Function> function;
-  // Without a library: whoever copies it gives the copy the one that it asked.
+  // Without a library: the code that copies it gives the copy the one that it asked.
   std::unique_ptr<const Graph> graph;
   std::vector<const Node*> order;      // all nodes, sources first (TopologicalOrder)
   std::vector<const Node*> arguments;  // by position
@@ -43,13 +43,13 @@ struct FunctionBody {
 StatusOr<std::shared_ptr<const FunctionBody>> MakeFunctionBody(
     const FunctionLibrary& library, const tensorflow::NameAttrList& call);
 
-// The attr of a stateful node of a function, in the graph of whoever runs it, that says what its
+// The attr of a stateful node of a function, in the graph that runs it, that says what its
 // state is kept under: where the function is called from, and the node's name there, joined by
 // line ends. Of other nodes that is the name.
 inline constexpr char kIdentityAttr[] = "_identity";
 StatusOr<std::string> IdentityOf(const NodeAttrs& node);
 
-// Whether a stateful node has an effect beside its outputs, or may fail: not for those that only
+// Whether a stateful node has an effect besides its outputs, or may fail: not for those that only
 // name a resource.
 bool HasEffect(const Node& node);
 

@@ -6,7 +6,7 @@
 // share (function_gradient.h).
 //
 //   CopyBody        the nodes of the function in a graph of its own
-//   Differentiate   the nodes of its gradient beside them
+//   Differentiate   the nodes of its gradient next to them
 //   Cut             which of both are the backward function, and what that takes
 //
 //   forward(x)            -> y, inside

@@ -260,9 +260,9 @@ inline bool HasAttr(const Node& node, absl::string_view name) { return HasAttr(n
 // its op has been registered since" where that is so, else nothing.
 std::string RegisteredSince(const Node& node);
 
-// The attrs of a node for who builds its kernel: in a message with its name and requested device,
-// which a stateful kernel may take for its own. (Not for a constant, whose message may be large.)
-// The node outlives it.
+// The attrs of a node for the builder of its kernel: in a message with its name and requested
+// device, which a stateful kernel may take for its own. (Not for a constant, whose message may be
+// large.) The node outlives it.
 class NamedAttrs {
  public:
   explicit NamedAttrs(const Node& node);

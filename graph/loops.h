@@ -3,7 +3,7 @@
 #define MILLRACE_GRAPH_LOOPS_H_
 
 // Loops: the loops of a graph, variable by variable, and the conditions within them, as its nodes
-// show them: whoever built the graph, or wrote the file that it comes from.
+// show them, whatever program built the graph or wrote its file.
 //
 // Thread-safety: a value, of a graph that it does not follow: nodes that are added later are not in
 // it. Lifetime: nodes live as long as the graph.

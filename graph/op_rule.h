@@ -148,7 +148,7 @@ class RuleContext {
   Source* source_;
 };
 
-// The shape of output 0 and what the kernel needs beside shapes. A shape alone, as good as it is
+// The shape of output 0 and what the kernel needs besides shapes. A shape alone, as good as it is
 // known, becomes one with an empty plan: in a step, where all is known, there is a whole one.
 template <typename P>
 struct Planned {

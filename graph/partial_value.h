@@ -5,7 +5,7 @@
 // Partial values: what is known of the int vectors that describe shapes, element by element.
 //
 // Of the shape [?,28,28] the vector Shape(x) is {?, 28, 28}, x.shape[1] * x.shape[2] is 784 and
-// stack([x.shape[0], 784]) is {?, 784}. A family says beside the op how its output follows:
+// stack([x.shape[0], 784]) is {?, 784}. A family says next to the op how its output follows:
 //
 //   OpSpec("Pack", ...).With(PartialValueRule(PackValue))
 //   OpSpec("Rank", ...).With(PartialValueRule(RankValue, PartialValueRule::kOfShapes))

@@ -15,10 +15,12 @@
 #include "ops/array/gather.h"
 #include "ops/array/indices.h"
 #include "ops/array/reshape.h"
+#include "ops/array/slice.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/segment.h"
+#include "ops/math/select.h"
 #include "ops/nn/bias.h"
 #include "ops/state/state.h"
 
@@ -31,11 +33,11 @@ Output Fail(const ScopeAt& at, const std::string& text) {
   return Output();
 }
 
-// Scalar arithmetic on ids: `op`(x, constant of x's dtype).
-Output WithNumber(const ScopeAt& at, const char* op, Output x, int64_t number) {
+// Scalar arithmetic on ids: op(x, constant of x's dtype).
+Output WithNumber(const ScopeAt& at, const BinaryBuilder& op, Output x, int64_t number) {
   const Output constant =
       x.dtype() == DT_INT64 ? Const(at, number) : Const(at, static_cast<int32_t>(number));
-  return NodeBuilder(at, op).Input(x).Input(constant).Finish().output(0);
+  return op(at, x, constant);
 }
 
 // For each id its part (int32) and its row there.
@@ -43,22 +45,18 @@ struct Places {
   Output part, row;
 };
 Places ModPlaces(const ScopeAt& at, Output ids, int64_t n) {
-  return {WithNumber(at, "FloorMod", ids, n), WithNumber(at, "FloorDiv", ids, n)};
+  return {WithNumber(at, FloorMod, ids, n), WithNumber(at, FloorDiv, ids, n)};
 }
 // The first `larger` parts have small + 1 rows, the others `small` (>= 1).
 Places DivPlaces(const ScopeAt& at, Output ids, int64_t small, int64_t larger) {
-  const Output behind = WithNumber(at, "Sub", ids, larger);
-  const Output part = NodeBuilder(at, "Maximum")
-                          .Input(WithNumber(at, "FloorDiv", ids, small + 1))
-                          .Input(WithNumber(at, "FloorDiv", behind, small))
-                          .Finish()
-                          .output(0);
-  const Output row = NodeBuilder(at, "Select")
-                         .Input(WithNumber(at, "Less", part, larger))
-                         .Input(WithNumber(at, "FloorMod", ids, small + 1))
-                         .Input(WithNumber(at, "FloorMod", behind, small))
-                         .Finish()
-                         .output(0);
+  const Output behind = WithNumber(at, Sub, ids, larger);
+  const Output first = WithNumber(at, FloorDiv, ids, small + 1);
+  const Output second = WithNumber(at, FloorDiv, behind, small);
+  const Output part = Maximum(at, first, second);
+  const Output is_larger = WithNumber(at, Less, part, larger);
+  const Output row_of_larger = WithNumber(at, FloorMod, ids, small + 1);
+  const Output row_of_smaller = WithNumber(at, FloorMod, behind, small);
+  const Output row = Select(at, is_larger, row_of_larger, row_of_smaller);
   return {part, row};
 }
 
@@ -124,7 +122,7 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
   }
   Output number = places.part;
   if (number.dtype() != DT_INT32) {
-    number = NodeBuilder(here, "Cast").Input(number).Attr("DstT", DT_INT32).Finish().output(0);
+    number = Cast(here, number, DT_INT32);
   }
   const std::vector<Output> local_ids =
       DynamicPartition(here, places.row, number, static_cast<int>(n));
@@ -143,14 +141,10 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
     row_shape = ConstVector<int64_t>(here, row.dims());
   } else {
     const Output shape = ShapeOf(here, found[0], {.out_type = DT_INT64});
-    row_shape = NodeBuilder(here, "StridedSlice")
-                    .Input(shape)
-                    .Input(Const<int32_t>(here, {1}))
-                    .Input(Const<int32_t>(here, {1}))
-                    .Input(Const<int32_t>(here, {1}))
-                    .Attr("end_mask", int64_t{1})
-                    .Finish()
-                    .output(0);
+    const Output begin = Const<int32_t>(here, {1});
+    const Output end = Const<int32_t>(here, {1});
+    const Output strides = Const<int32_t>(here, {1});
+    row_shape = StridedSlice(here, shape, begin, end, strides, {.end_mask = 1});
   }
   const Output shape = ConcatV2(here, {ShapeOf(here, ids, {.out_type = DT_INT64}), row_shape},
                                 Const(here, int32_t{0}));

@@ -135,7 +135,7 @@ Output ComputeWeightedLoss(ScopeAt at, Output losses, const LossAttrs& attrs = {
 Output SigmoidCrossEntropyWithLogits(ScopeAt at, Output labels, Output logits);
 
 // exp(log_input) - targets * log_input: of counts whose mean is exp(log_input). The full loss has
-// Stirling's approximation of log(targets!) beside it, where targets are above 1.
+// Stirling's approximation of log(targets!) added, where targets are above 1.
 Output LogPoissonLoss(ScopeAt at, Output targets, Output log_input, bool compute_full_loss = false);
 
 // --- Collections ---------------------------------------------------------------------------------

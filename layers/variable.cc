@@ -8,8 +8,13 @@
 #include "core/status.h"
 #include "graph/graph.h"
 #include "graph/op_rule.h"
+#include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
 #include "ops/array/identity.h"
+#include "ops/array/indices.h"
+#include "ops/array/reshape.h"
+#include "ops/math/cwise_unary.h"
 #include "ops/state/state.h"
 #include "proto/attr_value.pb.h"
 #include "proto/meta_graph.pb.h"
@@ -318,26 +323,12 @@ Output ReportUninitializedVariables(ScopeAt at, const std::vector<Variable>& var
   if (flags.empty()) {
     return ConstVector<std::string>(ScopeAt(scope, at.where), {});
   }
-  const Output initialized = NodeBuilder({scope, at.where}, "Pack")
-                                 .Input(flags)
-                                 .Attr("axis", int64_t{0})
-                                 .Finish()
-                                 .output(0);
-  const Output missing =
-      NodeBuilder({scope, at.where}, "LogicalNot").Input(initialized).Finish().output(0);
-  const Output rows = NodeBuilder({scope, at.where}, "Where").Input(missing).Finish().output(0);
-  const Output flat = NodeBuilder({scope, at.where}, "Reshape")
-                          .Input(rows)
-                          .Input(Const<int32_t>({scope, at.where}, {-1}))
-                          .Finish()
-                          .output(0);
-  const Output all = ConstVector<std::string>(ScopeAt(scope, at.where), names);
-  return NodeBuilder({scope, at.where}, "GatherV2")
-      .Input(all)
-      .Input(flat)
-      .Input(Const({scope, at.where}, int32_t{0}))
-      .Finish()
-      .output(0);
+  const ScopeAt here(scope, at.where);
+  const Output initialized = Pack(here, flags);
+  const Output missing = LogicalNot(here, initialized);
+  const Output flat = Reshape(here, Where(here, missing), Const<int32_t>(here, {-1}));
+  const Output all = ConstVector<std::string>(here, names);
+  return GatherV2(here, all, flat, Const(here, int32_t{0}));
 }
 
 Variable GlobalStep(ScopeAt at) {

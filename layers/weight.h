@@ -11,7 +11,7 @@
 //   Output logits = Dense(model.WithName("logits"), hidden, 10);  // "logits/kernel", ...
 //
 // Variables have the names that TensorFlow's tf.layers give them, so that checkpoints agree, and go
-// where the scope's device function sends them. A weight's regularisation loss is computed beside
+// where the scope's device function sends them. A weight's regularisation loss is computed next to
 // it and entered into the collection "regularization_losses".
 //
 // Failure: an error in the Scope, "<Layer> '<name>': ...", and an invalid output.

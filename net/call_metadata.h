@@ -10,7 +10,7 @@ namespace millrace {
 inline constexpr char kTokenKey[] = "authorization";
 inline constexpr char kTokenPrefix[] = "Bearer ";
 
-// Of what we say to each other beside TensorFlow's messages. A server refuses calls of another
+// Of what tasks say to each other besides TensorFlow's messages. A server refuses calls of another
 // version, naming both; calls that say none are of other programs (TensorFlow's), and served.
 inline constexpr int kWireVersion = 1;
 inline constexpr char kWireVersionKey[] = "millrace-wire-version";

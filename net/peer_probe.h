@@ -4,9 +4,9 @@
 
 // Peer probe: whether a peer that cannot be called refuses us, or is only not there yet.
 //
-// gRPC tells what became of a connection in words of its own, and whoever closes one looks the same
-// to it: a peer that refuses us, a task that is just ending, a proxy whose task is not there. So we
-// connect once more, begin a TLS handshake, and look at what the peer itself says:
+// gRPC tells what became of a connection in words of its own, and every way to close one looks the
+// same to it: a peer that refuses us, a task that is just ending, a proxy whose task is not there.
+// So we connect once more, begin a TLS handshake, and look at what the peer itself says:
 //
 //   it says                         we speak TLS                 we do not
 //   nothing, or it closes           it may come: wait            wait

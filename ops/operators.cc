@@ -81,7 +81,7 @@ class OperatorNodes {
     if (number.ok()) return Const(ScopeAt(inputs_.WithName(name), where_), *number);
     // Names the number and, by the Output that has it, the dtype.
     home_.UpdateStatus(Suffixed(Prefixed(absl::StrCat("operator '", name_, "'"), number.status()),
-                                absl::StrCat(", beside '", OutputOf(other)->name(), "'")),
+                                absl::StrCat(", next to '", OutputOf(other)->name(), "'")),
                        where_);
     return Output();
   }

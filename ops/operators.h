@@ -10,13 +10,13 @@
 // `/` is true division: int32 and int64 become double, shorter integers float (FloorDiv and
 // TruncateDiv give integers). `+` joins strings.
 //
-// A number beside an Output becomes a constant of its dtype ("add/y", "mul/x"). An integer dtype
+// A number next to an Output becomes a constant of its dtype ("add/y", "mul/x"). An integer dtype
 // takes whole numbers in its range only: x + 1.5 with x of int32 is an error.
 //
 // Where the nodes go: to the home of the left Output (of the right one where the left one has
 // none): the graph, name prefix and devices of the scope that the program gave to the builder of
 // the Output, or the root for an imported one. So w.value * x is built where the program made w,
-// not beside the variable on its parameter server. For another place, another name or control
+// not with the variable on its parameter server. For another place, another name or control
 // dependencies call the builder: Add(scope.WithName("sum"), x, y).
 //
 // Comparisons are left to the builders (Less, Equal, ...): a == b asks whether two Outputs are the

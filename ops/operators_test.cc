@@ -156,15 +156,15 @@ TEST(Operators, AreErrorsOfTheScopeWithTheLineOfTheOperator) {
   };
   const Case cases[] = {
       {[](auto&, auto& i, auto&, auto&) { return i + 1.5; },
-       "operator 's/add': a number must be a value of the dtype int32, got 1.5, beside 's/i:0'"},
+       "operator 's/add': a number must be a value of the dtype int32, got 1.5, next to 's/i:0'"},
       {[](auto&, auto& i, auto&, auto&) { return (int64_t{1} << 40) * i; },
-       "operator 's/mul': a number must be a value of the dtype int32, got 1099511627776, beside "
+       "operator 's/mul': a number must be a value of the dtype int32, got 1099511627776, next to "
        "'s/i:0'"},
       {[](auto& f, auto&, auto&, auto&) { return f / std::numeric_limits<double>::max(); },
        "operator 's/truediv': a number must be a value of the dtype float, got 1.79769e+308"},
       {[](auto&, auto&, auto& text, auto&) { return text + 1; },
        "operator 's/add': the dtype of the number 1 must be an integer, floating or complex one, "
-       "got string, beside 's/text:0'"},
+       "got string, next to 's/text:0'"},
       {[](auto& f, auto& i, auto&, auto&) { return f + i; },
        "AddV2 's/add': input 'y' must be float (attr 'T', given by input 'x'), got int32 from "
        "'s/i:0'"},

@@ -11,11 +11,11 @@
 //
 // The newest chief wins: of two that are started for one directory the older one is refused at its
 // next look, by name. Of several that begin at once, in one process or on many hosts, each has an
-// epoch of its own, which an exclusive file decides, and the highest wins. Whoever finds run.json
-// overwritten by an older chief, which was stopped in the middle, writes that of the newest again.
-// A run keeps its id as long as the directory keeps its name: in one that was copied or moved
-// another run begins, which restores the checkpoints there and leaves alone what parameter servers
-// hold for the first one.
+// epoch of its own, which an exclusive file decides, and the highest wins. A chief that finds
+// run.json overwritten by an older chief, which was stopped in the middle, writes that of the
+// newest again. A run keeps its id as long as the directory keeps its name: in one that was copied
+// or moved another run begins, which restores the checkpoints there and leaves alone what parameter
+// servers hold for the first one.
 //
 // Thread-safety: all methods, from any thread.
 // Failure: FencedError (run/training_run.h) naming the newer chief; of the files.
@@ -67,7 +67,7 @@ class RunDirectory {
  private:
   // nullopt: another chief came first; to be tried again.
   StatusOr<std::optional<TrainingRun>> TryTakeOver(const std::string& task);
-  // Sees to it that run.json is that of the newest chief, whom it returns.
+  // Sees to it that run.json is that of the newest chief, which it returns.
   RunFile PutNewest(int64_t newest) const;
   // What a look comes to that an error of the files has prevented.
   enum class Unseen { kPasses, kRefused };

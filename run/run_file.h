@@ -71,7 +71,8 @@ Status WriteRunFile(FileSystem* fs, const std::string& directory, const RunFile&
 Status ClaimRunEpoch(FileSystem* fs, const std::string& directory, const RunFile& run);
 // The newest that was claimed; 0: none.
 StatusOr<int64_t> NewestRunEpoch(FileSystem* fs, const std::string& directory);
-// Who claimed `epoch`. nullopt: nobody; DataLoss: somebody who is about to say so, or died then.
+// The chief that claimed `epoch`. nullopt: none; DataLoss: somebody who is about to say so, or died
+// then.
 StatusOr<std::optional<RunFile>> ReadRunEpoch(FileSystem* fs, const std::string& directory,
                                               int64_t epoch);
 // Removes what owners below `epoch` have left: their epochs, and the ends that `token` did not

@@ -18,14 +18,14 @@
 // see. What a container is, its task says (RunResources); it is freed
 //   * when the run has ended or was superseded, and its last session has closed;
 //   * when another run is claimed, and this one has had no session for `linger`.
-// Who comes again to a run whose container was freed gets an empty one. What is freed is in the
-// log, with the run, its bytes and the reason. Of runs without a container only so much is kept as
-// tells who asks that they have ended; the oldest of them are forgotten.
+// A task that comes again to a run whose container was freed gets an empty one. What is freed is in
+// the log, with the run, its bytes and the reason. Of runs without a container only so much is kept
+// as tells callers that they have ended; the oldest of them are forgotten.
 //
 // The newest chief is the one with the largest epoch; among equal ones (nobody counts) who came
 // last, and one that was refused once is refused for ever.
 //
-// Thread-safety: none; its worker's lock. Containers are freed by who calls TakeFreed, without it.
+// Thread-safety: none; its worker's lock. The caller of TakeFreed frees containers, without it.
 // Failure: FencedError and RunEndedError (run/training_run.h); Aborted for a session of a run
 // that was superseded, whose trainer may come again and find the other; ResourceExhausted when too
 // many runs are under way.
@@ -72,7 +72,7 @@ class RunRegistry {
   Status Check(const TrainingRun& run) const;
   // By a session of `run`. FailedPrecondition unless it is the newest chief's.
   Status End(const TrainingRun& run, const RunEnd& end);
-  // From the logdir: the run has ended, whoever claimed it.
+  // From the logdir: the run has ended, whichever chief claimed it.
   void NoteEnd(const TrainingRun& run, const RunEnd& end);
   // By id, or by name when there is none: the newest that a chief has claimed.
   FoundRun Find(absl::string_view name, absl::string_view id) const;

@@ -20,7 +20,7 @@
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: a runner outlives the kernels of its session, and so do the functions that it gives
-// out; who needs one longer (an iterator that outlives sessions) shares it.
+// out; a holder that needs one longer (an iterator that outlives sessions) shares it.
 
 #include <memory>
 #include <string>

@@ -200,8 +200,9 @@ class Plan {
   std::string InputName(const Node& node, uint32_t input) const;
   // Attr tensor_name and the other side's device of a Send or Recv, "" for others.
   std::string TransferLabel(const Node& node) const;
-  // "<op> '<node>'", and of a Recv which tensor of whom it receives, by the step's rendezvous (may
-  // be null) where that knows more than the plan: plans that tasks share have not got their names.
+  // "<op> '<node>'", and of a Recv which tensor of which device it receives, by the step's
+  // rendezvous (may be null) where that knows more than the plan: plans that tasks share have not
+  // got their names.
   std::string WaitLabel(const Node& node, const Rendezvous* rendezvous) const;
 
  private:

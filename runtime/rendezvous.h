@@ -113,7 +113,7 @@ class Rendezvous {
 };
 
 // Within one process. `transfers` may be null: then all are named. A transfer by number takes one
-// lock, nobody else's, and no memory beside its callback's as long as one tensor or receiver waits.
+// lock, no other, and no memory besides its callback's as long as one tensor or receiver waits.
 std::shared_ptr<Rendezvous> MakeLocalRendezvous(
     std::shared_ptr<const TransferTable> transfers = nullptr);
 

@@ -219,7 +219,7 @@ class Session {
                          absl::Span<const FetchName> fetches, absl::Span<const FetchName> targets);
 
   // The graph whose nodes with smaller ids than num_nodes_ are here. Release by who extends, under
-  // the lock; acquire by who reads without it.
+  // the lock; acquire by readers without it.
   std::atomic<int64_t> graph_id_{kNoGraph};
   std::atomic<int> num_nodes_{0};
   Mutex extend_mu_;

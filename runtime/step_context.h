@@ -28,7 +28,7 @@ namespace millrace {
 class StepLoans;
 class StepStatsCollector;
 
-// What all kernels of one step share. Owned by whoever runs the step.
+// What all kernels of one step share. Owned by the code that runs the step.
 struct StepContext {
   int64_t step_id = 0;
   Device* device = nullptr;

@@ -3,14 +3,14 @@
 #define MILLRACE_RUNTIME_STEP_LOANS_H_
 
 // StepLoans: what the kernels of one step have taken from resources that outlive it (an element of
-// a queue), and what is to be done when it never reaches whom it was taken for.
+// a queue), and what is to be done when it never reaches the client that it was taken for.
 //
 //   open -> settled      the step ended well and what it sends has left, or it failed by itself:
 //                        what it took is gone, as its other effects stay
 //        -> given back   the step was cancelled, or its session ended before what it sends was
 //                        asked for: its caller is gone
 //
-// A kernel lends with Lend(); whoever runs the step says how it ended. The first that is said
+// A kernel lends with Lend(); the code that runs the step says how it ended. The first that is said
 // counts; what is lent afterwards is dealt with at once.
 //
 // Thread-safety: all methods, from any thread. What was lent goes back in the reverse order,

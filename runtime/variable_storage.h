@@ -16,7 +16,7 @@
 //     asked for earlier may be out of date, since Assign can change it at any time;
 //   * rows are copied under the lock of the whole variable only by dense updates, which pass over
 //     all of it anyway, and once for a reader that stays, in tables that are not large. Read and
-//     row updates copy stripe by stripe, walks a few rows at a time; gathers go on beside.
+//     row updates copy stripe by stripe, walks a few rows at a time; gathers go on meanwhile.
 //
 // How: a dense update writes into the buffer in place when nobody else holds it, and into a
 // recycled second buffer otherwise (one pass, no copy first). From the first row update on the
@@ -41,12 +41,8 @@
 // in epoch e or later. Epochs are the process's, so that one number serves all variables. An update
 // stamps its stripes at its end: who begins an epoch after that finds the stamps.
 //
-// Tables whose rows are found by key need no other storage: the index (key -> row number, with its
-// list of free rows) stands in front, and what comes here are row numbers. A record is the rows of
-// equal number of several storages (weight, slots, metadata: any dtype and width):
-// UpdateRows locks it as a whole, CopyRows walks it as a whole, and one index serves them all.
-// A row is reached through its stripe, never by its distance from row 0, so a table can grow
-// by stripes without moving one.
+// A record is the rows of equal number of several storages (weight and slots, of any dtype and
+// width). UpdateRows locks it as a whole, CopyRows copies it as a whole.
 //
 // Thread-safety: all methods, from any thread. Several storages are locked in address order, row
 // locks after all of the former, by storage and number.
@@ -111,8 +107,8 @@ class VariableStorage : public Resource {
   StatusOr<Shape> shape() const;
 
   // The value at one moment: waits for row updates that are under way. Copies nothing, except
-  // after row updates beside another reader: then the stripes that are apart from the buffer (or
-  // the whole, once, while that reader stays), without stopping anybody.
+  // after row updates while another reader holds the buffer: then the stripes that are apart from
+  // the buffer (or the whole, once, while that reader stays), without stopping anybody.
   // FailedPrecondition when uninitialised.
   StatusOr<Tensor> Read() const;
   // Adopts the buffer when `value` is its only holder, otherwise shares it copy-on-write.
@@ -155,7 +151,7 @@ class VariableStorage : public Resource {
                            absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check,
                            absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update);
 
-  // --- For walks (runtime/variable_walk.h) ---
+  // --- For passes over all rows, or those that changed (saver/variable_rows.h) ---
 
   // Begins an epoch of changes and returns its number.
   static uint64_t NextEpoch();
@@ -175,8 +171,8 @@ class VariableStorage : public Resource {
   // --- For savers ---
 
   // What a tensor that was read is to the variable now: a value of the past; what Read() would
-  // share; the same, and rows of it are updated singly: whoever wants the rows and not this moment
-  // lets go of it and walks.
+  // share; the same, and rows of it are updated singly: a saver that wants the rows and not this
+  // moment lets go of it and walks.
   enum class Kept { kPast, kWhole, kRows };
   Kept HowKept(const Tensor& value) const;
   // The values of several variables at one moment, in the middle of no update of two of them.
@@ -224,7 +220,7 @@ class VariableStorage : public Resource {
   // A reader of the buffer has stayed for long, and the table is not too large to be copied at
   // once.
   bool IsToLeaveReader() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  // Before rows are written beside readers of the buffer: their stripes get memory of their own.
+  // Before rows are written while the buffer has readers: their stripes get memory of their own.
   template <typename Index>
   Status TakeRowsApart(absl::Span<const Index> indices) ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Brings up to `most` stripes back into the buffer, which nobody else holds.

@@ -14,8 +14,8 @@
 #include "core/arena.h"
 #include "core/shape.h"
 #include "ops/loops/training.h"
+#include "runtime/testing/variable_walk.h"
 #include "runtime/variable_storage.h"
-#include "runtime/variable_walk.h"
 
 namespace millrace {
 namespace {

@@ -60,7 +60,7 @@ struct VariableStripes {
   // still rarely meet.
   static constexpr size_t kLocks = 1024;
   // Large enough that a lock, a stamp and an allocation are small against a copy, small enough that
-  // a row update beside a reader copies little: 16 KiB are 64 rows of 64 floats.
+  // a row update while there is a reader copies little: 16 KiB are 64 rows of 64 floats.
   static constexpr size_t kStripeBytes = 16 * 1024;
   static constexpr size_t kMaxRows = 256;  // <= kLocks: the rows of a stripe have different locks
 
@@ -200,7 +200,7 @@ struct VariableStripes {
   std::unique_ptr<std::atomic<uint64_t>[]> changed_in;
   std::atomic<int64_t> num_apart{0};   // relaxed: exact when rows are excluded, a hint otherwise
   std::atomic<size_t> next_return{0};  // relaxed: where row updates go on bringing stripes back
-  // Row updates beside readers of the buffer since rows were last brought together; relaxed: a
+  // Row updates while the buffer has readers, since rows were last brought together; relaxed: a
   // hint.
   std::atomic<int> updates_beside{0};
   // A buffer that all rows are moving to because a reader holds the present one. Set and taken with

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/variable_walk.h"
+#include "runtime/testing/variable_walk.h"
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "runtime/variable_storage.h"
 
 // covers: variables: a walk over a variable sees every row in bounded memory (bytes, locks, stripes
 //   counted)

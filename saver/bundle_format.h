@@ -3,7 +3,7 @@
 #define MILLRACE_SAVER_BUNDLE_FORMAT_H_
 
 // What the writer, the merger and the reader of bundles (saver/tensor_bundle.h) have in common: the
-// index file, its header, and its place beside the data files.
+// index file, its header, and its place next to the data files.
 //
 // Thread-safety: pure functions over files. Failure: that of files, with their path; CheckedHeader
 // DataLoss, Unimplemented or FailedPrecondition with the checkpoint's name.

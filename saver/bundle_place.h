@@ -2,8 +2,8 @@
 #ifndef MILLRACE_SAVER_BUNDLE_PLACE_H_
 #define MILLRACE_SAVER_BUNDLE_PLACE_H_
 
-// How a bundle gets its names: beside another one under the same prefix, which stays whole until
-// one rename replaces its index, and beside others who give names under that prefix at the same
+// How a bundle gets its names: next to another one under the same prefix, which stays whole until
+// one rename replaces its index, and at once with other writers of that prefix at the same
 // time.
 //
 // Thread-safety: any thread.
@@ -34,8 +34,8 @@ namespace millrace {
 // first holds, and the log says so once.
 class PrefixHold {
  public:
-  // Files get their names within a few syncs of a disk: who holds on for longer is stopped, or
-  // waits for a disk that does not answer.
+  // Files get their names within a few syncs of a disk: a writer that holds on for longer is
+  // stopped, or waits for a disk that does not answer.
   static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   // Waits until nobody else holds the prefix, and says every 10 s in the log for whom;

@@ -9,12 +9,13 @@
 //   MR_ASSIGN_OR_RETURN(auto events, EventWriter::Open("run"));
 //   MR_RETURN_IF_ERROR(events->AddScalar("loss", loss, step));
 //
-// Events are taken as bytes into memory; a thread of the writer puts them into the file, so whoever
-// adds one does not wait for the disk. What is promised:
+// Events are taken as bytes into memory; a thread of the writer puts them into the file, so a
+// thread that adds one does not wait for the disk. What is promised:
 //   * order is that of the Add calls;
 //   * a call of Flush (Sync) returns when everything added before is the operating system's (is on
 //     the device); without it that happens `flush_every` after the first event, as in TensorFlow;
-//   * memory is bounded: whoever adds more than `max_pending_bytes` waits for the disk, `max_wait`
+//   * memory is bounded: a thread that adds more than `max_pending_bytes` waits for the disk,
+//   `max_wait`
 //     at most;
 //   * an error of the file (disk full) is returned by the next call and by every one after it; what
 //     is added then is lost. Reopen begins a new file.

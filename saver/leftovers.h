@@ -2,7 +2,7 @@
 #ifndef MILLRACE_SAVER_LEFTOVERS_H_
 #define MILLRACE_SAVER_LEFTOVERS_H_
 
-// Leftovers: what interrupted saves and deletions leave beside checkpoints, found by its names and
+// Leftovers: what interrupted saves and deletions leave next to checkpoints, found by its names and
 // deleted once nobody can be at it any more.
 //
 // What an interrupted save or deletion of the same prefix left has no index. Somebody may just be

@@ -52,7 +52,7 @@ class RowSource {
   // The members of a piece are together at most so much, or one record: large enough that the
   // change of threads for each (saver/behind_training.h) is small against writing it.
   static constexpr size_t kPieceBytes = size_t{4} << 20;
-  // While some source keeps values: each step of training beside may take memory of its own for
+  // While some source keeps values: each step of training meanwhile may take memory of its own for
   // what it changes in them, until that is noticed before the next piece.
   static constexpr size_t kSmallPieceBytes = size_t{256} << 10;
 };

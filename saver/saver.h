@@ -80,7 +80,7 @@ struct SaverOptions {
   int max_to_keep = 5;  // 0 = all, which are then not listed in the state file either
   // One of every so many hours is never deleted.
   double keep_checkpoint_every_n_hours = 10000;
-  // `<checkpoint>.meta` beside each checkpoint: the scope's graph, as it is when the checkpoint is
+  // `<checkpoint>.meta` next to each checkpoint: the scope's graph, as it is when the checkpoint is
   // written, with collections and SaverDef. It is deleted with its checkpoint.
   bool write_meta_graph = true;
   std::string name = "save";
@@ -171,7 +171,8 @@ class Saver {
   // Saver that does not know its graph (FromDef): nothing changes.
   virtual void SetRunId(const std::string& id);
   // After a restart: the checkpoints that this Saver may delete later, oldest first; those that do
-  // not exist are left out. Also removes what interrupted saves of the same names left beside them.
+  // not exist are left out. Also removes what interrupted saves of the same names left next to
+  // them.
   virtual Status RecoverLastCheckpoints(const std::vector<std::string>& paths) = 0;
   virtual std::vector<std::string> last_checkpoints() const = 0;
   // For a program that remembers them itself: those that this Saver may delete later, oldest first,

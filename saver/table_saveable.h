@@ -3,11 +3,11 @@
 #define MILLRACE_SAVER_TABLE_SAVEABLE_H_
 
 // Tables that change (layers/lookup.h: MutableTable) in checkpoints, as TensorFlow has them there:
-// `<name>-keys` and `<name>-values`, both exported by one node beside the table. A restore imports
-// them: what the table had is gone.
+// `<name>-keys` and `<name>-values`, both exported by one node on the table's device. A restore
+// imports them: what the table had is gone.
 //
 // A Saver that is not told what to save takes the tables of the graph's collection
-// "saveable_objects" beside the variables.
+// "saveable_objects" besides the variables.
 //
 // Thread-safety: as Scope. Failure: InvalidArgument by the table's name, in the scope.
 

@@ -98,7 +98,7 @@ class BundleReader {
   static constexpr uint64_t kWholeBytes = BundleWriter::kWholeBytes;
 
   // Tensors are read by several threads of `pool` (null: by the caller), which outlives the reader.
-  // Beside the tensors themselves a read needs 256 KiB of memory a thread, whatever part of
+  // Besides the tensors themselves a read needs 256 KiB of memory a thread, whatever part of
   // whatever tensor it is; of strings what is stored. `whole_bytes`: for tests.
   static StatusOr<std::unique_ptr<BundleReader>> Open(FileSystem* fs, std::string prefix,
                                                       IoPool* pool = nullptr,

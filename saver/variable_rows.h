@@ -2,7 +2,7 @@
 #ifndef MILLRACE_SAVER_VARIABLE_ROWS_H_
 #define MILLRACE_SAVER_VARIABLE_ROWS_H_
 
-// VariableRows: what SaveV2 writes of variables while training goes on beside it.
+// VariableRows: what SaveV2 writes of variables while training goes on.
 //
 // Which values a save has:
 //   * Variables that are updated as a whole: the value at one moment near the beginning of the
@@ -23,7 +23,7 @@
 // under the variable's lock held shared, and of it a few rows (RowRun::kMostLocks) under their
 // locks; a piece, of all members, is 4 MiB at most, or one record. The first row update
 // after an assignment may meet a save that holds the buffer, which lets go of it before the next
-// piece, whosever that is; while there is such a buffer pieces have 256 KiB of a member at most.
+// piece, of any variable; while there is such a buffer pieces have 256 KiB of a member at most.
 //
 // Thread-safety: thread-compatible; the variables may be used by anyone meanwhile.
 // Failure: FailedPrecondition for a variable without value; Aborted, with its name, when one gets

@@ -20,7 +20,7 @@ import program
 # Folder -> what it may include beside itself; a header stands for itself alone.
 KERNEL_API = ["runtime/function_runner.h", "runtime/holds_for_sessions.h", "runtime/kernel.h",
               "runtime/resource_manager.h", "runtime/step_context.h",
-              "runtime/step_loans.h", "runtime/variable_storage.h", "runtime/variable_walk.h"]
+              "runtime/step_loans.h", "runtime/variable_storage.h"]
 GRAPH = ["proto", "core", "formats", "graph"]
 OPS = GRAPH + KERNEL_API + ["ops"]
 LAYERS = OPS + ["layers"]

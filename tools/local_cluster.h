@@ -18,8 +18,8 @@
 //     checkpoint to judge, is waited for; when no trainer has succeeded it gets SIGTERM, too.
 // A signal to this process (Ctrl-C) is passed on to all tasks, once to each, and ends the job: the
 // trainers and the evaluator get it first, so that they can save what the ps hold; the ps when
-// these have ended. A second one kills all. Whoever is asked to end and does not within `grace` is
-// killed. Each task has a process group of its own, which is killed when the task has ended:
+// these have ended. A second one kills all. A task that is asked to end and does not within `grace`
+// is killed. Each task has a process group of its own, which is killed when the task has ended:
 // nothing is left behind, and tasks die with this process.
 //
 // Several trainers without a ps would each train a model of its own: they are refused.

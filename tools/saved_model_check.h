@@ -12,7 +12,7 @@
 // A model is runnable when it can be loaded and nothing is wrong with what its signatures need;
 // what is wrong elsewhere is listed, too. Loading takes up the whole graph, so that an attr that
 // its op does not allow stops it wherever it is; op kinds and kernels that are missing stop only
-// who needs them: the restore op, the init op, a signature (the nodes between its inputs and its
+// what needs them: the restore op, the init op, a signature (the nodes between its inputs and its
 // outputs, as a step that is fed the inputs).
 //
 // It is the loader that is asked (PlanLoading and OpenMetaGraph of saver/saved_model.h) and the
@@ -49,9 +49,10 @@ struct OpProblem {
 
 // What is asked of the model, and why it cannot be done.
 struct CheckedTask {
-  std::string name;                // "loading", "signature 'serving_default'"
-  std::vector<size_t> problems;    // positions in ModelCheck::problems
-  std::vector<std::string> other;  // what is wrong beside ops, in the words of who refuses it
+  std::string name;              // "loading", "signature 'serving_default'"
+  std::vector<size_t> problems;  // positions in ModelCheck::problems
+  std::vector<std::string>
+      other;  // what is wrong besides ops, in the words of the code that refuses it
   bool runnable() const { return problems.empty() && other.empty(); }
 };
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/status.h"
-#include "graph/node_builder.h"
+#include "ops/training/training_ops.h"
 
 namespace millrace {
 namespace {
@@ -30,27 +30,18 @@ Status AdagradOptimizer::CheckOptions(const Scope& scope) const {
 
 Operation AdagradOptimizer::ApplyDense(const Scope& scope, const Variable& variable,
                                        Output gradient) {
-  return NodeBuilder(scope.WithName("ResourceApplyAdagrad"), "ResourceApplyAdagrad")
-      .Input(variable.handle)
-      .Input(GetSlot(variable, kAccumulator).handle)
-      .Input(Hyperparameter(scope, "learning_rate", variable))
-      .Input(gradient)
-      .Attr("use_locking", use_locking())
-      .Finish()
-      .operation();
+  return ResourceApplyAdagrad(scope.WithName("ResourceApplyAdagrad"), variable.handle,
+                              GetSlot(variable, kAccumulator).handle,
+                              Hyperparameter(scope, "learning_rate", variable), gradient,
+                              {.use_locking = use_locking()});
 }
 
 Operation AdagradOptimizer::ApplySparse(const Scope& scope, const Variable& variable, Output values,
                                         Output rows) {
-  return NodeBuilder(scope.WithName("ResourceSparseApplyAdagrad"), "ResourceSparseApplyAdagrad")
-      .Input(variable.handle)
-      .Input(GetSlot(variable, kAccumulator).handle)
-      .Input(Hyperparameter(scope, "learning_rate", variable))
-      .Input(values)
-      .Input(rows)
-      .Attr("use_locking", use_locking())
-      .Finish()
-      .operation();
+  return ResourceSparseApplyAdagrad(scope.WithName("ResourceSparseApplyAdagrad"), variable.handle,
+                                    GetSlot(variable, kAccumulator).handle,
+                                    Hyperparameter(scope, "learning_rate", variable), values, rows,
+                                    {.use_locking = use_locking()});
 }
 
 }  // namespace millrace

@@ -6,9 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "graph/node_builder.h"
 #include "ops/array/identity.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
 #include "ops/state/state.h"
+#include "ops/training/training_ops.h"
 
 namespace millrace {
 namespace {
@@ -42,32 +44,23 @@ Operation AdamOptimizer::ApplyDense(const Scope& scope, const Variable& variable
   const auto power = [&](const char* name) {
     return ScalarIn(scope, GetNonSlot(scope, name).value, variable.value);
   };
-  return NodeBuilder(scope.WithName("ResourceApplyAdam"), "ResourceApplyAdam")
-      .Input(variable.handle)
-      .Input(GetSlot(variable, kMean).handle)
-      .Input(GetSlot(variable, kSquares).handle)
-      .Input(power(kBeta1Power))
-      .Input(power(kBeta2Power))
-      .Input(Hyperparameter(scope, "learning_rate", variable))
-      .Input(Hyperparameter(scope, kBeta1, variable))
-      .Input(Hyperparameter(scope, kBeta2, variable))
-      .Input(Hyperparameter(scope, "epsilon", variable))
-      .Input(gradient)
-      .Attr("use_locking", use_locking())
-      .Finish()
-      .operation();
+  // In this order: a hyperparameter that is an Output may make nodes.
+  const Output beta1_power = power(kBeta1Power);
+  const Output beta2_power = power(kBeta2Power);
+  const Output rate = Hyperparameter(scope, "learning_rate", variable);
+  const Output beta1 = Hyperparameter(scope, kBeta1, variable);
+  const Output beta2 = Hyperparameter(scope, kBeta2, variable);
+  const Output epsilon = Hyperparameter(scope, "epsilon", variable);
+  return ResourceApplyAdam(scope.WithName("ResourceApplyAdam"), variable.handle,
+                           GetSlot(variable, kMean).handle, GetSlot(variable, kSquares).handle,
+                           beta1_power, beta2_power, rate, beta1, beta2, epsilon, gradient,
+                           {.use_locking = use_locking()});
 }
 
 // As TensorFlow's: not lazy. m and v decay over the whole variable, the gradient's rows are added,
 // then the whole variable moves.
 Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variable, Output values,
                                      Output rows) {
-  const auto binary = [&](const char* op, Output a, Output b) {
-    return NodeBuilder(scope, op).Input(a).Input(b).Finish().output(0);
-  };
-  const auto root = [&](Output a) {
-    return NodeBuilder(scope, "Sqrt").Input(a).Finish().output(0);
-  };
   const auto power = [&](const char* name) {
     return ScalarIn(scope, GetNonSlot(scope, name).value, variable.value);
   };
@@ -75,31 +68,30 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
   const Output beta2 = Hyperparameter(scope, kBeta2, variable);
   const Output one = ScalarIn(scope, 1, variable.value);
   // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
-  const Output rate = binary("RealDiv",
-                             binary("Mul", Hyperparameter(scope, "learning_rate", variable),
-                                    root(binary("Sub", one, power(kBeta2Power)))),
-                             binary("Sub", one, power(kBeta1Power)));
+  const Output rate = RealDiv(scope,
+                              Mul(scope, Hyperparameter(scope, "learning_rate", variable),
+                                  Sqrt(scope, Sub(scope, one, power(kBeta2Power)))),
+                              Sub(scope, one, power(kBeta1Power)));
   // 1 - beta, rounded once where beta is a number.
   const auto rest = [&](const char* name, const Output& beta) {
     const NumberOrOutput& number = given(name);
     return number.is_number() ? ScalarIn(scope, 1 - number.number(), variable.value)
-                              : binary("Sub", one, beta);
+                              : Sub(scope, one, beta);
   };
   const auto decay_and_add = [&](const char* name, Output beta, Output weight, Output addend) {
     const Variable slot = GetSlot(variable, name);
     const Output old = ReadVariableOp(scope, slot.handle, slot.dtype);
-    const Operation decayed = AssignVariableOp(scope, slot.handle, binary("Mul", old, beta));
+    const Operation decayed = AssignVariableOp(scope, slot.handle, Mul(scope, old, beta));
     const Scope then = scope.WithControlDependencies({decayed});
-    const Operation added =
-        ResourceScatterAdd(then, slot.handle, rows, binary("Mul", addend, weight));
+    const Operation added = ResourceScatterAdd(then, slot.handle, rows, Mul(scope, addend, weight));
     return ReadVariableOp(scope.WithControlDependencies({added}), slot.handle, slot.dtype);
   };
   const Output mean = decay_and_add(kMean, beta1, rest(kBeta1, beta1), values);
   const Output squares =
-      decay_and_add(kSquares, beta2, rest(kBeta2, beta2), binary("Mul", values, values));
+      decay_and_add(kSquares, beta2, rest(kBeta2, beta2), Mul(scope, values, values));
   const Output move =
-      binary("RealDiv", binary("Mul", mean, rate),
-             binary("Add", root(squares), Hyperparameter(scope, "epsilon", variable)));
+      RealDiv(scope, Mul(scope, mean, rate),
+              Add(scope, Sqrt(scope, squares), Hyperparameter(scope, "epsilon", variable)));
   return AssignSubVariableOp(scope, variable.handle, move);
 }
 
@@ -116,11 +108,7 @@ std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
   for (const auto& [name, beta] :
        {std::pair(kBeta1Power, kBeta1), std::pair(kBeta2Power, kBeta2)}) {
     const Variable power = GetNonSlot(scope, name);
-    const Output product = NodeBuilder(after, "Mul")
-                               .Input(power.value)
-                               .Input(ScalarIn(after, given(beta), power.value))
-                               .Finish()
-                               .output(0);
+    const Output product = Mul(after, power.value, ScalarIn(after, given(beta), power.value));
     all.push_back(AssignVariableOp(after, power.handle, product));
   }
   return all;

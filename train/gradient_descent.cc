@@ -3,8 +3,9 @@
 
 #include <utility>
 
-#include "graph/node_builder.h"
+#include "ops/math/cwise_binary.h"
 #include "ops/state/state.h"
+#include "ops/training/training_ops.h"
 
 namespace millrace {
 
@@ -15,22 +16,14 @@ GradientDescentOptimizer::GradientDescentOptimizer(const GradientDescentOptions&
 
 Operation GradientDescentOptimizer::ApplyDense(const Scope& scope, const Variable& variable,
                                                Output gradient) {
-  return NodeBuilder(scope.WithName("ResourceApplyGradientDescent"), "ResourceApplyGradientDescent")
-      .Input(variable.handle)
-      .Input(Hyperparameter(scope, "learning_rate", variable))
-      .Input(gradient)
-      .Attr("use_locking", use_locking())
-      .Finish()
-      .operation();
+  return ResourceApplyGradientDescent(
+      scope.WithName("ResourceApplyGradientDescent"), variable.handle,
+      Hyperparameter(scope, "learning_rate", variable), gradient, {.use_locking = use_locking()});
 }
 
 Operation GradientDescentOptimizer::ApplySparse(const Scope& scope, const Variable& variable,
                                                 Output values, Output rows) {
-  const Output scaled = NodeBuilder(scope, "Mul")
-                            .Input(values)
-                            .Input(Hyperparameter(scope, "learning_rate", variable))
-                            .Finish()
-                            .output(0);
+  const Output scaled = Mul(scope, values, Hyperparameter(scope, "learning_rate", variable));
   return ResourceScatterSub(scope, variable.handle, rows, scaled);
 }
 

@@ -17,9 +17,12 @@
 #include "core/tensor.h"
 #include "graph/gated_gradients.h"
 #include "graph/graph.h"
-#include "graph/node_builder.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
+#include "ops/array/indices.h"
+#include "ops/array/reshape.h"
+#include "ops/array/slice.h"
+#include "ops/math/segment.h"
 #include "ops/state/state.h"
 
 namespace millrace {
@@ -45,24 +48,13 @@ struct UniqueRows {
 };
 UniqueRows SumRepeatedRows(const Scope& scope, const IndexedSlices& slices) {
   if (slices.unique_indices) return {slices.values, slices.indices};
-  const BuiltNode unique = NodeBuilder(scope, "Unique").Input(slices.indices).Finish();
-  const Output rows = unique.output(0);
-  const Output shape = NodeBuilder(scope, "Shape").Input(rows).Finish().output(0);
-  const Output count = NodeBuilder(scope, "StridedSlice")
-                           .Input(shape)
-                           .Input(Const<int32_t>(scope, {0}))
-                           .Input(Const<int32_t>(scope, {1}))
-                           .Input(Const<int32_t>(scope, {1}))
-                           .Attr("shrink_axis_mask", int64_t{1})
-                           .Finish()
-                           .output(0);
-  return {NodeBuilder(scope, "UnsortedSegmentSum")
-              .Input(slices.values)
-              .Input(unique.output(1))
-              .Input(count)
-              .Finish()
-              .output(0),
-          rows};
+  const UniqueOutputs unique = Unique(scope, slices.indices);
+  const Output shape = ShapeOf(scope, unique.y);
+  const Output begin = Const<int32_t>(scope, {0});
+  const Output end = Const<int32_t>(scope, {1});
+  const Output strides = Const<int32_t>(scope, {1});
+  const Output count = StridedSlice(scope, shape, begin, end, strides, {.shrink_axis_mask = 1});
+  return {UnsortedSegmentSum(scope, slices.values, unique.idx, count), unique.y};
 }
 
 // Nodes made with the result stand on the variable's device.

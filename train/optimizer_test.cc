@@ -562,7 +562,7 @@ TEST(HyperparametersTest, NumbersThatAreNoneAreErrorsByName) {
          MomentumOptimizer({.learning_rate = 1e39}).Minimize(m->root, m->loss);
        },
        "'Momentum/update_w/learning_rate': a number must be a value of the dtype float, got 1e+39, "
-       "beside 'w/Read/ReadVariableOp:0'"},
+       "next to 'w/Read/ReadVariableOp:0'"},
   };
   for (const auto& [minimize, text] : cases) {
     LinearLoss model({1});

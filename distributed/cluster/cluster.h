@@ -11,7 +11,7 @@
 // worker 0. In a cluster the task says both its type and its index. An evaluator is in no cluster,
 // and is told of it all the same.
 //
-// Beside these two TF_CONFIG may say "session_master", "eval_session_master", "model_dir",
+// Besides these two TF_CONFIG may say "session_master", "eval_session_master", "model_dir",
 // "environment" (texts) and "service" (an object); other fields are left alone.
 //
 // Values; thread-compatible. Failure: InvalidArgument names the field and the value.
@@ -49,7 +49,7 @@ class ClusterSpec {
   std::map<std::string, std::map<int, std::string>> jobs_;
 };
 
-// What TF_CONFIG says beside cluster and task; nullopt: nothing.
+// What TF_CONFIG says besides cluster and task; nullopt: nothing.
 struct TfConfigExtras {
   std::optional<std::string> session_master = {};
   std::optional<std::string> eval_session_master = {};

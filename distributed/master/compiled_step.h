@@ -57,7 +57,7 @@ struct CompiledStep {
   RunSignature signature;
   HeldBytes held;  // on all tasks
 
-  // Relaxed: whoever destroys has synchronised with the other owners.
+  // Relaxed: the thread that destroys has synchronised with the other owners.
   std::atomic<bool> forgotten{false};
 };
 
@@ -75,7 +75,7 @@ struct CompileTarget {
   // Ends the calls to tasks early; outlives the call.
   CancellationManager* cancellation = nullptr;
   Clock* clock = Clock::Real();
-  // Hears what is done now, for whoever does not wait to the end.
+  // Hears what is done now, for callers that do not wait to the end.
   std::function<void(std::string)> on_phase;
   // Makes the step's error of a task's answer that tells of a restart. Blocks.
   std::function<Status(const std::shared_ptr<Transport>& task, const Status& answer)> explain;

@@ -3,7 +3,7 @@
 #define MILLRACE_DISTRIBUTED_MASTER_ENDABLE_WAIT_H_
 
 // EndableWait: a wait of a session's master for other tasks, which the end of the server, of the
-// client for whom it is, or of the session ends early, together with the calls that belong to it.
+// client, or of the session ends early, together with the calls that belong to it.
 //
 //   EndableWait wait(ends, "its run", clock);
 //   while (<not there>) {
@@ -70,7 +70,7 @@ class EndableWait {
   // Blocks until `until`, until somebody wakes it (perhaps before this call), or until it has
   // ended: ended().
   Status Until(absl::Time until);
-  // True every 10 s, the first time then: the log is to name who is missing.
+  // True every 10 s, the first time then: the log is to name what is missing.
   bool IsTimeToSay();
   absl::Time next_say() const { return next_say_; }
 

@@ -4,8 +4,8 @@
 
 // MasterInterface: what a client asks of a master, in this process or over gRPC.
 //
-// The calls are those of TensorFlow's MasterService, with tensors beside the messages instead of in
-// them. A client cannot tell the master of its own process (master.h) from one behind a network
+// The calls are those of TensorFlow's MasterService, with tensors next to the messages instead of
+// in them. A client cannot tell the master of its own process (master.h) from one behind a network
 // (grpc_session.h), but for what single methods say.
 //
 // Thread-safety: all methods, from any thread. They block; never on a poller.
@@ -30,7 +30,7 @@ inline constexpr int kDefaultMaxCachedPlans = 128;
 // Held on all tasks together, besides the signature that was compiled last.
 inline constexpr int64_t kMaxCachedPlanBytes = int64_t{256} << 20;
 
-// Without its feeds (or fetches), which go beside it.
+// Without its feeds (or fetches), which travel with it.
 struct StepResult {
   std::vector<Tensor> fetches;  // in the order asked for
   tensorflow::RunMetadata metadata;

@@ -31,7 +31,7 @@ struct MasterOptions {
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
   Clock* clock = Clock::Real();     // of waits and leases
   Timers* timers = Timers::Real();  // of calls and steps
-  // By which the log says every 10 s for whom steps wait.
+  // By which the log says every 10 s what steps wait for.
   Clock* log_clock = Clock::Real();
   // How long the end of sessions waits for their steps.
   absl::Duration close_bound = absl::Seconds(10);

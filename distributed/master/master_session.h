@@ -108,7 +108,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status RemoveCallable(int64_t id);
   void ListDevices(tensorflow::ListDevicesResponse* response) const;
   bool has_running_steps() const;
-  // For whom each of those that run waits.
+  // What each running step waits for.
   std::vector<WaitWatch::Wait> WaitsOfSteps() const;
   // The first error of a task, after all have been told.
   Status EndRun(const RunEnd& end);
@@ -171,7 +171,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // One extension at a time. Taken before the compiler's locks, as these are before mu_.
   Mutex extend_mu_;
   int64_t version_ ABSL_GUARDED_BY(extend_mu_) = 0;
-  // By whoever compiles, which is one at a time.
+  // Written by the thread that compiles; there is one at a time.
   StatefulPlacements placements_;
   bool warned_of_missing_gpu_ = false;
   SignatureCompiler<CompiledStep> compiler_;

@@ -50,7 +50,7 @@ class TaskCalls {
   std::vector<Status> statuses_;  // each its own call's, until none is left
 };
 
-// How often a wait says for whom it waits.
+// How often a wait says what it waits for.
 inline constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 
 // "/job:ps/replica:0/task:0 at host:port"

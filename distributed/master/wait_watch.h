@@ -57,7 +57,7 @@ class WaitWatch {
 
   Clock* const clock_;
   const Waits waits_;
-  std::atomic<bool> started_{false};  // relaxed: who sees it late asks under the lock
+  std::atomic<bool> started_{false};  // relaxed: a reader that sees it late asks under the lock
   Mutex mu_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

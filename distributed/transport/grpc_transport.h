@@ -6,9 +6,9 @@
 // distributed/worker/worker_service.h.
 //
 // Services and methods have TensorFlow's full names: those of its .proto files, by which we call,
-// and those that its own stubs call by, which lack the "grpc." of the package and are served beside
-// them (AddNamesOfStubs). Pull belongs to millrace.Transport (transport.proto). Errors of a
-// step travel in the body of the answer, because gRPC's trailers hold few bytes.
+// and those that its own stubs call by, which lack the "grpc." of the package and are served next
+// to them (AddNamesOfStubs). Pull belongs to millrace.Transport (transport.proto). Errors of a step
+// travel in the body of the answer, because gRPC's trailers hold few bytes.
 //
 // Thread-safety: all functions, from any thread.
 // Lifetime: the worker outlives the server that the handlers are given to.

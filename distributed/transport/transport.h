@@ -8,7 +8,7 @@
 // them, and one that moves many tensors of a step at once:
 //   Pull  everything that the peer's partition of a step sends to one task, each tensor as it
 //         becomes ready; one call per step and pair of tasks.
-// In-process and gRPC implementations exist; whoever calls cannot tell them apart.
+// In-process and gRPC implementations exist; callers cannot tell them apart.
 //
 // Thread-safety: all methods, from any thread; they throw nothing. `done` is called exactly once,
 // in the calling thread or on a network thread, where it must neither block nor throw. Requests and
@@ -110,8 +110,8 @@ class Transport {
   virtual void RegisterGraph(const CallOptions& options,
                              const tensorflow::RegisterGraphRequest& request,
                              tensorflow::RegisterGraphResponse* response, Done done) = 0;
-  // The same with the graph beside the request, its nodes placed; null when it is in the request.
-  // It stays a graph when the worker lives in this process.
+  // The same with the graph outside of the request, its nodes placed; null when it is in the
+  // request. It stays a graph when the worker lives in this process.
   virtual void RegisterGraph(const CallOptions& options,
                              const tensorflow::RegisterGraphRequest& request,
                              std::unique_ptr<Graph> graph,

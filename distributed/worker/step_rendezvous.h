@@ -21,7 +21,7 @@
 // Threads: all methods, from any thread; no lock is held when a sink or callback is called. The
 // table's lock is taken before a step's.
 // Lifetime: the table and the run keep a step, those who wait in it do not: when both have let go
-// of it, whoever still waits is told that it is over.
+// of it, all waits that are left end with an error.
 // Failure: waits end with the error of the step, marked as derived.
 
 #include <atomic>
@@ -220,7 +220,7 @@ class StepTable : public std::enable_shared_from_this<StepTable> {
   // Until all that steps which ended well have sent was pulled, where a session is open to want it.
   // False when something is left at `deadline`.
   bool AwaitPulls(absl::Time deadline);
-  // Who is in AwaitPulls looks again: a session has ended.
+  // AwaitPulls looks again: a session has ended.
   void LookForPulls();
   // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
   // reason of the session's end.

@@ -86,7 +86,7 @@ class Worker {
   FoundRun FindRun(absl::string_view name, absl::string_view id) const;
   // Training of the session's run is over; FailedPrecondition unless the session is its chief's.
   Status EndRun(const std::string& session_handle, const RunEnd& end);
-  // The same, as a logdir says: whoever trains it.
+  // The same, as a logdir says, for every chief of it.
   void NoteRunEnd(const TrainingRun& run, const RunEnd& end);
   // As RunRegistry; nothing, too, while a session without a run is open.
   std::optional<RunRegistry::Finished> FindFinishedRun() const;
@@ -105,7 +105,7 @@ class Worker {
                 CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
                 std::vector<NamedTensor>* received, Transport::Done done);
   Status CleanupGraph(int64_t step_id);
-  // Whether who asks for `method`, and cannot prove to be a member of the cluster, may clear these
+  // Whether a caller of `method` that cannot prove to be a member of the cluster may clear these
   // containers (none: the default one). PermissionDenied while a session is open here, or
   // `master_sessions` are in this task's master; for WorkerOptions::run_linger after the last one
   // has ended, whose client may be about to come again; and always for what belongs to a run.

@@ -125,7 +125,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
   DetachedParts parts_;  // of a step that does not block
-  // Its time has passed, or it was told so. Relaxed: it only says who is the first.
+  // Its time has passed, or it was told so. Relaxed: it only says which one is first.
   std::atomic<bool> overdue_{false};
   // parts_ may be told so: release by the thread that started them, when it has left them, acquire
   // by who tells.

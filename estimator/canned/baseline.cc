@@ -44,9 +44,10 @@ Output BatchSize(const Scope& scope, const Features& features, const WeightColum
   }
   for (const auto& [name, tensor] : features.sparse_map()) add(name, tensor.dense_shape);
   if (sizes.empty()) {
-    scope.UpdateStatus(InvalidArgument("Baseline: features must have one beside the weights, which "
-                                       "says how many examples there are, got none"),
-                       std::source_location::current());
+    scope.UpdateStatus(
+        InvalidArgument("Baseline: features must have one besides the weights, which "
+                        "says how many examples there are, got none"),
+        std::source_location::current());
     return Output();
   }
   if (sizes.size() == 1) return sizes[0];

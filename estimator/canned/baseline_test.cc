@@ -64,7 +64,7 @@ TEST_F(BaselineTest, ItsWeightsAreNotAskedForWhereItPredicts) {
   EXPECT_EQ(predicted.at("predictions").size(), 1u);
   const Status status =
       estimator.Train(Rows({{"w", Tensor::Of({1.f})}}, {Tensor::Of({0.f})}), {.steps = 1}).status();
-  EXPECT_STATUS(status, kInvalid, "Baseline: features must have one beside the weights");
+  EXPECT_STATUS(status, kInvalid, "Baseline: features must have one besides the weights");
 }
 
 TEST_F(BaselineTest, FeaturesOfOneBatchHaveOneNumberOfExamples) {

@@ -54,7 +54,7 @@
 
 namespace millrace {
 
-struct ColumnSpec;  // estimator/columns/column_spec.h: for who plans and lowers columns
+struct ColumnSpec;  // estimator/columns/column_spec.h: for code that plans and lowers columns
 
 class FeatureColumn {
  public:

@@ -7,8 +7,8 @@
 //   const InputLayerOutput input = InputLayer(scope, features, {age, EmbeddingColumn(words, 8)});
 //   Output hidden = Dense(scope, input, 100, {.activation = Relu});
 //
-// The columns stand beside each other in the order of their names, whatever the order in which they
-// are given: the layout of the first weights of a model in a checkpoint. Variables are
+// The columns stand next to each other in the order of their names, whatever the order in which
+// they are given: the layout of the first weights of a model in a checkpoint. Variables are
 // "<variable scope>/<column>/embedding_weights", of a shared table "<variable
 // scope>/<shared name>/embedding_weights", made in that order before anything else (so that every
 // task of a cluster places them alike); with a partitioner they are "…/part_0" and so on, even when

@@ -304,20 +304,19 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{
             .what = "OneHotLabels",
             .labels = Tensor::Of({{1.f, 0.f}, {0.f, 1.f}}),
-            .message = "Head 'head': labels must have shape [D0, ..., 1] beside logits of shape "
+            .message = "Head 'head': labels must have shape [D0, ..., 1] for logits of shape "
                        "[?,1], got [?,2] of 'labels_given:0'; one-hot labels are made the indices "
                        "of their classes by ArgMax"},
         Wrong{.what = "LabelsOfAnotherBatch",
               .labels = Tensor::Of<int32_t>({1, 0, 1}),
-              .message = "labels must have shape [D0, ..., 1] beside logits [D0, ..., n], got"},
-        Wrong{
-            .what = "LabelsOfAnotherBatchThatIsKnown",
-            .labels = Tensor::Of<int32_t>({1, 0, 1}),
-            .message = "labels must have shape [D0, ..., 1] beside logits of shape [2,1], got [3]",
-            .shapes_are_known = true},
+              .message = "labels must have shape [D0, ..., 1] for logits [D0, ..., n], got"},
+        Wrong{.what = "LabelsOfAnotherBatchThatIsKnown",
+              .labels = Tensor::Of<int32_t>({1, 0, 1}),
+              .message = "labels must have shape [D0, ..., 1] for logits of shape [2,1], got [3]",
+              .shapes_are_known = true},
         Wrong{.what = "LabelsWithoutARankOfOneRank",
               .labels = Tensor::Of<int32_t>({1, 0}),
-              .message = "labels must have shape [D0, ..., 1] beside logits [D0, ..., n], got",
+              .message = "labels must have shape [D0, ..., 1] for logits [D0, ..., n], got",
               .ranks_are_known = false},
         Wrong{.what = "ALabelAboveOne",
               .labels = Tensor::Of({1.2f, 0.4f}),
@@ -365,13 +364,12 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{.what = "WeightsOfAnotherBatch",
               .options = {.weight_column = "w"},
               .features = {{"w", Tensor::Of({1.f, 2.f, 3.f})}},
-              .message = "weight_column w must have shape [D0, ..., 1] beside logits"},
-        Wrong{
-            .what = "WeightsOfClasses",
-            .options = {.weight_column = "w"},
-            .features = {{"w", Tensor::Of({{1.f, 2.f}, {3.f, 4.f}})}},
-            .message = "weight_column 'w' must have shape [D0, ...] or [D0, ..., 1] beside logits "
-                       "of shape [?,1], got [?,2]"},
+              .message = "weight_column w must have shape [D0, ..., 1] for logits"},
+        Wrong{.what = "WeightsOfClasses",
+              .options = {.weight_column = "w"},
+              .features = {{"w", Tensor::Of({{1.f, 2.f}, {3.f, 4.f}})}},
+              .message = "weight_column 'w' must have shape [D0, ...] or [D0, ..., 1] for logits "
+                         "of shape [?,1], got [?,2]"},
         Wrong{.what = "ALossOfAnotherShape",
               .options = {.loss_fn =
                               [](ScopeAt at, Output, Output logits) {

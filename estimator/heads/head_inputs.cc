@@ -150,7 +150,7 @@ Output HeadInputs::OnceShaped(const char* what, const char* scope_name, const Ou
   if (or_like_logits && !last_is_that) fits = LogicalOr(in, fits, equal(dims, logits_dims));
   const std::string rule =
       absl::StrCat(what, " must have shape [D0, ..., ", dimension, "]",
-                   or_like_logits ? " or that of logits" : "", " beside logits [D0, ..., n]");
+                   or_like_logits ? " or that of logits" : "", " for logits [D0, ..., n]");
   return Once(sub, fits, rule, {dims, Const(in, "and"), logits_dims}, x);
 }
 
@@ -201,7 +201,7 @@ Output HeadInputs::LabelsLike(Output labels, const Output& logits, int64_t dimen
     const bool are_one_hot = dimension == 1 && shape.has_rank() && logits_shape.has_rank() &&
                              shape.rank() == logits_shape.rank() && shape.dim(shape.rank() - 1) > 1;
     return Refuse(
-        "labels must have shape [D0, ..., ", dimension, "] beside logits of shape ", logits_shape,
+        "labels must have shape [D0, ..., ", dimension, "] for logits of shape ", logits_shape,
         ", got ", given, " of '", labels.name(), "'",
         are_one_hot ? "; one-hot labels are made the indices of their classes by ArgMax" : "");
   }
@@ -276,7 +276,7 @@ Output HeadInputs::Weights(const Features& features, const WeightColumn& column,
                     (may_be_per_logit && MayBeLike(shape, logits_shape, last));
   if (!fits) {
     return Refuse(title, " must have shape [D0, ...] or [D0, ..., 1]",
-                  may_be_per_logit ? " or that of logits" : "", " beside logits of shape ",
+                  may_be_per_logit ? " or that of logits" : "", " for logits of shape ",
                   logits_shape, ", got ", scope_.shape(found->second));
   }
   if (IsLike(shape, logits_shape, 1) || (may_be_per_logit && IsLike(shape, logits_shape, last))) {

@@ -47,7 +47,7 @@ class HeadInputs {
   Output OnlyLabel(const Labels& labels, int64_t dimension) const;
   // Strings, as a label_vocabulary wants them?
   bool AreWords(const Output& labels) const;
-  // As [D0, ..., dimension] beside logits [D0, ..., n]; with a dimension of 1, [D0, ...] gets one.
+  // As [D0, ..., dimension] next to logits [D0, ..., n]; with a dimension of 1, [D0, ...] gets one.
   Output LabelsLike(Output labels, const Output& logits, int64_t dimension) const;
   // The same, once they are in [0, most].
   Output InRange(const Output& labels, int64_t most, absl::string_view hint) const;

@@ -17,7 +17,7 @@ inline constexpr char kAllClassIds[] = "all_class_ids";
 inline constexpr char kAllClasses[] = "all_classes";
 inline constexpr char kPredictions[] = "predictions";
 
-// --- Signatures of an export, beside "serving_default" -------------------------------------------
+// --- Signatures of an export besides "serving_default" -------------------------------------------
 
 inline constexpr char kClassificationSignature[] = "classification";
 inline constexpr char kRegressionSignature[] = "regression";

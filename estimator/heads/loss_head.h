@@ -80,7 +80,7 @@ class LossHead : public Head {
     NumberOrOutput weights;  // 1, or [D0, ..., 1]
     Output unreduced_loss;
   };
-  // Adds what is measured beside the losses, by keys without the head's name, in `scope`.
+  // Adds what is measured besides the losses, by keys without the head's name, in `scope`.
   virtual void Measure(ScopeAt at, const Measured& measured, MetricMap* metrics) const = 0;
 
  private:

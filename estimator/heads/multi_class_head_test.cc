@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
                          "[?,3]"},
         Wrong{.what = "OneHotLabels",
               .labels = Tensor::Of<int64_t>({{1, 0, 0}, {0, 1, 0}}),
-              .message = "labels must have shape [D0, ..., 1] beside logits of shape [?,3], got "
+              .message = "labels must have shape [D0, ..., 1] for logits of shape [?,3], got "
                          "[?,3] of 'labels_given:0'; one-hot labels are made the indices of their "
                          "classes by ArgMax"},
         Wrong{.what = "FloatLabels",

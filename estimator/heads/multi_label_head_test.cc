@@ -109,7 +109,7 @@ TEST(MultiLabelHead, WrongLabelsAreNamed) {
            {Tensor::Of<int64_t>({1, 0}),
             {},
             {},
-            "labels must have shape [D0, ..., 2] beside logits of shape [?,2], got [?]"},
+            "labels must have shape [D0, ..., 2] for logits of shape [?,2], got [?]"},
            {Tensor::Of<int64_t>({{1, 2}, {0, 0}}),
             {},
             {},
@@ -139,7 +139,7 @@ TEST(MultiLabelHead, WrongLabelsAreNamed) {
            {{},
             SparseLabels{place, Tensor::Of<int64_t>({1}), Tensor::Of<int64_t>({3, 1})},
             {},
-            "labels must have shape [D0, ..., 2] beside logits [D0, ..., n], got"}}) {
+            "labels must have shape [D0, ..., 2] for logits [D0, ..., n], got"}}) {
     HeadRun run(MultiLabelHead(2, {.label_vocabulary = wrong.vocabulary}), Mode::kEval);
     run.labels = wrong.labels;
     run.sparse_labels = wrong.sparse;

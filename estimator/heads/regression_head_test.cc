@@ -186,13 +186,12 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{.what = "OtherLabels",
               .options = {.label_dimension = 2},
               .labels = Tensor::Of({{1.f}, {2.f}}),
-              .message = "labels must have shape [D0, ..., 2] beside logits of shape [?,2], got "
+              .message = "labels must have shape [D0, ..., 2] for logits of shape [?,2], got "
                          "[?,1] of 'labels_given:0'"},
-        Wrong{
-            .what = "LabelsOfRankOne",
-            .options = {.label_dimension = 2},
-            .labels = Tensor::Of({1.f, 2.f}),
-            .message = "labels must have shape [D0, ..., 2] beside logits of shape [?,2], got [?]"},
+        Wrong{.what = "LabelsOfRankOne",
+              .options = {.label_dimension = 2},
+              .labels = Tensor::Of({1.f, 2.f}),
+              .message = "labels must have shape [D0, ..., 2] for logits of shape [?,2], got [?]"},
         Wrong{.what = "LabelsOfStrings",
               .options = {.label_dimension = 2},
               .labels = Tensor::Of<std::string>({{"a", "b"}, {"c", "d"}}),
@@ -201,7 +200,7 @@ INSTANTIATE_TEST_SUITE_P(
               .options = {.label_dimension = 2, .weight_column = "w"},
               .features = {{"w", Tensor::Of({{1.f, 2.f, 3.f}, {1.f, 2.f, 3.f}})}},
               .message = "weight_column 'w' must have shape [D0, ...] or [D0, ..., 1] or that of "
-                         "logits beside logits of shape [?,2], got [?,3]"}),
+                         "logits for logits of shape [?,2], got [?,3]"}),
     [](const auto& info) { return info.param.what; });
 
 }  // namespace

@@ -5,7 +5,7 @@
 // People of the UCI Census Income data ("Adult"): rows of text, and what an Estimator trains on.
 //
 // A row has 15 columns; a blank follows every comma and is part of the text, in words and in
-// labels: " Male", " >50K". Who has no files takes rows that DrawPeople makes up: in the same form,
+// labels: " Male", " >50K". Without files, DrawPeople makes up rows: in the same form,
 // with a rule that decides, not without luck, who earns much.
 //
 // Values; thread-compatible. Failure: of a row that is none, with its file and line; of a label

@@ -8,7 +8,7 @@
 //   impressions: impression_id, user_id, ad      clicks: impression_id      users: user_id, region
 //
 //   1. impressions and clicks are sorted together by impression_id: an impression is clicked when a
-//      click of its id stands beside it;
+//      click of its id stands next to it;
 //   2. the result and the users are sorted together by user_id: that gives each its region;
 //   3. counts are added up by region.
 //

@@ -39,7 +39,7 @@ ABSL_FLAG(std::string, examples, "",
           "TFRecords of tf.Example, one for each impression; empty: none");
 ABSL_FLAG(std::string, examples_compression, "", "of them: GZIP or ZLIB");
 ABSL_FLAG(int64_t, max_memory_mb, 256, "memory for rows; the rest goes through temporary files");
-ABSL_FLAG(std::string, temp_dir, "", "where temporary files are; empty: beside --regions");
+ABSL_FLAG(std::string, temp_dir, "", "where temporary files are; empty: next to --regions");
 
 namespace millrace {
 namespace {

@@ -39,7 +39,7 @@ InputFn NumberedPoints(int64_t rows, int64_t batch_size);
 Status PrintPredictions(const Estimator& line, PointsOptions points);
 
 // The feature that the model computes from and the tensor that callers feed have nothing to do with
-// each other: an export of it warns that whoever calls it cannot feed the feature.
+// each other: an export of it warns that its callers cannot feed the feature.
 ServingInputReceiver UnrelatedReceiver(const Scope& scope);
 // They are the same tensor, "x".
 ServingInputReceiver PointReceiver(const Scope& scope);

@@ -12,9 +12,9 @@
 //                                └─ the loop's LoopCond, received in each iteration
 //
 // For a loop inside of another one the outer control loop stands in the place of the Const. Who
-// reads what another device makes has a control edge from the Merge (the gate); whoever cuts the
-// graph moves it to the _Recv. What has a value in the first iteration only (of an Enter that is
-// not constant) has the Enter for its gate, what has none in the first the NextIteration.
+// reads what another device makes has a control edge from the Merge (the gate); the code that cuts
+// the graph moves it to the _Recv. What has a value in the first iteration only (of an Enter that
+// is not constant) has the Enter for its gate, what has none in the first the NextIteration.
 //
 // An Enter or NextIteration whose value is read on another device is doubled there, because what
 // it gives belongs to no iteration of its own.

@@ -32,8 +32,8 @@ namespace millrace {
 
 // What may stand for a tensor: integers and floating numbers; not bool and characters.
 template <typename T>
-concept OperandNumber =
-    (std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> && !std::same_as<T, char>;
+concept OperandNumber = (std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> &&
+                        !std::same_as<T, char>;
 
 class NumberOrOutput {
  public:
@@ -110,7 +110,7 @@ inline Output ScalarIn(ScopeAt at, const NumberOrOutput& value, const Output& li
   if (number.ok()) return Const(at, *number);
   at.scope.UpdateStatus(
       Prefixed(absl::StrCat("'", at.scope.prefix(), at.scope.RequestedName("Const"), "'"),
-               Suffixed(number.status(), absl::StrCat(", beside '", like.name(), "'"))),
+               Suffixed(number.status(), absl::StrCat(", next to '", like.name(), "'"))),
       at.where);
   return Output();
 }

@@ -29,7 +29,7 @@ struct ReshapeRule {
     }
     const int64_t elements = c->input(0).num_elements();
     if (elements >= 0 && product == 0 && wanted.rest) {
-      return InvalidArgument("shape cannot have -1 beside a dimension of 0, got -1 at [",
+      return InvalidArgument("shape cannot have -1 with a dimension of 0, got -1 at [",
                              *wanted.rest, "]");
     }
     const bool is_multiple = product == 0 ? elements == 0 : elements % product == 0;

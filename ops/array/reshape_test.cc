@@ -53,7 +53,7 @@ TEST(Reshape, RefusesShapesThatDoNotFit) {
       {x, Ints({-1, -1}), "shape must have at most one -1, got one at [0] and one at [1]"},
       {x, Ints({-2, 3}), "shape[0] must be >= -1, got -2"},
       {x, Longs({int64_t{1} << 40, int64_t{1} << 40}), "product of sizes"},
-      {TensorOf<float>({0}, {}), Ints({0, -1}), "-1 beside a dimension of 0"},
+      {TensorOf<float>({0}, {}), Ints({0, -1}), "-1 with a dimension of 0"},
       {x, TensorOf<int32_t>({1, 2}, {3, 2}), "shape must be a vector, got shape [1,2]"},
   };
   for (const auto& c : cases) {

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// 2 us for the cheapest loops: large beside a call, small enough to share expensive ones. A
+// 2 us for the cheapest loops: large compared with a call, small enough to share expensive ones. A
 // multiple of every vector.
 inline constexpr int64_t kElementBlock = 4096;
 

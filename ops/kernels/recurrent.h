@@ -3,7 +3,7 @@
 #define MILLRACE_OPS_KERNELS_RECURRENT_H_
 
 // What the kernels of recurrent cells share: operands as floats, products, rows of two matrices
-// beside each other.
+// next to each other.
 //
 // Thread-safety: within one run of a kernel.
 
@@ -86,7 +86,7 @@ class FloatOperands {
     }
   }
 
-  // out[rows, left + right] = a[rows, left] and b[rows, right] beside each other.
+  // out[rows, left + right] = a[rows, left] and b[rows, right] next to each other.
   static void Beside(int64_t rows, const float* a, int64_t left, const float* b, int64_t right,
                      float* out) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -6,8 +6,8 @@
 //
 // A handle keeps its object itself, so what a loop makes in each iteration is gone as soon as no
 // tensor of the step has its handle any more. What the ops of old graphs name by a string has no
-// handle: the step keeps it. With the step all of them end: their memory is freed, and whoever has
-// kept a handle beyond it (by fetching it) is told that the object does not exist.
+// handle: the step keeps it. With the step all of them end: their memory is freed, and a caller
+// that has kept a handle beyond it (by fetching it) is told that the object does not exist.
 //
 // Thread-safety: all functions, from any thread.
 // Lifetime: StepObjects is a resource of the step (KernelContext::step_resources), which drops it

@@ -5,7 +5,7 @@
 // Text files of keys and values, one entry a line: how a table is filled from one.
 //
 // Lines end with "\n" or "\r\n", the last one also with the file. Memory is taken for what is in
-// the file, some thousand lines at a time beside the table itself.
+// the file, some thousand lines at a time besides the table itself.
 //
 // Failure: of the file system; InvalidArgument "Table file '<path>' line <n>: ..." (lines from 1
 // on) for an empty line, a missing column, text that is no number, and (without a line) for fewer

@@ -25,7 +25,7 @@ inline Operation InitializeTable(ScopeAt at, Output table_handle, Output keys, O
   return BuildOp(at, "InitializeTable", {table_handle, keys, values});
 }
 
-// What of a line of a file is a key or a value, beside the number (from 0 on) of a column.
+// What of a line of a file is a key or a value, besides the number (from 0 on) of a column.
 inline constexpr int64_t kLineNumber = -1;  // int64, from 0 on
 inline constexpr int64_t kWholeLine = -2;   // string or integer
 

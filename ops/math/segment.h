@@ -26,7 +26,7 @@ inline constexpr UnsortedSegmentBuilder UnsortedSegmentMax{"UnsortedSegmentMax"}
 inline constexpr UnsortedSegmentBuilder UnsortedSegmentMin{"UnsortedSegmentMin"};
 
 // (data, segment_ids). segment_ids: a vector, one id >= 0 for each row of data, in increasing order
-// (equal ones beside each other). The result has as many rows as the last id + 1; an empty segment
+// (equal ones next to each other). The result has as many rows as the last id + 1; an empty segment
 // is 0 (1 for Prod).
 inline constexpr BinaryBuilder SegmentSum{"SegmentSum"};
 inline constexpr BinaryBuilder SegmentMean{"SegmentMean"};

@@ -63,7 +63,7 @@ struct SparseShape {
 
 enum class PlaceOrder {
   kAny,
-  kSorted,  // row-major; elements of one place stand beside each other
+  kSorted,  // row-major; elements of one place stand next to each other
   kUnique,  // row-major, each place once
 };
 

@@ -8,7 +8,7 @@
 //   output[s] = sum of data[indices[i]] over all i with segment_ids[i] = s
 //
 // indices: int32 or int64 vector of rows of `data`. segment_ids: int32 vector of the same length,
-// in increasing order (equal ones beside each other). Mean divides a segment by the number of its
+// in increasing order (equal ones next to each other). Mean divides a segment by the number of its
 // rows n, SqrtN by the root of n. A segment without rows is 0. Sum: all real numbers (integers
 // wrap); Mean and SqrtN: float and double.
 //

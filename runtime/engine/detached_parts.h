@@ -3,7 +3,7 @@
 #define MILLRACE_RUNTIME_ENGINE_DETACHED_PARTS_H_
 
 // DetachedParts: the parts of one step, run without a thread that waits for them. The thread that
-// starts them works until nothing is left there; whoever started them watches the time.
+// starts them works until nothing is left there; the code that started them watches the time.
 //
 //   Start -> running -> `done`
 //               └─ EndOverdue, once the deadline has passed

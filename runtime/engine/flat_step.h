@@ -10,8 +10,8 @@
 // are in flat_step_end.cc.
 //
 // Parts (step_life.h): every loop is one and every asynchronous kernel that has not finished;
-// whoever drops the last ends the step. Nodes on the shared stack need none: loop_crew.h sees to
-// them.
+// the thread that drops the last ends the step. Nodes on the shared stack need none: loop_crew.h
+// sees to them.
 //
 // Threads: Begin and WorkFromRoots on the thread that runs the step, the rest on any loop's.
 // Lifetime: made and kept by the FlatEngine, an abandoned one by its kernels; the context outlives
@@ -148,9 +148,10 @@ class FlatStep final : public Step, private LoopCrew::Job {
   // Of this step.
   KernelRuns runs_;
   RunPlace place_;
-  std::vector<int64_t> scheduled_ns_;  // by node, when traced; written by who makes it ready
-  uint32_t other_flags_ = 0;           // of nodes for RunOther
-  uint32_t special_edges_ = 0;         // flags of edges for ArriveSpecial
+  std::vector<int64_t>
+      scheduled_ns_;            // by node, when traced; written by the thread that makes it ready
+  uint32_t other_flags_ = 0;    // of nodes for RunOther
+  uint32_t special_edges_ = 0;  // flags of edges for ArriveSpecial
   StepLife life_;
 
   LoopCrew crew_;

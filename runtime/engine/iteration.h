@@ -16,7 +16,8 @@
 // So iterations end in order, and who lets go last has the iteration for himself.
 //
 // A pile has nodes of the iteration that are ready and in no lane. One that is not empty is in
-// exactly one list: who makes it not empty puts it there, who takes it out empties it.
+// exactly one list: the thread that makes it not empty puts it there, the thread that takes it out
+// empties it.
 //
 // Threads: `next`, `children` and what is a loop's are changed by the only loop of a step, or under
 // the step's lock; the holds and piles by any thread. Lifetime: both are the step's, recycled.
@@ -53,12 +54,12 @@ class EntryPile {
                                          std::memory_order_relaxed));
     return top == kNoEntry;
   }
-  // By who has taken it out of its list: the newest entry; the others hang on it.
+  // For the thread that has taken it out of its list: the newest entry; the others hang on it.
   uint32_t TakeAll() { return top_.exchange(kNoEntry, std::memory_order_acq_rel); }
   void Clear() { top_.store(kNoEntry, std::memory_order_relaxed); }
 
  private:
-  // Release by who pushes, acquire by who takes.
+  // Release when pushed, acquire when taken.
   std::atomic<uint32_t> top_{kNoEntry};
 };
 
@@ -83,12 +84,13 @@ struct Iteration {
   std::vector<LoopFrame*> children;
   // Relaxed: others read it for messages.
   std::atomic<int64_t> number{0};
-  std::vector<int64_t> scheduled_ns;  // by node, when traced; written by who makes it ready
+  std::vector<int64_t>
+      scheduled_ns;  // by node, when traced; written by the thread that makes it ready
   // Of a straight loop, while its nodes run in their order: by node whether it is dead, then by
   // node what the pred of a Switch is.
   std::vector<uint8_t> marks;
 
-  // acq_rel by who lets go, relaxed by who holds already.
+  // acq_rel when let go, relaxed by holders.
   alignas(64) std::atomic<uint32_t> holds{0};
   std::atomic<uint32_t> nodes_run{0};  // relaxed: ordered by the holds
   EntryPile passed_on;                 // came from other iterations; listed by a lane

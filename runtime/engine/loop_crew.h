@@ -7,7 +7,7 @@
 // A loop that has more to do than it should keep to itself shares nodes and asks for another loop:
 // of the host thread when it waits, else of an arena thread. A loop that finds nothing leaves.
 //
-// What is shared has somebody who sees to it: a loop that leaves first counts itself out and then
+// Some thread always sees to what is shared: a loop that leaves first counts itself out and then
 // looks at what is shared; who shares first shares and then looks at the count; all four are
 // seq_cst, so one of them sees the other.
 //
@@ -55,7 +55,7 @@ class LoopCrew {
   void AskForLoop() {
     if (loops_.load(std::memory_order_relaxed) < num_threads_) Request(/*expensive=*/true);
   }
-  // After something was shared by who is no loop.
+  // After a thread that is no loop has shared something.
   void SeeToShared(bool expensive);
   // By a loop that has found nothing. True: it is over; false: something was shared meanwhile.
   [[nodiscard]] bool Leave();
@@ -82,7 +82,7 @@ class LoopCrew {
   alignas(64) std::atomic<int> loops_{1};  // seq_cst: see above
   std::atomic<int> busy_{0};               // loops inside an expensive kernel; relaxed: a hint
   // Outputs for loops of arena threads, empty, kept from step to step. Release by who puts them in,
-  // acquire by who takes them out.
+  // acquire when taken out.
   static constexpr size_t kKeptOutputs = 8;
   std::array<std::atomic<EdgeValue*>, kKeptOutputs> outputs_ = {};
 };

@@ -11,10 +11,9 @@
 //                  inputs are, or the one from an Enter: what comes by NextIteration never comes
 // With kSolo the caller is the only thread of the step, and nothing is read-modify-write.
 //
-// Threads: without kSolo any; what was written before an edge arrives is visible to whoever gets
-// the entry. Reset only before a step begins.
-// Lifetime: `initial` of Reset is the plan's; it is copied.
-// Failure: none; the plan guarantees that each edge arrives once.
+// Threads: without kSolo any; what was written before an edge arrives is visible to the thread that
+// gets the entry. Reset only before a step begins. Lifetime: `initial` of Reset is the plan's; it
+// is copied. Failure: none; the plan guarantees that each edge arrives once.
 
 #include <atomic>
 #include <cstddef>
@@ -104,8 +103,8 @@ class PendingWords {
     return (word & Plan::kMergeControlMask) == 0 ? (node | kDeadEntry) : kNoEntry;
   }
 
-  // A live input of a Merge comes in two halves: who takes the Merge (the first) puts its value in
-  // place, and only then it counts.
+  // A live input of a Merge comes in two halves: the thread that takes the Merge (the first) puts
+  // its value in place, and only then it counts.
   template <bool kSolo>
   bool TakeMerge(uint32_t node) {
     std::atomic<uint32_t>& pending = words_[node];

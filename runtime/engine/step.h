@@ -32,7 +32,7 @@ namespace millrace {
 class Step;
 class StepHost;
 
-// Who takes the result of a step that has no host.
+// Takes the result of a step that has no host.
 class StepEnd {
  public:
   virtual ~StepEnd() = default;

@@ -55,7 +55,7 @@ class StepCache {
 
  private:
   static constexpr size_t kMaxSteps = 16;
-  // On a cache line of its own. Release by who puts a state in, acquire by who takes it out.
+  // On a cache line of its own. Release when a state is put in, acquire when it is taken out.
   struct alignas(64) Place {
     std::atomic<S*> step{nullptr};
   };

@@ -8,9 +8,9 @@
 // One word counts the parts:
 //   active  loops, working or asked for, and threads inside of a kernel's `done`
 //   silent  asynchronous kernels that have not answered
-// A kernel that answers turns from silent to active in one operation, so whoever sees no active
-// part knows that no thread is inside of the step. With neither the step has ended; with silent
-// parts alone it may be orphaned, once and for all.
+// A kernel that answers turns from silent to active in one operation, so a thread that sees no
+// active part knows that no thread is inside of the step. With neither the step has ended; with
+// silent parts alone it may be orphaned, once and for all.
 //
 // Solo: while one loop is the only part, it changes nothing by read-modify-write operations. It
 // leaves solo before it hands anything to another thread and may return to it when its part is the
@@ -90,7 +90,8 @@ class StepLife {
   }
   // True: only silent kernels are left, and the step is theirs from now on.
   [[nodiscard]] bool TryOrphan();
-  // By who has dropped the last part, unless that is the host: its host or StepEnd is told.
+  // By the thread that has dropped the last part, unless that is the host: its host or StepEnd is
+  // told.
   void TellEnded(Step* step);
 
   // --- Errors
@@ -133,7 +134,7 @@ class StepLife {
   absl::Time deadline_;
   StepHost* host_ = nullptr;
   StepEnd* end_ = nullptr;
-  // Release by who lets go, acquire by who comes last.
+  // Release when let go, acquire by the last one.
   alignas(64) std::atomic<uint64_t> parts_{kActive};
   Mutex mu_;
   Status status_ ABSL_GUARDED_BY(mu_);

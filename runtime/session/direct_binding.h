@@ -5,10 +5,10 @@
 // What names are compiled to in a session of this process, and what a thread's steps remember of
 // it: KeptBindings.
 //
-// The session's own table (SignatureCompiler) is behind a lock, and who takes a binding out of it
-// counts a reference: two threads that run steps by names would meet there in every step. So the
-// state of a step (step_pool.h), which a thread finds again, remembers the bindings that it ran
-// last.
+// The session's own table (SignatureCompiler) is behind a lock, and a thread that takes a binding
+// out of it counts a reference: two threads that run steps by names would meet there in every step.
+// So the state of a step (step_pool.h), which a thread finds again, remembers the bindings that it
+// ran last.
 //
 // Invariant: what is remembered is of one version of the table; the table gets another version when
 // it drops an entry, and what is dropped must not be remembered any longer (StepPool::Forget).

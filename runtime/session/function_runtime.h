@@ -7,7 +7,7 @@
 //
 //   Find, when the kernel is built -> first Run: compiled, as any graph -> further Runs
 //
-// A function without state is compiled once for its attrs and device, whoever calls it; one with
+// A function without state is compiled once for its attrs and device, for every caller; one with
 // state once for each place that it is called from. A run is a step of its own within the step of
 // the caller: in the calling thread as far as nothing has to be waited for, on recycled state, with
 // the caller's cancellation, deadline, memory, resources and traces.

@@ -5,7 +5,7 @@
 // LimitedCompile: signatures that are compiled for callers whose time is limited.
 //
 // Compiling cannot be cut short, its caller's wait can: it is done on a thread of a pool, goes on
-// when the wait is over, and who asks for the same signature again meanwhile waits for the same
+// when the wait is over, and a caller that asks for the same signature meanwhile waits for the same
 // one. What it made is kept by who made it (SignatureCompiler), not here.
 //
 // Thread-safety: all methods, from any thread. Lifetime: a compilation keeps what it uses of this;

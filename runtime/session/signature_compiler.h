@@ -15,8 +15,8 @@
 //     besides the one just compiled; the least recently used go first. A constant that several
 //     signatures hold counts once.
 //
-// Whoever remembers a binding and uses it without asking here says so by `is_used`; what was used
-// so counts as used when the next one has to go, before what was looked up since then.
+// A caller that remembers a binding and uses it without asking here says so by `is_used`; what was
+// used so counts as used when the next one has to go, before what was looked up since then.
 //
 // `Compiled` is what a signature is compiled to: executors in a session of this process, handles of
 // the tasks' graphs in a master. It has a member `HeldBytes held`.

@@ -14,7 +14,7 @@
 //                      ending -> idle
 //           running -> left       likewise, when the step is shared: kernels that never answered
 //                                 may still use it
-//                      left   -> ending   by whoever lets go of it last
+//                      left   -> ending   by the thread that lets go of it last
 //
 // Invariants: a state is made when all others are in use, and lives as long as the pool; an idle
 // one is empty. After Close no step begins, and none runs when it returns (some may be left).
@@ -138,7 +138,7 @@ class StepPool {
   // What the thread of a number used last, or another one with the same place.
   static constexpr size_t kLastUsed = 64;
   struct alignas(64) LastUsed {
-    // Release and acquire, since who takes it may not have seen the state being made.
+    // Release and acquire: the thread that takes it may not have seen the state being made.
     std::atomic<State*> state{nullptr};
   };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_RUNTIME_VARIABLE_WALK_H_
-#define MILLRACE_RUNTIME_VARIABLE_WALK_H_
+#ifndef MILLRACE_RUNTIME_TESTING_VARIABLE_WALK_H_
+#define MILLRACE_RUNTIME_TESTING_VARIABLE_WALK_H_
 
 // VariableWalk: passes over the rows of a variable, or of a variable and its slots, piece by piece,
-// in bounded memory and beside gathers and updates. This is how savers read tables.
+// in bounded memory and beside gathers and updates. For tests and benchmarks: VariableStorage's
+// CopyRows as savers use it (saver/variable_rows.h), without files.
 //
 //   MR_ASSIGN_OR_RETURN(auto walk, VariableWalk::Begin({table, accumulator}));
 //   for (;;) {
@@ -13,8 +14,8 @@
 //   }
 //
 // What it sees is row-consistent: every record (the rows of equal number) as it was at one moment,
-// each at another. Whoever needs all rows of one moment Reads the variable instead; that may cost
-// a copy of what is written meanwhile, one table at most.
+// each at another. Read gives all rows of one moment; that may cost a copy of
+// what is written meanwhile, one table at most.
 //
 // Walks of changes: a walk with changed_since = epoch() of an earlier one passes only over stripes
 // with a row that changed after the earlier walk passed it. A change comes, at the latest, with the
@@ -78,4 +79,4 @@ class VariableWalk {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_RUNTIME_VARIABLE_WALK_H_
+#endif  // MILLRACE_RUNTIME_TESTING_VARIABLE_WALK_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/variable_walk.h"
+#include "runtime/testing/variable_walk.h"
 
 #include <algorithm>
 #include <utility>
