@@ -567,7 +567,7 @@ TEST_F(ModelTest, SignaturesOfDamagedModelsAreErrorsOfThoseWhoUseThem) {
                         {.inputs = {{"x", graph.x}}, .outputs = {{"y", graph.y}}}, dir_));
   const std::string path = JoinPath(dir_, kSavedModelFile);
   ASSERT_OK_AND_ASSIGN(const tensorflow::SavedModel good, ReadSavedModelFile(fs_, path));
-  const NamedTensors inputs = {{"x", Tensor::Of<float>({{1, 2}})}};
+  NamedTensors inputs = {{"x", Tensor::Of<float>({{1, 2}})}};
   using Change = std::function<void(tensorflow::SignatureDef*)>;
   const auto predicted = [&](const Change& change) -> StatusOr<NamedTensors> {
     tensorflow::SavedModel damaged = good;
@@ -590,6 +590,16 @@ TEST_F(ModelTest, SignaturesOfDamagedModelsAreErrorsOfThoseWhoUseThem) {
                 }).status(),
                 StatusCode::kInvalidArgument,
                 "input 'x' of signature 'serving_default' must be int32, got float");
+  // Where the signature says nothing, or something else than the graph, the graph refuses.
+  inputs = {{"x", Tensor::Of<int32_t>({{1, 2}})}};
+  for (const Change& change :
+       {Change([](auto* s) { s->mutable_inputs()->at("x").clear_dtype(); }),
+        Change([](auto* s) { s->mutable_inputs()->at("x").set_dtype(tensorflow::DT_INT32); })}) {
+    EXPECT_STATUS(predicted(change).status(), StatusCode::kInvalidArgument,
+                  "Predict: input 'x' of signature 'serving_default': Cannot feed value of type "
+                  "int32 for Tensor 'x:0', which has type float");
+  }
+  inputs = {{"x", Tensor::Of<float>({{1, 2}})}};
   // What says nothing sound of dtype and shape stops nobody: the graph knows better.
   for (const Change& change :
        {Change([](auto* s) { s->mutable_inputs()->at("x").set_dtype(tensorflow::DataType(999)); }),

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "absl/base/optimization.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/allocator.h"
@@ -49,6 +51,20 @@ StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature,
 bool IsOfSignature(const Status& status) {
   return absl::IsUnimplemented(status) || absl::IsInvalidArgument(status) ||
          absl::IsNotFound(status);
+}
+
+// A feed that the graph refuses although the signature does not: by the names that the caller
+// knows, in front of TensorFlow's text.
+Status NamedByInput(const Status& status, const std::string& key,
+                    const std::map<std::string, SignatureTensor>& inputs) {
+  if (!absl::StartsWith(status.message(), "Cannot feed value")) return status;
+  for (const auto& [name, tensor] : inputs) {
+    if (absl::StrContains(status.message(),
+                          absl::StrCat("Tensor '", CanonicalTensorName(tensor.name()), "'"))) {
+      return Prefixed(absl::StrCat("Predict: input '", name, "' of signature '", key, "'"), status);
+    }
+  }
+  return status;
 }
 
 }  // namespace
@@ -187,7 +203,9 @@ Status ServableModel::Predict(int signature, absl::Span<const Tensor> inputs,
     }
   }
   MR_RETURN_IF_ERROR(slot.status);
-  return slot.step->RunInto(inputs, outputs);
+  const Status status = slot.step->RunInto(inputs, outputs);
+  if (ABSL_PREDICT_TRUE(status.ok())) return status;
+  return NamedByInput(status, places.key, impl_->signatures.at(places.key).inputs());
 }
 
 }  // namespace millrace

@@ -49,8 +49,8 @@ class ModelsTest : public ::testing::Test {
     Scope root;
     const Output words = Placeholder(root.WithName("words"), DT_STRING, {-1});
     const IndexTable ids = IndexTableFromFile(root.WithName("ids"), vocabulary);
-    const Variable rows = MakeVariable(
-        root.WithName("rows"), Const(root, Tensor::Of<float>({{1, 2}, {3, 4}, {5, 6}})));
+    const Variable rows = MakeVariable(root.WithName("rows"),
+                                       Const(root, Tensor::Of<float>({{1, 2}, {3, 4}, {5, 6}})));
     const Output row = Gather(root.WithName("row"), rows.value,
                               Maximum(root, Lookup(root, ids, words), Const<int64_t>(root, 0)));
     ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
