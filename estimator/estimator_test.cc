@@ -39,7 +39,7 @@
 #include "saver/saved_model.h"
 #include "saver/saver.h"
 #include "train/hooks/checkpoint_saver.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
 #include "gtest/gtest.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 namespace {
