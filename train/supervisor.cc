@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/supervisor.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -21,8 +19,8 @@
 #include "run/training_run.h"
 #include "train/checkpoint_service.h"
 #include "train/guarded_saver.h"
+#include "train/job_signals.h"
 #include "train/session_preparation.h"
-#include "train/signal_watch.h"
 #include "train/stop_time.h"
 
 namespace millrace {
@@ -31,10 +29,8 @@ namespace {
 constexpr char kName[] = "Supervisor";
 // A save may take so many times as long as the last one before it counts as one that hangs.
 constexpr int kSlowerSave = 3;
-// After a signal: how long the step that runs may take to end; of a chief, which part of the grace.
-// How long a session may still be prepared after a request to stop.
-constexpr absl::Duration kStepTime = absl::Seconds(1);
-constexpr int kStepPart = 2;
+// After a signal: the last checkpoint has this part of the grace, however late the stop begins.
+constexpr int kLastSavePart = 2;
 
 // OK when a file can be made in `directory`, which is created.
 Status CheckWritable(FileSystem* fs, const std::string& directory) {
@@ -74,7 +70,15 @@ int64_t BytesOf(const std::vector<Variable>& variables) {
 // Shared with the threads of calls that may be left behind.
 struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   Impl(const Scope& s, SupervisorOptions o)
-      : scope(s), options(std::move(o)), preparation(kName, options.clock) {}
+      : scope(s),
+        options(std::move(o)),
+        preparation(kName, options.clock),
+        signals({.speaker = kName,
+                 .grace = AskedGrace(/*by_signal=*/true),
+                 .clock = options.clock,
+                 .keeps_checkpoints = [this] { return keeps_checkpoints(); },
+                 .request_leave = [this](const Status& why) { RequestStop(why, /*asked=*/true); },
+                 .end_step = [this](absl::Duration time) { EndStep(time); }}) {}
 
   void CompleteGraph();
   // Opens the session and makes it ready.
@@ -100,11 +104,11 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   void TellEnd(const std::shared_ptr<Session>& s, const std::string& reason, absl::Time deadline);
   std::string save_path() const { return JoinPath(options.logdir, options.checkpoint_basename); }
   // How long a stop may take by the options.
-  absl::Duration AskedGrace(int by_signal) const {
-    return by_signal != 0 ? std::min(options.stop_grace, options.signal_grace) : options.stop_grace;
+  absl::Duration AskedGrace(bool by_signal) const {
+    return by_signal ? std::min(options.stop_grace, options.signal_grace) : options.stop_grace;
   }
   // The same, but that a last save as long as the one before it must not be cut off.
-  absl::Duration StopGrace(int by_signal) const {
+  absl::Duration StopGrace(bool by_signal) const {
     return saver == nullptr ? AskedGrace(by_signal)
                             : std::max(AskedGrace(by_signal), kSlowerSave * saver->last_took());
   }
@@ -112,17 +116,16 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   // there, but for the part that is the last checkpoint's.
   StopTime TimeToStop() const {
     const absl::Time now = options.clock->Now();
-    MutexLock lock(&mu);
-    const absl::Duration grace = StopGrace(signal);
-    if (signal == 0) return {grace, now + grace};
-    return {grace, std::max(signal_at + grace, now + grace / kStepPart)};
+    const std::optional<JobSignals::Noted> signal = signals.noted();
+    const absl::Duration grace = StopGrace(signal.has_value());
+    if (!signal) return {grace, now + grace};
+    return {grace, std::max(signal->at + grace, now + grace / kLastSavePart)};
   }
   bool keeps_checkpoints() const { return checkpoints != nullptr; }
-  // Signals are looked at from now on.
-  void WatchSignals();
-  void OnSignal(int number);
-  // Its request to stop; once.
-  void NoteSignal(int number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // After a signal, of a step that hangs, or what feeds it does: what is trained is saved next to
+  // it and its session is closed. Where there is no session, ManagedSession has none, or is told to
+  // end what it is at.
+  void EndStep(absl::Duration time);
   // `asked`: by the program, not by an error of a service or by Stop itself.
   void RequestStop(const Status& reason, bool asked) {
     MutexLock lock(&mu);
@@ -158,13 +161,9 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   bool last_save_done ABSL_GUARDED_BY(mu) = false;  // SaveLast was called for `session`
   std::string target ABSL_GUARDED_BY(mu);           // of `session`
 
-  // No signal -> signal -> the program stops, or does not and OnSignal ends its session.
-  std::unique_ptr<SignalWatch> watch ABSL_GUARDED_BY(mu);
-  int signal ABSL_GUARDED_BY(mu) = 0;
-  absl::Time signal_at ABSL_GUARDED_BY(mu);
-  bool stop_begun ABSL_GUARDED_BY(mu) = false;
-  // What OnSignal's last checkpoint came to; "": there is none.
+  // What EndStep's last checkpoint came to; "": there is none.
   StatusOr<std::string> saved_beside ABSL_GUARDED_BY(mu) = std::string();
+  JobSignals signals;  // its methods are called without `mu`
 };
 
 void Supervisor::Impl::CompleteGraph() {
@@ -294,12 +293,13 @@ std::shared_ptr<Session> Supervisor::Impl::TakeSession() {
 
 StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended, const StopTime& time) {
   if (!keeps_checkpoints()) return std::string();
+  const bool by_signal = signals.noted().has_value();
   bool with_others = false;  // who may have been asked to end, too
   {
     MutexLock lock(&mu);
     if (session == nullptr) return saved_beside;
     last_save_done = true;
-    with_others = signal != 0 && !target.empty();
+    with_others = by_signal && !target.empty();
   }
   return checkpoints->SaveLast(services_ended, with_others, time);
 }
@@ -329,48 +329,11 @@ void Supervisor::Impl::TellEnd(const std::shared_ptr<Session>& s, const std::str
   }
 }
 
-void Supervisor::Impl::WatchSignals() {
-  if (!options.handle_signals) return;
-  MutexLock lock(&mu);
-  if (watch != nullptr || should_stop) return;
-  StatusOr<std::unique_ptr<SignalWatch>> started =
-      SignalWatch::Start([this](int number) { OnSignal(number); });
-  if (started.ok()) {
-    watch = *std::move(started);
-  } else {
-    LogWarning("Supervisor: signals end the program without a last checkpoint: ",
-               started.status().message());
-  }
-}
-
-void Supervisor::Impl::NoteSignal(int number) {
-  if (signal != 0) return;
-  signal = number;
-  signal_at = options.clock->Now();
-  const char* const name = number == SIGINT ? "SIGINT" : "SIGTERM";
-  LogInfo("Supervisor: got ", name, ", ends", keeps_checkpoints() ? " with a last checkpoint" : "",
-          "; another one ends the program at once");
-  RequestStopLocked(
-      WithExitCode(absl::CancelledError(absl::StrCat("Supervisor: ended by ", name)), 128 + number),
-      /*asked=*/true);
-}
-
-void Supervisor::Impl::OnSignal(int number) {
+void Supervisor::Impl::EndStep(absl::Duration time) {
   {
     MutexLock lock(&mu);
-    if (stop_begun) return;
-    NoteSignal(number);
+    if (session == nullptr) return;
   }
-  Clock* const clock = options.clock;
-  const absl::Duration time = keeps_checkpoints() ? AskedGrace(number) / kStepPart : kStepTime;
-  {
-    MutexLock lock(&mu);
-    const absl::Time until = signal_at + time;
-    while (!stop_begun && clock->Now() < until) clock->WaitUntil(&stop_cv, &mu, until);
-    // Where there is no session, ManagedSession has none, or is told to end what it is at.
-    if (stop_begun || session == nullptr) return;
-  }
-  // The step hangs, or what feeds it does: what is trained is saved beside it.
   MutexLock stopping(&stop_mu);
   LogWarning("Supervisor: the step that runs did not end within ", absl::FormatDuration(time),
              ", its session is closed");
@@ -410,7 +373,7 @@ Supervisor::~Supervisor() {
 
 StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string& target) {
   MR_RETURN_IF_ERROR(impl_->status);
-  impl_->WatchSignals();
+  if (impl_->options.handle_signals) impl_->signals.Watch();
   const StopTime time = impl_->TimeToStop();
   impl_->StopServices(time);
   std::shared_ptr<Session> former;
@@ -465,16 +428,14 @@ std::optional<RunEnd> Supervisor::run_end() const {
 }
 
 bool Supervisor::ShouldStop() const {
+  impl_->signals.Note();
   MutexLock lock(&impl_->mu);
-  // The thread of the watch may be late: no step after a signal.
-  const int number = impl_->watch != nullptr ? impl_->watch->signal() : 0;
-  if (number != 0) impl_->NoteSignal(number);
   return impl_->should_stop;
 }
 
 int Supervisor::signal() const {
-  MutexLock lock(&impl_->mu);
-  return impl_->signal;
+  const std::optional<JobSignals::Noted> noted = impl_->signals.noted();
+  return noted ? noted->signal : 0;
 }
 
 StatusOr<std::string> Supervisor::Save(int64_t step) {
@@ -490,22 +451,14 @@ void Supervisor::NothingToSave() {
 }
 
 Status Supervisor::Stop() {
-  const Status error = impl_->End();
-  std::unique_ptr<SignalWatch> watch;  // which may be in OnSignal, and is waited for without a lock
-  {
-    MutexLock lock(&impl_->mu);
-    watch = std::move(impl_->watch);
-  }
+  Status error = impl_->End();
+  impl_->signals.Unwatch();
   return error;
 }
 
 Status Supervisor::Impl::End() {
   RequestStop(absl::OkStatus(), /*asked=*/false);
-  {
-    MutexLock lock(&mu);
-    stop_begun = true;
-    stop_cv.SignalAll();
-  }
+  signals.EndBegins();
   if (checkpoints != nullptr) checkpoints->Refuse();
   MutexLock stopping(&stop_mu);
   const StopTime time = TimeToStop();
@@ -515,6 +468,7 @@ Status Supervisor::Impl::End() {
     saved = SaveLast(services_ended, time);
     if (!saved.ok()) LogWarning(saved.status().message());
   }
+  const std::optional<JobSignals::Noted> signal = signals.noted();
   std::shared_ptr<Session> s;
   std::optional<std::string> done_reason;
   Status error;
@@ -522,7 +476,7 @@ Status Supervisor::Impl::End() {
     MutexLock lock(&mu);
     s = TakeSession();
     if (saved.ok() && saved->empty()) saved = std::exchange(saved_beside, std::string());
-    if (signal != 0 && ExitCode(first_error) == 128 + signal) {
+    if (signal && ExitCode(first_error) == 128 + signal->signal) {
       // What the program ends with says whether what was trained is kept.
       if (!saved.ok()) first_error = Prefixed(first_error.message(), saved.status());
       if (saved.ok() && !saved->empty()) {
