@@ -17,6 +17,7 @@
 #include "run/training_run.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
+#include "train/job_recovery.h"
 #include "train/job_signals.h"
 #include "train/queue_runner.h"
 #include "train/run_state.h"
@@ -29,8 +30,6 @@ namespace {
 constexpr char kName[] = "MonitoredSession";
 // For what should return at once: closing a session.
 constexpr absl::Duration kCloseTime = absl::Seconds(5);
-// The wait before a second session after a loss; it doubles with each.
-constexpr absl::Duration kFirstWait = absl::Milliseconds(10);
 constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
 // While others train on: between two looks, and how long nobody must be seen, as a trainer that
 // makes a session anew has none for a moment.
@@ -51,6 +50,9 @@ class MonitoredLoop {
         scope_(scope.WithRootPrefix()),
         creator_(std::move(creator)),
         preparation_(kName, clock_),
+        recovery_({.speaker = kName,
+                   .max_losses = options_.max_recoveries,
+                   .longest_pause = options_.recovery_wait}),
         hooked_(scope, options_.hooks, clock_),
         coordinator_(clock_),
         shared_coordinator_(coordinator_),
@@ -333,10 +335,7 @@ class MonitoredLoop {
     MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, CreateSession());
     SetSession(ready.session);
     if (++sessions_made_ == 1) begun_ = clock_->Now();
-    if (ready.global_step > furthest_) {
-      furthest_ = ready.global_step;
-      losses_ = 0;
-    }
+    recovery_.SessionBegan(ready.global_step);
     CreatedSession created;
     created.session = session_;
     created.coordinator = coordinator_;
@@ -385,20 +384,11 @@ class MonitoredLoop {
 
   // Notes that the session is lost, and says whether there may be another.
   Status NoteLoss(const Status& why) {
-    if (++losses_ > options_.max_recoveries) {
-      return Suffixed(
-          why, absl::StrCat("; gave up after ", options_.max_recoveries, " new sessions in a row"));
-    }
-    LogWarning(kName, ": the session was lost, making a new one (", losses_, " of at most ",
-               options_.max_recoveries, " in a row): ", why.message());
+    MR_RETURN_IF_ERROR(recovery_.NoteLoss(why));
     DropSession();
-    if (losses_ > 1) {
-      absl::Duration wait = kFirstWait;
-      for (int i = 2; i < losses_ && wait < options_.recovery_wait; ++i) wait *= 2;
-      const absl::Time until = clock_->Now() + std::min(wait, options_.recovery_wait);
-      MutexLock lock(&mu_);
-      while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
-    }
+    const absl::Time until = clock_->Now() + recovery_.pause();
+    MutexLock lock(&mu_);
+    while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
     return absl::OkStatus();
   }
 
@@ -433,14 +423,13 @@ class MonitoredLoop {
   const Scope scope_;
   const std::shared_ptr<SessionCreator> creator_;  // also of a call that is left behind
   SessionPreparation preparation_;
+  JobRecovery recovery_;
   HookedSession hooked_;
   Coordinator coordinator_;  // of the session
   std::shared_ptr<Session> session_;
   bool had_session_ = false;  // that all hooks have seen
   int sessions_made_ = 0;
-  absl::Time begun_;       // the first one
-  int losses_ = 0;         // since a session began further than all before
-  int64_t furthest_ = -1;  // global step that a session began with
+  absl::Time begun_;  // the first one
   bool data_ended_ = false;
   std::string end_of_data_ = "the data has ended";
   Status last_error_;  // of the last run; OK when it succeeded

@@ -19,6 +19,7 @@
 #include "run/training_run.h"
 #include "train/checkpoint_service.h"
 #include "train/guarded_saver.h"
+#include "train/job_recovery.h"
 #include "train/job_signals.h"
 #include "train/session_preparation.h"
 #include "train/stop_time.h"
@@ -433,6 +434,18 @@ bool Supervisor::ShouldStop() const {
   return impl_->should_stop;
 }
 
+bool Supervisor::WaitForStop(absl::Duration at_most) {
+  Clock* const clock = impl_->options.clock;
+  const absl::Time until = clock->Now() + at_most;
+  MutexLock lock(&impl_->mu);
+  while (!impl_->should_stop && clock->Now() < until) {
+    clock->WaitUntil(&impl_->stop_cv, &impl_->mu, until);
+  }
+  return impl_->should_stop;
+}
+
+const SupervisorOptions& Supervisor::options() const { return impl_->options; }
+
 int Supervisor::signal() const {
   const std::optional<JobSignals::Noted> noted = impl_->signals.noted();
   return noted ? noted->signal : 0;
@@ -525,17 +538,15 @@ Status EndedWell(const Status& status) {
 
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body) {
-  int64_t furthest = -1;  // the global step that a session began with
-  int recoveries = 0;     // since then
+  JobRecovery recovery({.speaker = kName,
+                        .max_losses = max_recoveries,
+                        .longest_pause = supervisor->options().recovery_wait});
   while (true) {
     const StatusOr<std::shared_ptr<Session>> session = supervisor->ManagedSession(target);
     if (!session.ok()) {
       return supervisor->signal() != 0 ? absl::OkStatus() : EndedWell(session.status());
     }
-    if (supervisor->first_step() > furthest) {
-      furthest = supervisor->first_step();
-      recoveries = 0;
-    }
+    recovery.SessionBegan(supervisor->first_step());
     const Status status = body(session->get());
     // Who asked this task to end may have asked the parameter servers, too, and a step that did not
     // end had its session closed.
@@ -543,11 +554,8 @@ Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int ma
       return absl::OkStatus();
     }
     if (!IsSessionLost(status)) return EndedWell(status);
-    if (recoveries >= max_recoveries) {
-      return Suffixed(status, absl::StrCat("; gave up after ", recoveries, " new sessions"));
-    }
-    ++recoveries;
-    LogWarning("The session was lost, making a new one: ", status.message());
+    MR_RETURN_IF_ERROR(recovery.NoteLoss(status));
+    supervisor->WaitForStop(recovery.pause());
   }
 }
 
