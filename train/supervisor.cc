@@ -10,16 +10,12 @@
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
-#include "core/random_bits.h"
 #include "core/tensor.h"
-#include "proto/meta_graph.pb.h"
-#include "proto/saver.pb.h"
-#include "run/run_directory.h"
-#include "run/run_session.h"
 #include "run/training_run.h"
 #include "train/checkpoint_service.h"
 #include "train/guarded_saver.h"
 #include "train/job_recovery.h"
+#include "train/job_sessions.h"
 #include "train/job_signals.h"
 #include "train/session_preparation.h"
 #include "train/stop_time.h"
@@ -32,29 +28,6 @@ constexpr char kName[] = "Supervisor";
 constexpr int kSlowerSave = 3;
 // After a signal: the last checkpoint has this part of the grace, however late the stop begins.
 constexpr int kLastSavePart = 2;
-
-// OK when a file can be made in `directory`, which is created.
-Status CheckWritable(FileSystem* fs, const std::string& directory) {
-  const Status status = [&]() -> Status {
-    MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
-    const std::string path = JoinPath(directory, absl::StrCat(".writable_", RandomHexName()));
-    {
-      MR_ASSIGN_OR_RETURN(const auto file, fs->NewExclusiveFile(path));
-      MR_RETURN_IF_ERROR(file->Close());
-    }
-    return fs->DeleteFile(path);
-  }();
-  if (status.ok()) return status;
-  return Status(status.code(),
-                absl::StrCat("Supervisor: logdir '", directory,
-                             "' must be a directory that can be written, got ", status.message()));
-}
-
-// The exit code of a program whose directory cannot be written: only a full disk may be another one
-// the next time.
-Status WithCodeOfDisk(const Status& status) {
-  return absl::IsResourceExhausted(status) ? WithExitCode(status, kExitRetryable) : status;
-}
 
 // What the variables of the graph have, as far as their shapes say.
 int64_t BytesOf(const std::vector<Variable>& variables) {
@@ -82,9 +55,7 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
                  .end_step = [this](absl::Duration time) { EndStep(time); }}) {}
 
   void CompleteGraph();
-  // Opens the session and makes it ready.
-  StatusOr<SessionManager::Ready> Prepare(const std::string& target);
-  // The same, but that it ends soon after a request to stop.
+  // Opens the session and makes it ready; ends soon after a request to stop.
   StatusOr<SessionManager::Ready> PrepareUnlessStopped(const std::string& target);
   // Refuses when a stop has been requested: Stop may have gone by already.
   Status StartServices(const SessionManager::Ready& ready);
@@ -110,8 +81,8 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   }
   // The same, but that a last save as long as the one before it must not be cut off.
   absl::Duration StopGrace(bool by_signal) const {
-    return saver == nullptr ? AskedGrace(by_signal)
-                            : std::max(AskedGrace(by_signal), kSlowerSave * saver->last_took());
+    return saver() == nullptr ? AskedGrace(by_signal)
+                              : std::max(AskedGrace(by_signal), kSlowerSave * saver()->last_took());
   }
   // What a stop may take that begins now, and when it is over: after a signal the time counts from
   // there, but for the part that is the last checkpoint's.
@@ -123,6 +94,7 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
     return {grace, std::max(signal->at + grace, now + grace / kLastSavePart)};
   }
   bool keeps_checkpoints() const { return checkpoints != nullptr; }
+  GuardedSaver* saver() const { return sessions != nullptr ? sessions->saver() : nullptr; }
   // After a signal, of a step that hangs, or what feeds it does: what is trained is saved next to
   // it and its session is closed. Where there is no session, ManagedSession has none, or is told to
   // end what it is at.
@@ -140,9 +112,7 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   SupervisorOptions options;
   Status status;  // of completing the graph
 
-  std::optional<RunDirectory> directory;  // of a chief with a logdir
-  std::unique_ptr<GuardedSaver> saver;
-  std::unique_ptr<SessionManager> manager;
+  std::shared_ptr<JobSessions> sessions;  // null: `status` says why
   SessionPreparation preparation;
   // Of a chief with a logdir and something to save.
   std::unique_ptr<CheckpointService> checkpoints;
@@ -168,91 +138,50 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
 };
 
 void Supervisor::Impl::CompleteGraph() {
-  if (!scope.ok()) {
-    status = scope.status();
-    return;
-  }
-  TrainingRun* const run = &*options.session.run;
-  if (run->empty()) run->name = RunNameOf(options.logdir);
-  if (options.is_chief && options.logdir.empty()) BeginRunWithoutDirectory(run);
-  if (options.is_chief && !options.logdir.empty()) {
-    status = WithCodeOfDisk(CheckWritable(options.file_system, options.logdir));
-    if (!status.ok()) return;
-    directory.emplace(options.file_system, options.clock, kName, options.logdir, run->name);
-  }
-  const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
-  if (!options.global_step && root.collections()->contains("global_step")) {
-    options.global_step = GlobalStep(root);
-  }
-  const auto may_save = [this] { return directory ? directory->Check() : absl::OkStatus(); };
-  if (options.saver != nullptr) {
-    saver = std::make_unique<GuardedSaver>(kName, options.saver, may_save, options.clock);
-  } else if (!options.logdir.empty() && !VariablesOf(root, "variables").empty()) {
-    SaverOptions saver_options;
-    saver_options.file_system = options.file_system;
-    saver_options.may_commit = [this] {
-      return directory ? directory->MayCommit() : absl::OkStatus();
-    };
-    StatusOr<std::unique_ptr<Saver>> made = Saver::Make(root, saver_options);
-    if (!made.ok()) {
-      status = made.status();
-      return;
-    }
-    saver = std::make_unique<GuardedSaver>(kName, *std::move(made), may_save, options.clock);
-  }
-  manager = std::make_unique<SessionManager>(
-      root, SessionManagerOptions{.name = kName,
-                                  .ready_op = options.ready_op,
-                                  .ready_for_local_init_op = options.ready_for_local_init_op,
-                                  .init_op = options.init_op,
-                                  .init_feeds = options.init_feeds,
-                                  .init_fn = options.init_fn,
-                                  .local_init_op = options.local_init_op,
-                                  .saver = saver.get(),
-                                  .checkpoint_dir = options.logdir,
-                                  .begin_from = options.is_chief ? options.begin_from : "",
-                                  .global_step = options.global_step,
-                                  .last_step = options.last_step,
-                                  .recovery_wait = options.recovery_wait,
-                                  .end_grace = options.end_grace,
-                                  .max_wait = options.max_wait,
-                                  .session = options.session,
-                                  .clock = options.clock,
-                                  .file_system = options.file_system});
-  if (options.is_chief && saver != nullptr && !options.logdir.empty()) {
-    checkpoints = std::make_unique<CheckpointService>(CheckpointServiceOptions{
-        .speaker = kName,
-        .saver = saver.get(),
-        .directory = options.logdir,
-        .path = save_path(),
-        .period = options.save_model_period,
-        .recovery_wait = options.recovery_wait,
-        .variable_bytes = BytesOf(VariablesOf(root, "variables")),
-        .clock = options.clock,
-        .read_step = [this](Session* s) { return manager->ReadGlobalStep(s); },
-        .on_error = [this](const Status& error) { RequestStop(error, /*asked=*/false); },
-        .keep_alive = [this] { return shared_from_this(); }});
-  }
-  status = manager->status();
-  root.Finalize();
-}
-
-StatusOr<SessionManager::Ready> Supervisor::Impl::Prepare(const std::string& target) {
-  if (!target.empty() && options.session.run->empty()) WarnOfNoRun(kName, options.max_wait);
-  if (!options.is_chief) return manager->WaitForSession(target);
-  if (directory) {
-    const StatusOr<TrainingRun> run = directory->TakeOver(target);
-    if (!run.ok()) return WithCodeOfDisk(run.status());
-    manager->SetRun(*run);
-    if (saver != nullptr) saver->SetRunId(run->id);
-  }
-  return manager->PrepareSession(target);
+  JobSessionsOptions of_job;
+  of_job.is_chief = options.is_chief;
+  of_job.manager = {.name = kName,
+                    .ready_op = options.ready_op,
+                    .ready_for_local_init_op = options.ready_for_local_init_op,
+                    .init_op = options.init_op,
+                    .init_feeds = options.init_feeds,
+                    .init_fn = options.init_fn,
+                    .local_init_op = options.local_init_op,
+                    .checkpoint_dir = options.logdir,
+                    .begin_from = options.is_chief ? options.begin_from : "",
+                    .global_step = options.global_step,
+                    .last_step = options.last_step,
+                    .recovery_wait = options.recovery_wait,
+                    .end_grace = options.end_grace,
+                    .max_wait = options.max_wait,
+                    .session = options.session,
+                    .clock = options.clock,
+                    .file_system = options.file_system};
+  of_job.saver = options.saver;
+  of_job.may_save = !options.logdir.empty();
+  StatusOr<std::shared_ptr<JobSessions>> made = JobSessions::Make(scope, std::move(of_job));
+  status = made.status();
+  if (!status.ok()) return;
+  sessions = *std::move(made);
+  if (!options.is_chief || saver() == nullptr || options.logdir.empty()) return;
+  checkpoints = std::make_unique<CheckpointService>(CheckpointServiceOptions{
+      .speaker = kName,
+      .saver = saver(),
+      .directory = options.logdir,
+      .path = save_path(),
+      .period = options.save_model_period,
+      .recovery_wait = options.recovery_wait,
+      .variable_bytes = BytesOf(VariablesOf(scope.WithRootPrefix(), "variables")),
+      .clock = options.clock,
+      .read_step = [this](Session* s) { return sessions->ReadGlobalStep(s); },
+      .on_error = [this](const Status& error) { RequestStop(error, /*asked=*/false); },
+      .keep_alive = [this] { return shared_from_this(); }});
 }
 
 StatusOr<SessionManager::Ready> Supervisor::Impl::PrepareUnlessStopped(const std::string& target) {
   std::optional<StatusOr<SessionManager::Ready>> ready =
-      preparation.Run([self = shared_from_this(), target] { return self->Prepare(target); },
-                      [this] { return manager->session(); });
+      preparation.Run([self = shared_from_this(), target] { return self->sessions->Open(target); },
+                      [this] { return sessions->opening(); });
   if (ready) return *std::move(ready);
   MutexLock lock(&mu);
   return Stopped();
@@ -266,7 +195,7 @@ void Supervisor::Impl::RequestStopLocked(const Status& reason, bool asked) {
     done = reason.ok() ? "training is done" : std::string(reason.message());
   }
   stop_cv.SignalAll();
-  if (manager != nullptr) manager->Stop(Stopped());
+  if (sessions != nullptr) sessions->Stop(Stopped());
   preparation.Stop();
 }
 
@@ -307,20 +236,8 @@ StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended, const Stop
 
 void Supervisor::Impl::TellEnd(const std::shared_ptr<Session>& s, const std::string& reason,
                                absl::Time deadline) {
-  std::string checkpoint = saver != nullptr ? saver->last_saved() : "";
-  if (checkpoint.empty()) {
-    MutexLock lock(&mu);
-    checkpoint = restored;
-  }
-  BoundedCall call(options.clock, [self = shared_from_this(), s, reason, checkpoint] {
-    RunEnd end = {.checkpoint = checkpoint, .reason = reason};
-    const StatusOr<int64_t> step = self->manager->ReadGlobalStep(s.get());
-    if (step.ok()) end.global_step = *step;
-    // The directory first: it is what remains.
-    Status told;
-    if (self->directory) told = self->directory->End(end, self->options.last_step);
-    RunSession* const run = s->run_session();
-    if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
+  BoundedCall call(options.clock, [of_job = sessions, s, reason] {
+    const Status told = of_job->TellEnd(s.get(), {.reason = reason});
     if (!told.ok())
       LogWarning("Supervisor: the end of training was not told to all: ", told.message());
   });
@@ -458,7 +375,8 @@ StatusOr<std::string> Supervisor::Save(int64_t step) {
 void Supervisor::RequestStop(const Status& reason) { impl_->RequestStop(reason, /*asked=*/true); }
 
 void Supervisor::NothingToSave() {
-  if (impl_->saver != nullptr) impl_->saver->ForgetFailures(impl_->saver->failures());
+  GuardedSaver* const saver = impl_->saver();
+  if (saver != nullptr) saver->ForgetFailures(saver->failures());
   MutexLock lock(&impl_->mu);
   impl_->last_save_done = true;
 }
@@ -498,12 +416,12 @@ Status Supervisor::Impl::End() {
     }
     first_error.Update(saved.status());
     // A save that the service could not make, and nobody since.
-    if (saver != nullptr) first_error.Update(saver->failure());
+    if (saver() != nullptr) first_error.Update(saver()->failure());
     error = first_error;
     done_reason = done;
   }
   if (s == nullptr) return error;
-  if (error.ok() && done_reason && options.is_chief && !options.session.run->empty()) {
+  if (error.ok() && done_reason && options.is_chief) {
     // A small file and a call, also when the last checkpoint took all the time.
     TellEnd(s, *done_reason, std::max(time.deadline, options.clock->Now() + kCloseTime));
   }
@@ -518,7 +436,7 @@ StatusOr<std::string> Supervisor::SaveLast() {
   return impl_->SaveLast(impl_->StopServices(time), time);
 }
 
-Saver* Supervisor::saver() const { return impl_->saver.get(); }
+Saver* Supervisor::saver() const { return impl_->saver(); }
 
 std::string Supervisor::save_path() const { return impl_->save_path(); }
 
