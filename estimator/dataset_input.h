@@ -16,7 +16,7 @@
 #include "estimator/input_fn.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

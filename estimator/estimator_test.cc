@@ -39,7 +39,7 @@
 #include "saver/saved_model.h"
 #include "saver/saver.h"
 #include "train/hooks/checkpoint_saver.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 // covers: article 0-45: five checkpoints, one in ten minutes
 // covers: article 1-1: train, evaluate and predict, each alone

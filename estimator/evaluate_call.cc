@@ -21,10 +21,10 @@
 #include "runtime/session.h"
 #include "saver/event_writer.h"
 #include "train/hooks/final_ops.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/metrics.h"
 #include "train/monitored_session.h"
 #include "train/session_creator.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 namespace {

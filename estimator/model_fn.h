@@ -55,9 +55,9 @@
 #include "estimator/run_config.h"     // IWYU pragma: export
 #include "graph/scope.h"
 #include "saver/saver.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/metrics.h"
 #include "train/session_creator.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -11,7 +11,7 @@
 #include "estimator/serving_input.h"
 #include "graph/graph.h"
 #include "proto/meta_graph.pb.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 namespace {

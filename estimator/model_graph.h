@@ -23,7 +23,7 @@
 #include "estimator/serving_input.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

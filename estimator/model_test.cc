@@ -24,8 +24,8 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/sparse/sparse_tensor.h"
 #include "runtime/testing/op_test.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/metrics.h"
+#include "train/session_run_hook.h"
 
 // covers: input: receivers take Examples, CSV rows and JSON instances
 // covers: article 0-15: input functions with and without arguments

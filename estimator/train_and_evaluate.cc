@@ -17,7 +17,7 @@
 #include "estimator/run_evaluator.h"
 #include "run/run_file.h"
 #include "saver/saver.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 namespace {

@@ -26,16 +26,15 @@
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/every.h"
-#include "train/hooks/checkpoint_saver.h"
 #include "train/hooks/logging_tensor.h"
+#include "train/hooks/monitored_training_session.h"
 #include "train/hooks/nan_tensor.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/hooks/step_counter.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/hooks/summary_saver.h"
 #include "train/monitored_session.h"
-#include "train/monitored_training_session.h"
 #include "train/session_creator.h"
+#include "train/session_run_hook.h"
 #include "train/summaries.h"
 
 namespace millrace {
@@ -108,7 +107,7 @@ Status CheckCall(const EstimatorParts& parts, const TrainCall& call) {
 
 bool HasSaverHook(const Hooks& hooks) {
   for (const auto& hook : hooks) {
-    if (dynamic_cast<const CheckpointSaverHook*>(hook.get()) != nullptr) return true;
+    if (hook->keeps_checkpoints()) return true;
   }
   return false;
 }

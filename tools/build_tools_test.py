@@ -528,6 +528,27 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertIn("ops/b.cc", errors)
         self.assertEqual(errors.count("\n"), 1)
 
+    def test_a_folder_and_one_in_it_do_not_include_each_other(self):
+        one_way = {"train/loop.cc": '#include "train/hooks/hook.h"\n', "train/hooks/hook.h": ""}
+        both = dict(one_way, **{"train/hooks/stop.cc": '#include "train/every.h"\n',
+                                "train/every.h": ""})
+
+        def errors(sources, allowed=frozenset()):
+            return list(check_includes.circle_errors(check_includes.Tree(sources), allowed))
+        self.assertEqual(errors(one_way), [])
+        self.assertEqual(errors(both), [
+            "train/loop.cc: train/ and train/hooks/ must not include each other, got "
+            "'train/hooks/hook.h'; train/hooks/stop.cc includes 'train/every.h'"])
+        # Tests may; a folder deeper down is one in it, too.
+        tested = dict(one_way, **{"train/hooks/stop_test.cc": '#include "train/every.h"\n'})
+        self.assertEqual(errors(tested), [])
+        deep = {"train/a.h": '#include "train/b/c/d.h"\n', "train/b/c/d.h": '#include "train/a.h"\n'}
+        self.assertEqual(len(errors(deep)), 1)
+        # What is allowed is so as long as it is there.
+        self.assertEqual(errors(both, {"train/hooks"}), [])
+        self.assertIn("must leave CIRCLES", errors(one_way, {"train/hooks"})[0])
+        self.assertEqual(errors(one_way, {"graph/check"}), [])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -3,7 +3,8 @@
 """Checks the includes of project headers: the arrows between folders, and direct includes.
 
 Arrows: a file of a folder includes folders above it only (ARROWS), tests and benchmarks apart.
-Nothing includes tools, tests or examples, or a .cc file.
+Nothing includes tools, tests or examples, or a .cc file. A folder and a folder in it do not include
+each other both ways, tests and benchmarks apart.
 
 Direct includes: a file that uses a name which one project header declares includes that header, or
 one that exports it (`// IWYU pragma: export`). X.cc and X_test.cc may leave it to X.h. Names are
@@ -45,6 +46,10 @@ ARROWS = {
     "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
+# Sub-folders that still include their folder and are included by it. The list only gets shorter: a
+# folder that is in no circle any more must leave it.
+CIRCLES = {"distributed/master", "distributed/worker", "graph/check", "graph/place",
+           "runtime/engine"}
 
 INCLUDE = re.compile(r'^#include "([^"]+)"(.*)$', re.M)
 PUBLIC_INCLUDE = re.compile(r"^#include <millrace/([^>]+)>", re.M)
@@ -152,6 +157,28 @@ def arrow_errors(tree):
                 yield error
 
 
+def circle_errors(tree, allowed=frozenset(CIRCLES)):
+    """An error per pair of a folder and one in it whose libraries include each other."""
+    edges = {}  # (folder, folder) -> the first include from one to the other
+    for path, includes in sorted(tree.includes.items()):
+        for header in sorted(includes):
+            folder, other = os.path.dirname(path), os.path.dirname(header)
+            if folder != other and not is_test(path) and not is_test(header):
+                edges.setdefault((folder, other), (path, header))
+    found = set()
+    for (folder, inner), (path, header) in sorted(edges.items()):
+        if not inner.startswith(folder + "/") or (inner, folder) not in edges:
+            continue
+        found.add(inner)
+        if inner not in allowed:
+            back, its_header = edges[inner, folder]
+            yield (f"{path}: {folder}/ and {inner}/ must not include each other, got '{header}'; "
+                   f"{back} includes '{its_header}'")
+    for inner in sorted(allowed - found):
+        if any(os.path.dirname(path) == inner for path in tree.includes):
+            yield f"{inner}/: is in no circle of includes and must leave CIRCLES, got it there"
+
+
 def missing_includes(tree):
     """(path, header, name) for each header that `path` must include itself."""
     owners = tree.owners()
@@ -196,7 +223,7 @@ def main():
                        help="adds the missing includes; clang-format sorts them")
     args = flags.parse_args()
     tree = Tree(tracked_sources())
-    errors = list(arrow_errors(tree))
+    errors = list(arrow_errors(tree)) + list(circle_errors(tree))
     missing = {}
     for path, header, name in missing_includes(tree):
         missing.setdefault(path, []).append(header)

@@ -9,14 +9,11 @@
 #include "absl/strings/str_replace.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
-#include "run/training_run.h"
 #include "train/session_manager.h"
 
 namespace millrace {
 namespace {
 
-// The longest time between two tries of one save.
-constexpr absl::Duration kMaxRetryWait = absl::Minutes(1);
 // Others may have got the same signal in the same moment. A chief waits until they count no more,
 // so long at most, and such a part of the grace; they do not when the global step has stayed for
 // the second time.
@@ -39,11 +36,6 @@ std::string OneLine(const Status& status) {
 
 }  // namespace
 
-bool MayTryAgain(const Status& status) {
-  return !IsFenced(status) && !RunEndOf(status).has_value() && !absl::IsInvalidArgument(status) &&
-         !absl::IsUnimplemented(status);
-}
-
 std::string CheckpointService::PathOfStep(int64_t step) const {
   return step >= 0 ? absl::StrCat(options_.path, "-", step) : options_.path;
 }
@@ -56,7 +48,7 @@ void CheckpointService::Begin(std::shared_ptr<Session> session, int64_t first_st
   // A save of the session before that is still to be made.
   const bool is_pending = retry_at_ != absl::InfiniteFuture();
   retry_at_ = is_pending && !by_time ? options_.clock->Now() : absl::InfiniteFuture();
-  retry_wait_ = absl::ZeroDuration();
+  retry_.Reset();
   if (by_time || is_pending) Start();
 }
 
@@ -157,7 +149,7 @@ void CheckpointService::SaveLoop(Session* session, int64_t number) {
       MutexLock lock(&mu_);
       const absl::Time now = clock->Now();
       while (saved.ok() && due <= now) due += period;
-      if (saved.ok()) retry_wait_ = absl::ZeroDuration();
+      if (saved.ok()) retry_.Reset();
       if (!saved.ok() && service_ != number) return;
     }
     if (saved.ok()) continue;
@@ -179,9 +171,7 @@ void CheckpointService::TryAgain(const std::string& path, const Status& saved) {
   absl::Duration wait;
   {
     MutexLock lock(&mu_);
-    const absl::Duration least = std::max(options_.recovery_wait, absl::Milliseconds(1));
-    wait = std::max(retry_wait_, least);
-    retry_wait_ = std::min(2 * wait, std::max(kMaxRetryWait, least));
+    wait = retry_.NextPause();
     retry_at_ = options_.clock->Now() + wait;
     changed_.SignalAll();
   }
@@ -206,7 +196,7 @@ StatusOr<std::string> CheckpointService::Save(int64_t step) {
       });
   if (path.ok()) {
     MutexLock lock(&mu_);
-    retry_wait_ = absl::ZeroDuration();
+    retry_.Reset();
     return path;
   }
   if (!MayTryAgain(path.status()) || IsSessionLost(path.status())) return path;
@@ -261,7 +251,8 @@ StatusOr<std::string> CheckpointService::SaveLastNow(Session* session, int64_t f
                                                      bool with_others, absl::Time deadline) {
   Clock* const clock = options_.clock;
   if (with_others) AwaitOthers(session, deadline);
-  absl::Duration wait = std::max(options_.recovery_wait, absl::Milliseconds(1));
+  SaveRetry retry(options_.recovery_wait);
+  absl::Duration wait = retry.NextPause();
   std::string written;  // by now; what others have counted since may not be in it
   int64_t step = -1;
   for (int saves = 0; saves < kLastSaves;) {
@@ -292,7 +283,7 @@ StatusOr<std::string> CheckpointService::SaveLastNow(Session* session, int64_t f
     LogWarning(options_.speaker, ": last checkpoint not written: ", OneLine(failed), "; '",
                PathOfStep(step), "' has ", options_.variable_bytes,
                " bytes of variables, and is tried again in ", absl::FormatDuration(wait));
-    wait = std::min(2 * wait, kMaxRetryWait);
+    wait = retry.NextPause();
     MutexLock lock(&mu_);
     while (clock->Now() < next) clock->WaitUntil(&changed_, &mu_, next);
   }

@@ -12,7 +12,7 @@
 //
 // One that fails is tried again with pauses, of `recovery_wait` at first and a minute at most,
 // until one is written; the saver (train/guarded_saver.h) keeps the failure until then. What no try
-// can mend (MayTryAgain) ends the service and is told to `on_error`.
+// can mend (train/save_retry.h) ends the service and is told to `on_error`.
 //
 // Threads that wait for storage that hangs are left behind; they hold what `keep_alive` returns,
 // which must keep this object and all that its options use.
@@ -34,13 +34,10 @@
 #include "core/status.h"
 #include "runtime/session.h"
 #include "train/guarded_saver.h"
+#include "train/save_retry.h"
 #include "train/stop_time.h"
 
 namespace millrace {
-
-// May a save that failed so succeed with the next try? Not where another chief has the run or the
-// run has ended, nor what can never work.
-bool MayTryAgain(const Status& status);
 
 struct CheckpointServiceOptions {
   std::string speaker;            // in the log and in errors
@@ -58,7 +55,8 @@ struct CheckpointServiceOptions {
 
 class CheckpointService {
  public:
-  explicit CheckpointService(CheckpointServiceOptions options) : options_(std::move(options)) {}
+  explicit CheckpointService(CheckpointServiceOptions options)
+      : options_(std::move(options)), retry_(options_.recovery_wait) {}
 
   // Checkpoints are of this session from now on, which began with the global step `first_step`.
   void Begin(std::shared_ptr<Session> session, int64_t first_step);
@@ -105,9 +103,9 @@ class CheckpointService {
   bool left_behind_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
   int64_t first_step_ ABSL_GUARDED_BY(mu_) = -1;
-  // Of a save that failed: when it is tried again, and the pause after that.
+  // Of a save that failed: when it is tried again, and the pauses after that.
   absl::Time retry_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
-  absl::Duration retry_wait_ ABSL_GUARDED_BY(mu_) = absl::ZeroDuration();
+  SaveRetry retry_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

@@ -4,7 +4,7 @@
 
 // HookedSession: runs a program's steps with what hooks ask for, in one session after another.
 //
-// It knows the order of the calls (train/hooks/session_run_hook.h) and nothing of recovery: an
+// It knows the order of the calls (train/session_run_hook.h) and nothing of recovery: an
 // error leaves it as it is, and whoever owns it (train/monitored_session.h) begins another session.
 //
 // A step of the program is named once (AddStep). For each set of groups that the hooks ask for with
@@ -31,8 +31,8 @@
 #include "core/tensor.h"
 #include "graph/scope.h"
 #include "runtime/session.h"
-#include "train/hooks/run_state.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/run_state.h"
+#include "train/session_run_hook.h"
 
 namespace tensorflow {
 class RunMetadata;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/monitored_session.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -19,11 +17,12 @@
 #include "run/training_run.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
-#include "train/hooks/run_state.h"
+#include "train/job_recovery.h"
+#include "train/job_signals.h"
 #include "train/queue_runner.h"
+#include "train/run_state.h"
 #include "train/session_manager.h"
 #include "train/session_preparation.h"
-#include "train/signal_watch.h"
 
 namespace millrace {
 namespace {
@@ -31,13 +30,7 @@ namespace {
 constexpr char kName[] = "MonitoredSession";
 // For what should return at once: closing a session.
 constexpr absl::Duration kCloseTime = absl::Seconds(5);
-// The wait before a second session after a loss; it doubles with each.
-constexpr absl::Duration kFirstWait = absl::Milliseconds(10);
 constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
-// After a signal: how long the step that runs may take to end; of a chief, which part of
-// stop_grace.
-constexpr absl::Duration kStepTime = absl::Seconds(1);
-constexpr int kStepPart = 2;
 // While others train on: between two looks, and how long nobody must be seen, as a trainer that
 // makes a session anew has none for a moment.
 constexpr absl::Duration kTrainersPoll = absl::Milliseconds(200);
@@ -57,9 +50,18 @@ class MonitoredLoop {
         scope_(scope.WithRootPrefix()),
         creator_(std::move(creator)),
         preparation_(kName, clock_),
+        recovery_({.speaker = kName,
+                   .max_losses = options_.max_recoveries,
+                   .longest_pause = options_.recovery_wait}),
         hooked_(scope, options_.hooks, clock_),
         coordinator_(clock_),
-        shared_coordinator_(coordinator_) {}
+        shared_coordinator_(coordinator_),
+        signals_({.speaker = kName,
+                  .grace = std::min(options_.stop_grace, options_.signal_grace),
+                  .clock = clock_,
+                  .keeps_checkpoints = [this] { return creator_->saver() != nullptr; },
+                  .request_leave = [this](const Status& why) { Ask("", why); },
+                  .end_step = [this](absl::Duration time) { EndStep(time); }}) {}
 
   Status Open() {
     if (options_.max_recoveries < 0 || options_.recovery_wait < absl::ZeroDuration() ||
@@ -71,7 +73,7 @@ class MonitoredLoop {
     }
     MR_RETURN_IF_ERROR(hooked_.Begin());
     MR_RETURN_IF_ERROR(creator_->CompleteGraph(hooked_.last_step()));
-    WatchSignals();
+    if (options_.handle_signals) signals_.Watch();
     return Recovering([] { return absl::OkStatus(); });
   }
 
@@ -131,8 +133,7 @@ class MonitoredLoop {
   }
 
   bool ShouldStop() {
-    // The thread of the watch may be late: no step after a signal.
-    if (watch_ != nullptr && watch_->signal() != 0) NoteSignal(watch_->signal());
+    signals_.Note();
     TakeAsked();
     return closed_ || data_ended_ || hooked_.run().stop_requested || StoppedByThreads();
   }
@@ -159,11 +160,7 @@ class MonitoredLoop {
     if (absl::IsOutOfRange(ended_with)) EndOfData(ended_with);
     Status status = absl::IsOutOfRange(ended_with) ? absl::OkStatus() : ended_with;
     if (in_order && status.ok() && last_error_.ok() && data_ended_) status = AwaitOtherTrainers();
-    {
-      MutexLock lock(&mu_);
-      closing_ = true;
-      changed_.SignalAll();
-    }
+    signals_.EndBegins();
     TakeAsked();
     status.Update(last_error_);
     Status of_threads = coordinator_.error();
@@ -187,7 +184,7 @@ class MonitoredLoop {
       status = absl::OkStatus();
     }
     closed_with_ = status;
-    watch_ = nullptr;
+    signals_.Unwatch();
     return status;
   }
 
@@ -234,7 +231,7 @@ class MonitoredLoop {
   // What a run that failed with `status` ends with when somebody has asked for the end meanwhile:
   // who ended this task may have ended others, too, and closes the session of a step that hangs.
   std::optional<Status> LeftWith(const Status& status) {
-    if (watch_ != nullptr && watch_->signal() != 0) NoteSignal(watch_->signal());
+    signals_.Note();
     if (!asked_.load(std::memory_order_acquire)) return std::nullopt;
     if (!IsSessionLost(status) && !absl::IsCancelled(status)) return std::nullopt;
     MutexLock lock(&mu_);
@@ -248,43 +245,14 @@ class MonitoredLoop {
     return WithExitCode(Prefixed(why.message(), lost), std::max(ExitCode(lost), kExitRetryable));
   }
 
-  void WatchSignals() {
-    if (!options_.handle_signals) return;
-    StatusOr<std::unique_ptr<SignalWatch>> started =
-        SignalWatch::Start([this](int number) { OnSignal(number); });
-    if (started.ok()) {
-      watch_ = *std::move(started);
-    } else {
-      LogWarning(kName, ": signals end the program without a last checkpoint: ",
-                 started.status().message());
-    }
-  }
-  void NoteSignal(int number) {
-    MutexLock lock(&mu_);
-    if (signal_noted_) return;
-    signal_noted_ = true;
-    const char* const name = number == SIGINT ? "SIGINT" : "SIGTERM";
-    LogInfo(kName, ": got ", name, ", leaves with the step that runs",
-            creator_->saver() != nullptr ? " and a last checkpoint" : "",
-            "; another one ends the program at once");
-    AskLocked("", WithExitCode(absl::CancelledError(absl::StrCat(kName, ": ended by ", name)),
-                               128 + number));
-  }
-  // On the thread of the watch.
-  void OnSignal(int number) {
-    NoteSignal(number);
-    const absl::Duration time =
-        creator_->saver() != nullptr
-            ? std::min(options_.stop_grace, options_.signal_grace) / kStepPart
-            : kStepTime;
+  // After a signal, on the thread of the watch.
+  void EndStep(absl::Duration time) {
     std::shared_ptr<Session> session;
     {
-      const absl::Time until = clock_->Now() + time;
       MutexLock lock(&mu_);
-      while (!closing_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
       session = shared_session_;
-      if (closing_ || session == nullptr) return;
     }
+    if (session == nullptr) return;
     LogWarning(kName, ": the step that runs did not end within ", absl::FormatDuration(time),
                ", its session is closed");
     if (creator_->saver() != nullptr) SaveBeside(session, clock_->Now() + time);
@@ -367,10 +335,7 @@ class MonitoredLoop {
     MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, CreateSession());
     SetSession(ready.session);
     if (++sessions_made_ == 1) begun_ = clock_->Now();
-    if (ready.global_step > furthest_) {
-      furthest_ = ready.global_step;
-      losses_ = 0;
-    }
+    recovery_.SessionBegan(ready.global_step);
     CreatedSession created;
     created.session = session_;
     created.coordinator = coordinator_;
@@ -419,20 +384,11 @@ class MonitoredLoop {
 
   // Notes that the session is lost, and says whether there may be another.
   Status NoteLoss(const Status& why) {
-    if (++losses_ > options_.max_recoveries) {
-      return Suffixed(
-          why, absl::StrCat("; gave up after ", options_.max_recoveries, " new sessions in a row"));
-    }
-    LogWarning(kName, ": the session was lost, making a new one (", losses_, " of at most ",
-               options_.max_recoveries, " in a row): ", why.message());
+    MR_RETURN_IF_ERROR(recovery_.NoteLoss(why));
     DropSession();
-    if (losses_ > 1) {
-      absl::Duration wait = kFirstWait;
-      for (int i = 2; i < losses_ && wait < options_.recovery_wait; ++i) wait *= 2;
-      const absl::Time until = clock_->Now() + std::min(wait, options_.recovery_wait);
-      MutexLock lock(&mu_);
-      while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
-    }
+    const absl::Time until = clock_->Now() + recovery_.pause();
+    MutexLock lock(&mu_);
+    while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
     return absl::OkStatus();
   }
 
@@ -467,14 +423,13 @@ class MonitoredLoop {
   const Scope scope_;
   const std::shared_ptr<SessionCreator> creator_;  // also of a call that is left behind
   SessionPreparation preparation_;
+  JobRecovery recovery_;
   HookedSession hooked_;
   Coordinator coordinator_;  // of the session
   std::shared_ptr<Session> session_;
   bool had_session_ = false;  // that all hooks have seen
   int sessions_made_ = 0;
-  absl::Time begun_;       // the first one
-  int losses_ = 0;         // since a session began further than all before
-  int64_t furthest_ = -1;  // global step that a session began with
+  absl::Time begun_;  // the first one
   bool data_ended_ = false;
   std::string end_of_data_ = "the data has ended";
   Status last_error_;  // of the last run; OK when it succeeded
@@ -488,13 +443,11 @@ class MonitoredLoop {
   std::atomic<bool> asked_ = false;
   std::string asked_reason_ ABSL_GUARDED_BY(mu_);
   std::optional<Status> asked_result_ ABSL_GUARDED_BY(mu_);  // of those who leave
-  bool signal_noted_ ABSL_GUARDED_BY(mu_) = false;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;
   // Of the chief, after a signal that a step did not end for; "": there is none.
   StatusOr<std::string> saved_beside_ ABSL_GUARDED_BY(mu_) = std::string();
   std::shared_ptr<Session> shared_session_ ABSL_GUARDED_BY(mu_);
   Coordinator shared_coordinator_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<SignalWatch> watch_;  // last: its thread uses the rest
+  JobSignals signals_;  // last: its thread uses the rest; its methods are called without mu_
 };
 
 // --- MonitoredSession ----------------------------------------------------------------------------

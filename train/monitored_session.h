@@ -22,7 +22,7 @@
 //   return session->Close();
 //
 // The order in which hooks are called, and what their errors do, is in
-// train/hooks/session_run_hook.h. When a session is lost (IsSessionLost), a new one is made through
+// train/session_run_hook.h. When a session is lost (IsSessionLost), a new one is made through
 // the creator (the chief adopts and restores, others wait for that) and the step that met it is run
 // again: nobody knows whether it was applied (at least once, see train/README.md). After
 // max_recoveries losses in a row without a global step further than before the loss itself is the
@@ -59,9 +59,9 @@
 #include "core/tensor.h"
 #include "graph/scope.h"
 #include "runtime/session.h"
-#include "train/hooks/session_run_hook.h"
-#include "train/hooks/summary_writer.h"
 #include "train/session_creator.h"
+#include "train/session_run_hook.h"
+#include "train/summary_writer.h"
 
 namespace millrace {
 

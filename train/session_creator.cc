@@ -4,14 +4,11 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/string_view.h"
-#include "core/logging.h"
+#include "absl/strings/str_cat.h"
 #include "graph/graph.h"
 #include "proto/meta_graph.pb.h"
-#include "run/run_directory.h"
-#include "run/run_session.h"
 #include "run/training_run.h"
-#include "train/guarded_saver.h"
+#include "train/job_sessions.h"
 
 namespace millrace {
 namespace {
@@ -59,32 +56,29 @@ Status TakeDefaults(const Scope& root, Scaffold* scaffold) {
   return output("summary_op", &scaffold->summary_op);
 }
 
-std::optional<Variable> GlobalStepOf(const Scope& root, const SessionCreatorOptions& options) {
-  if (options.global_step || !root.collections()->contains("global_step")) {
-    return options.global_step;
-  }
-  return GlobalStep(root);
-}
-
-SessionManagerOptions ManagerOptions(const Scope& root, const SessionCreatorOptions& options,
-                                     int64_t last_step) {
+// What both kinds of tasks tell their sessions. `options` with the defaults of the graph.
+JobSessionsOptions OfJob(const SessionCreatorOptions& options, bool is_chief, int64_t last_step) {
   const Scaffold& scaffold = options.scaffold;
-  return {.name = kName,
-          .ready_op = scaffold.ready_op,
-          .ready_for_local_init_op = scaffold.ready_for_local_init_op,
-          .init_op = scaffold.init_op,
-          .init_feeds = scaffold.init_feeds,
-          .init_fn = scaffold.init_fn,
-          .local_init_op = scaffold.local_init_op,
-          .checkpoint_dir = options.checkpoint_dir,
-          .global_step = GlobalStepOf(root, options),
-          .last_step = last_step,
-          .recovery_wait = options.recovery_wait,
-          .end_grace = options.end_grace,
-          .max_wait = options.max_wait,
-          .session = options.session,
-          .clock = options.clock,
-          .file_system = options.file_system};
+  JobSessionsOptions of_job;
+  of_job.is_chief = is_chief;
+  of_job.manager = {.name = kName,
+                    .ready_op = scaffold.ready_op,
+                    .ready_for_local_init_op = scaffold.ready_for_local_init_op,
+                    .init_op = scaffold.init_op,
+                    .init_feeds = scaffold.init_feeds,
+                    .init_fn = scaffold.init_fn,
+                    .local_init_op = scaffold.local_init_op,
+                    .checkpoint_dir = options.checkpoint_dir,
+                    .global_step = options.global_step,
+                    .last_step = last_step,
+                    .recovery_wait = options.recovery_wait,
+                    .end_grace = options.end_grace,
+                    .max_wait = options.max_wait,
+                    .session = options.session,
+                    .clock = options.clock,
+                    .file_system = options.file_system};
+  of_job.directory_option = "checkpoint_dir";
+  return of_job;
 }
 
 }  // namespace
@@ -96,28 +90,14 @@ Status SessionCreator::TellEnd(Session*, const RunEnd&) { return absl::OkStatus(
 
 // --- The chief -----------------------------------------------------------------------------------
 
-struct ChiefSessionCreator::Impl {
-  Impl(const Scope& s, SessionCreatorOptions o)
-      : scope(s.WithRootPrefix().WithoutControlDependencies()), options(std::move(o)) {}
-
-  const Scope scope;
-  SessionCreatorOptions options;
-  std::optional<RunDirectory> directory;
-  std::unique_ptr<GuardedSaver> saver;
-  std::unique_ptr<SessionManager> manager;
-  int64_t last_step = 0;
-  std::string restored;  // of the last session
-};
-
 ChiefSessionCreator::ChiefSessionCreator(const Scope& scope, SessionCreatorOptions options)
-    : impl_(std::make_shared<Impl>(scope, std::move(options))) {}
+    : scope_(scope.WithRootPrefix().WithoutControlDependencies()), options_(std::move(options)) {}
 
 ChiefSessionCreator::~ChiefSessionCreator() = default;
 
 Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
-  const Scope& root = impl_->scope;
-  SessionCreatorOptions& options = impl_->options;
-  MR_RETURN_IF_ERROR(root.status());
+  MR_RETURN_IF_ERROR(scope_.status());
+  SessionCreatorOptions options = options_;
   if (!options.checkpoint_path.empty() &&
       !(options.checkpoint_dir.empty() && options.begin_from.empty())) {
     return InvalidArgument(
@@ -127,99 +107,46 @@ Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
         options.checkpoint_path, "' and '",
         options.checkpoint_dir.empty() ? options.begin_from : options.checkpoint_dir, "'");
   }
-  MR_RETURN_IF_ERROR(TakeDefaults(root, &options.scaffold));
-  TrainingRun* const run = &*options.session.run;
-  if (run->empty()) run->name = RunNameOf(options.checkpoint_dir);
-  if (options.checkpoint_dir.empty()) BeginRunWithoutDirectory(run);
-  if (!options.checkpoint_dir.empty()) {
-    MR_RETURN_IF_ERROR(
-        Prefixed(kName, options.file_system->RecursivelyCreateDirectory(options.checkpoint_dir)));
-    impl_->directory.emplace(options.file_system, options.clock, kName, options.checkpoint_dir,
-                             run->name);
-  }
-  // Of what lives as long as the Saver.
-  const auto may_save = [impl = impl_.get()] {
-    return impl->directory ? impl->directory->Check() : absl::OkStatus();
-  };
-  if (options.scaffold.saver != nullptr) {
-    impl_->saver = std::make_unique<GuardedSaver>(kName, options.scaffold.saver, may_save);
-  } else if (!VariablesOf(root, "variables").empty()) {
-    SaverOptions saver_options = options.saver;
-    saver_options.file_system = options.file_system;
-    saver_options.may_commit = [impl = impl_.get()] {
-      return impl->directory ? impl->directory->MayCommit() : absl::OkStatus();
-    };
-    MR_ASSIGN_OR_RETURN(auto made, Saver::Make(root, saver_options));
-    impl_->saver = std::make_unique<GuardedSaver>(kName, std::move(made), may_save);
-  }
-  SessionManagerOptions manager = ManagerOptions(root, options, last_step);
-  manager.saver = impl_->saver.get();
-  manager.begin_from =
+  MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
+  JobSessionsOptions of_job = OfJob(options, /*is_chief=*/true, last_step);
+  of_job.manager.begin_from =
       options.checkpoint_path.empty() ? options.begin_from : options.checkpoint_path;
-  impl_->manager = std::make_unique<SessionManager>(root, std::move(manager));
-  impl_->last_step = last_step;
-  MR_RETURN_IF_ERROR(impl_->manager->status());
-  root.Finalize();
+  of_job.saver = options.scaffold.saver;
+  of_job.saver_options = options.saver;
+  MR_ASSIGN_OR_RETURN(sessions_, JobSessions::Make(scope_, std::move(of_job)));
   return absl::OkStatus();
 }
 
 StatusOr<SessionManager::Ready> ChiefSessionCreator::CreateSession() {
-  const SessionCreatorOptions& options = impl_->options;
-  if (!options.target.empty() && options.session.run->empty()) WarnOfNoRun(kName, options.max_wait);
-  if (impl_->directory) {
-    MR_ASSIGN_OR_RETURN(const TrainingRun run, impl_->directory->TakeOver(impl_->options.target));
-    impl_->manager->SetRun(run);
-    if (impl_->saver != nullptr) impl_->saver->SetRunId(run.id);
-  }
-  MR_ASSIGN_OR_RETURN(SessionManager::Ready ready,
-                      impl_->manager->PrepareSession(impl_->options.target));
-  impl_->restored = ready.restored_checkpoint;
-  return ready;
+  return sessions_->Open(options_.target);
 }
 
-void ChiefSessionCreator::Stop(const Status& reason) { impl_->manager->Stop(reason); }
+void ChiefSessionCreator::Stop(const Status& reason) { sessions_->Stop(reason); }
 
-std::shared_ptr<Session> ChiefSessionCreator::session() const { return impl_->manager->session(); }
+std::shared_ptr<Session> ChiefSessionCreator::session() const { return sessions_->opening(); }
 
 StatusOr<std::string> ChiefSessionCreator::SaveBeside(Session* session) {
-  if (impl_->saver == nullptr) return std::string();
-  const std::string last = impl_->saver->last_saved();
+  if (sessions_->saver() == nullptr) return std::string();
+  const std::string last = sessions_->saver()->last_saved();
   const size_t dash = last.rfind('-');
   if (dash == std::string::npos) return std::string();
-  MR_ASSIGN_OR_RETURN(const int64_t step, impl_->manager->ReadGlobalStep(session));
+  MR_ASSIGN_OR_RETURN(const int64_t step, sessions_->ReadGlobalStep(session));
   const std::string prefix = last.substr(0, dash);
   if (step < 0 || last == absl::StrCat(prefix, "-", step)) return last;
-  return impl_->saver->Save(session, prefix, step);
+  return sessions_->saver()->Save(session, prefix, step);
 }
 
 StatusOr<RunTrainers> ChiefSessionCreator::OtherTrainers(Session* session) {
-  // A server that was restarted knows of nobody; steps find that out.
-  MR_RETURN_IF_ERROR(impl_->manager->ReadGlobalStep(session).status());
-  RunSession* const run = session->run_session();
-  if (run == nullptr) return RunTrainers();
-  StatusOr<RunTrainers> trainers = run->OtherTrainers();
-  if (absl::IsUnimplemented(trainers.status())) return RunTrainers();
-  return trainers;
+  return sessions_->OtherTrainers(session);
 }
 
 std::shared_ptr<Saver> ChiefSessionCreator::saver() const {
-  return std::shared_ptr<Saver>(impl_, impl_->saver.get());
+  if (sessions_ == nullptr) return nullptr;
+  return std::shared_ptr<Saver>(sessions_, sessions_->saver());
 }
 
 Status ChiefSessionCreator::TellEnd(Session* session, const RunEnd& end) {
-  RunEnd told = end;
-  if (told.checkpoint.empty() && impl_->saver != nullptr) {
-    told.checkpoint = impl_->saver->last_saved();
-  }
-  if (told.checkpoint.empty()) told.checkpoint = impl_->restored;
-  if (told.global_step < 0) {
-    const StatusOr<int64_t> step = impl_->manager->ReadGlobalStep(session);
-    if (step.ok()) told.global_step = *step;
-  }
-  // The directory first: it is what remains.
-  if (impl_->directory) MR_RETURN_IF_ERROR(impl_->directory->End(told, impl_->last_step));
-  RunSession* const run = session->run_session();
-  return run == nullptr ? absl::OkStatus() : run->EndRun(told);
+  return sessions_->TellEnd(session, end);
 }
 
 // --- The others ----------------------------------------------------------------------------------
@@ -233,24 +160,18 @@ Status WorkerSessionCreator::CompleteGraph(int64_t last_step) {
   MR_RETURN_IF_ERROR(scope_.status());
   SessionCreatorOptions options = options_;
   MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
-  TrainingRun* const run = &*options.session.run;
-  if (run->empty()) run->name = RunNameOf(options.checkpoint_dir);
-  manager_ = std::make_unique<SessionManager>(scope_, ManagerOptions(scope_, options, last_step));
-  MR_RETURN_IF_ERROR(manager_->status());
-  scope_.Finalize();
+  JobSessionsOptions of_job = OfJob(options, /*is_chief=*/false, last_step);
+  of_job.may_save = false;
+  MR_ASSIGN_OR_RETURN(sessions_, JobSessions::Make(scope_, std::move(of_job)));
   return absl::OkStatus();
 }
 
 StatusOr<SessionManager::Ready> WorkerSessionCreator::CreateSession() {
-  if (!options_.target.empty() && options_.checkpoint_dir.empty() &&
-      options_.session.run->empty()) {
-    WarnOfNoRun(kName, options_.max_wait);
-  }
-  return manager_->WaitForSession(options_.target);
+  return sessions_->Open(options_.target);
 }
 
-void WorkerSessionCreator::Stop(const Status& reason) { manager_->Stop(reason); }
+void WorkerSessionCreator::Stop(const Status& reason) { sessions_->Stop(reason); }
 
-std::shared_ptr<Session> WorkerSessionCreator::session() const { return manager_->session(); }
+std::shared_ptr<Session> WorkerSessionCreator::session() const { return sessions_->opening(); }
 
 }  // namespace millrace

@@ -7,9 +7,8 @@
 //   ChiefSessionCreator     adopts, restores or initialises (SessionManager::PrepareSession)
 //   WorkerSessionCreator    waits until the chief has
 //
-// A chief with a checkpoint_dir owns it and the run that is trained there, as a Supervisor does
-// (train/README.md): it takes the directory over with its first session, its Saver refuses to
-// commit when a newer chief has come, and TellEnd says for everybody that training is over.
+// Both are faces of train/job_sessions.h: a chief with a checkpoint_dir owns it and the run that is
+// trained there, as a Supervisor does, and TellEnd says for everybody that training is over.
 //
 //   made -> completed      CompleteGraph, once, when the hooks have added to the graph
 //   completed -> completed CreateSession, as often as sessions are lost
@@ -38,6 +37,7 @@
 
 namespace millrace {
 
+class JobSessions;   // train/job_sessions.h
 struct RunEnd;       // run/training_run.h
 struct RunTrainers;  // run/training_run.h
 
@@ -118,8 +118,9 @@ class ChiefSessionCreator : public SessionCreator {
   Status TellEnd(Session* session, const RunEnd& end) override;
 
  private:
-  struct Impl;
-  const std::shared_ptr<Impl> impl_;  // also of its Saver
+  const Scope scope_;
+  const SessionCreatorOptions options_;
+  std::shared_ptr<JobSessions> sessions_;  // null before CompleteGraph
 };
 
 class WorkerSessionCreator : public SessionCreator {
@@ -134,7 +135,7 @@ class WorkerSessionCreator : public SessionCreator {
  private:
   const Scope scope_;
   const SessionCreatorOptions options_;
-  std::unique_ptr<SessionManager> manager_;
+  std::shared_ptr<JobSessions> sessions_;  // null before CompleteGraph
 };
 
 }  // namespace millrace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/supervisor.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -12,17 +10,14 @@
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
-#include "core/random_bits.h"
 #include "core/tensor.h"
-#include "proto/meta_graph.pb.h"
-#include "proto/saver.pb.h"
-#include "run/run_directory.h"
-#include "run/run_session.h"
 #include "run/training_run.h"
 #include "train/checkpoint_service.h"
 #include "train/guarded_saver.h"
+#include "train/job_recovery.h"
+#include "train/job_sessions.h"
+#include "train/job_signals.h"
 #include "train/session_preparation.h"
-#include "train/signal_watch.h"
 #include "train/stop_time.h"
 
 namespace millrace {
@@ -31,33 +26,8 @@ namespace {
 constexpr char kName[] = "Supervisor";
 // A save may take so many times as long as the last one before it counts as one that hangs.
 constexpr int kSlowerSave = 3;
-// After a signal: how long the step that runs may take to end; of a chief, which part of the grace.
-// How long a session may still be prepared after a request to stop.
-constexpr absl::Duration kStepTime = absl::Seconds(1);
-constexpr int kStepPart = 2;
-
-// OK when a file can be made in `directory`, which is created.
-Status CheckWritable(FileSystem* fs, const std::string& directory) {
-  const Status status = [&]() -> Status {
-    MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
-    const std::string path = JoinPath(directory, absl::StrCat(".writable_", RandomHexName()));
-    {
-      MR_ASSIGN_OR_RETURN(const auto file, fs->NewExclusiveFile(path));
-      MR_RETURN_IF_ERROR(file->Close());
-    }
-    return fs->DeleteFile(path);
-  }();
-  if (status.ok()) return status;
-  return Status(status.code(),
-                absl::StrCat("Supervisor: logdir '", directory,
-                             "' must be a directory that can be written, got ", status.message()));
-}
-
-// The exit code of a program whose directory cannot be written: only a full disk may be another one
-// the next time.
-Status WithCodeOfDisk(const Status& status) {
-  return absl::IsResourceExhausted(status) ? WithExitCode(status, kExitRetryable) : status;
-}
+// After a signal: the last checkpoint has this part of the grace, however late the stop begins.
+constexpr int kLastSavePart = 2;
 
 // What the variables of the graph have, as far as their shapes say.
 int64_t BytesOf(const std::vector<Variable>& variables) {
@@ -74,12 +44,18 @@ int64_t BytesOf(const std::vector<Variable>& variables) {
 // Shared with the threads of calls that may be left behind.
 struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   Impl(const Scope& s, SupervisorOptions o)
-      : scope(s), options(std::move(o)), preparation(kName, options.clock) {}
+      : scope(s),
+        options(std::move(o)),
+        preparation(kName, options.clock),
+        signals({.speaker = kName,
+                 .grace = AskedGrace(/*by_signal=*/true),
+                 .clock = options.clock,
+                 .keeps_checkpoints = [this] { return keeps_checkpoints(); },
+                 .request_leave = [this](const Status& why) { RequestStop(why, /*asked=*/true); },
+                 .end_step = [this](absl::Duration time) { EndStep(time); }}) {}
 
   void CompleteGraph();
-  // Opens the session and makes it ready.
-  StatusOr<SessionManager::Ready> Prepare(const std::string& target);
-  // The same, but that it ends soon after a request to stop.
+  // Opens the session and makes it ready; ends soon after a request to stop.
   StatusOr<SessionManager::Ready> PrepareUnlessStopped(const std::string& target);
   // Refuses when a stop has been requested: Stop may have gone by already.
   Status StartServices(const SessionManager::Ready& ready);
@@ -100,29 +76,29 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   void TellEnd(const std::shared_ptr<Session>& s, const std::string& reason, absl::Time deadline);
   std::string save_path() const { return JoinPath(options.logdir, options.checkpoint_basename); }
   // How long a stop may take by the options.
-  absl::Duration AskedGrace(int by_signal) const {
-    return by_signal != 0 ? std::min(options.stop_grace, options.signal_grace) : options.stop_grace;
+  absl::Duration AskedGrace(bool by_signal) const {
+    return by_signal ? std::min(options.stop_grace, options.signal_grace) : options.stop_grace;
   }
   // The same, but that a last save as long as the one before it must not be cut off.
-  absl::Duration StopGrace(int by_signal) const {
-    return saver == nullptr ? AskedGrace(by_signal)
-                            : std::max(AskedGrace(by_signal), kSlowerSave * saver->last_took());
+  absl::Duration StopGrace(bool by_signal) const {
+    return saver() == nullptr ? AskedGrace(by_signal)
+                              : std::max(AskedGrace(by_signal), kSlowerSave * saver()->last_took());
   }
   // What a stop may take that begins now, and when it is over: after a signal the time counts from
   // there, but for the part that is the last checkpoint's.
   StopTime TimeToStop() const {
     const absl::Time now = options.clock->Now();
-    MutexLock lock(&mu);
-    const absl::Duration grace = StopGrace(signal);
-    if (signal == 0) return {grace, now + grace};
-    return {grace, std::max(signal_at + grace, now + grace / kStepPart)};
+    const std::optional<JobSignals::Noted> signal = signals.noted();
+    const absl::Duration grace = StopGrace(signal.has_value());
+    if (!signal) return {grace, now + grace};
+    return {grace, std::max(signal->at + grace, now + grace / kLastSavePart)};
   }
   bool keeps_checkpoints() const { return checkpoints != nullptr; }
-  // Signals are looked at from now on.
-  void WatchSignals();
-  void OnSignal(int number);
-  // Its request to stop; once.
-  void NoteSignal(int number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  GuardedSaver* saver() const { return sessions != nullptr ? sessions->saver() : nullptr; }
+  // After a signal, of a step that hangs, or what feeds it does: what is trained is saved next to
+  // it and its session is closed. Where there is no session, ManagedSession has none, or is told to
+  // end what it is at.
+  void EndStep(absl::Duration time);
   // `asked`: by the program, not by an error of a service or by Stop itself.
   void RequestStop(const Status& reason, bool asked) {
     MutexLock lock(&mu);
@@ -136,9 +112,7 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   SupervisorOptions options;
   Status status;  // of completing the graph
 
-  std::optional<RunDirectory> directory;  // of a chief with a logdir
-  std::unique_ptr<GuardedSaver> saver;
-  std::unique_ptr<SessionManager> manager;
+  std::shared_ptr<JobSessions> sessions;  // null: `status` says why
   SessionPreparation preparation;
   // Of a chief with a logdir and something to save.
   std::unique_ptr<CheckpointService> checkpoints;
@@ -158,101 +132,56 @@ struct Supervisor::Impl : std::enable_shared_from_this<Supervisor::Impl> {
   bool last_save_done ABSL_GUARDED_BY(mu) = false;  // SaveLast was called for `session`
   std::string target ABSL_GUARDED_BY(mu);           // of `session`
 
-  // No signal -> signal -> the program stops, or does not and OnSignal ends its session.
-  std::unique_ptr<SignalWatch> watch ABSL_GUARDED_BY(mu);
-  int signal ABSL_GUARDED_BY(mu) = 0;
-  absl::Time signal_at ABSL_GUARDED_BY(mu);
-  bool stop_begun ABSL_GUARDED_BY(mu) = false;
-  // What OnSignal's last checkpoint came to; "": there is none.
+  // What EndStep's last checkpoint came to; "": there is none.
   StatusOr<std::string> saved_beside ABSL_GUARDED_BY(mu) = std::string();
+  JobSignals signals;  // its methods are called without `mu`
 };
 
 void Supervisor::Impl::CompleteGraph() {
-  if (!scope.ok()) {
-    status = scope.status();
-    return;
-  }
-  TrainingRun* const run = &*options.session.run;
-  if (run->empty()) run->name = RunNameOf(options.logdir);
-  if (options.is_chief && options.logdir.empty()) BeginRunWithoutDirectory(run);
-  if (options.is_chief && !options.logdir.empty()) {
-    status = WithCodeOfDisk(CheckWritable(options.file_system, options.logdir));
-    if (!status.ok()) return;
-    directory.emplace(options.file_system, options.clock, kName, options.logdir, run->name);
-  }
-  const Scope root = scope.WithRootPrefix().WithoutControlDependencies();
-  if (!options.global_step && root.collections()->contains("global_step")) {
-    options.global_step = GlobalStep(root);
-  }
-  const auto may_save = [this] { return directory ? directory->Check() : absl::OkStatus(); };
-  if (options.saver != nullptr) {
-    saver = std::make_unique<GuardedSaver>(kName, options.saver, may_save, options.clock);
-  } else if (!options.logdir.empty() && !VariablesOf(root, "variables").empty()) {
-    SaverOptions saver_options;
-    saver_options.file_system = options.file_system;
-    saver_options.may_commit = [this] {
-      return directory ? directory->MayCommit() : absl::OkStatus();
-    };
-    StatusOr<std::unique_ptr<Saver>> made = Saver::Make(root, saver_options);
-    if (!made.ok()) {
-      status = made.status();
-      return;
-    }
-    saver = std::make_unique<GuardedSaver>(kName, *std::move(made), may_save, options.clock);
-  }
-  manager = std::make_unique<SessionManager>(
-      root, SessionManagerOptions{.name = kName,
-                                  .ready_op = options.ready_op,
-                                  .ready_for_local_init_op = options.ready_for_local_init_op,
-                                  .init_op = options.init_op,
-                                  .init_feeds = options.init_feeds,
-                                  .init_fn = options.init_fn,
-                                  .local_init_op = options.local_init_op,
-                                  .saver = saver.get(),
-                                  .checkpoint_dir = options.logdir,
-                                  .begin_from = options.is_chief ? options.begin_from : "",
-                                  .global_step = options.global_step,
-                                  .last_step = options.last_step,
-                                  .recovery_wait = options.recovery_wait,
-                                  .end_grace = options.end_grace,
-                                  .max_wait = options.max_wait,
-                                  .session = options.session,
-                                  .clock = options.clock,
-                                  .file_system = options.file_system});
-  if (options.is_chief && saver != nullptr && !options.logdir.empty()) {
-    checkpoints = std::make_unique<CheckpointService>(CheckpointServiceOptions{
-        .speaker = kName,
-        .saver = saver.get(),
-        .directory = options.logdir,
-        .path = save_path(),
-        .period = options.save_model_period,
-        .recovery_wait = options.recovery_wait,
-        .variable_bytes = BytesOf(VariablesOf(root, "variables")),
-        .clock = options.clock,
-        .read_step = [this](Session* s) { return manager->ReadGlobalStep(s); },
-        .on_error = [this](const Status& error) { RequestStop(error, /*asked=*/false); },
-        .keep_alive = [this] { return shared_from_this(); }});
-  }
-  status = manager->status();
-  root.Finalize();
-}
-
-StatusOr<SessionManager::Ready> Supervisor::Impl::Prepare(const std::string& target) {
-  if (!target.empty() && options.session.run->empty()) WarnOfNoRun(kName, options.max_wait);
-  if (!options.is_chief) return manager->WaitForSession(target);
-  if (directory) {
-    const StatusOr<TrainingRun> run = directory->TakeOver(target);
-    if (!run.ok()) return WithCodeOfDisk(run.status());
-    manager->SetRun(*run);
-    if (saver != nullptr) saver->SetRunId(run->id);
-  }
-  return manager->PrepareSession(target);
+  JobSessionsOptions of_job;
+  of_job.is_chief = options.is_chief;
+  of_job.manager = {.name = kName,
+                    .ready_op = options.ready_op,
+                    .ready_for_local_init_op = options.ready_for_local_init_op,
+                    .init_op = options.init_op,
+                    .init_feeds = options.init_feeds,
+                    .init_fn = options.init_fn,
+                    .local_init_op = options.local_init_op,
+                    .checkpoint_dir = options.logdir,
+                    .begin_from = options.is_chief ? options.begin_from : "",
+                    .global_step = options.global_step,
+                    .last_step = options.last_step,
+                    .recovery_wait = options.recovery_wait,
+                    .end_grace = options.end_grace,
+                    .max_wait = options.max_wait,
+                    .session = options.session,
+                    .clock = options.clock,
+                    .file_system = options.file_system};
+  of_job.saver = options.saver;
+  of_job.may_save = !options.logdir.empty();
+  StatusOr<std::shared_ptr<JobSessions>> made = JobSessions::Make(scope, std::move(of_job));
+  status = made.status();
+  if (!status.ok()) return;
+  sessions = *std::move(made);
+  if (!options.is_chief || saver() == nullptr || options.logdir.empty()) return;
+  checkpoints = std::make_unique<CheckpointService>(CheckpointServiceOptions{
+      .speaker = kName,
+      .saver = saver(),
+      .directory = options.logdir,
+      .path = save_path(),
+      .period = options.save_model_period,
+      .recovery_wait = options.recovery_wait,
+      .variable_bytes = BytesOf(VariablesOf(scope.WithRootPrefix(), "variables")),
+      .clock = options.clock,
+      .read_step = [this](Session* s) { return sessions->ReadGlobalStep(s); },
+      .on_error = [this](const Status& error) { RequestStop(error, /*asked=*/false); },
+      .keep_alive = [this] { return shared_from_this(); }});
 }
 
 StatusOr<SessionManager::Ready> Supervisor::Impl::PrepareUnlessStopped(const std::string& target) {
   std::optional<StatusOr<SessionManager::Ready>> ready =
-      preparation.Run([self = shared_from_this(), target] { return self->Prepare(target); },
-                      [this] { return manager->session(); });
+      preparation.Run([self = shared_from_this(), target] { return self->sessions->Open(target); },
+                      [this] { return sessions->opening(); });
   if (ready) return *std::move(ready);
   MutexLock lock(&mu);
   return Stopped();
@@ -266,7 +195,7 @@ void Supervisor::Impl::RequestStopLocked(const Status& reason, bool asked) {
     done = reason.ok() ? "training is done" : std::string(reason.message());
   }
   stop_cv.SignalAll();
-  if (manager != nullptr) manager->Stop(Stopped());
+  if (sessions != nullptr) sessions->Stop(Stopped());
   preparation.Stop();
 }
 
@@ -294,32 +223,21 @@ std::shared_ptr<Session> Supervisor::Impl::TakeSession() {
 
 StatusOr<std::string> Supervisor::Impl::SaveLast(bool services_ended, const StopTime& time) {
   if (!keeps_checkpoints()) return std::string();
+  const bool by_signal = signals.noted().has_value();
   bool with_others = false;  // who may have been asked to end, too
   {
     MutexLock lock(&mu);
     if (session == nullptr) return saved_beside;
     last_save_done = true;
-    with_others = signal != 0 && !target.empty();
+    with_others = by_signal && !target.empty();
   }
   return checkpoints->SaveLast(services_ended, with_others, time);
 }
 
 void Supervisor::Impl::TellEnd(const std::shared_ptr<Session>& s, const std::string& reason,
                                absl::Time deadline) {
-  std::string checkpoint = saver != nullptr ? saver->last_saved() : "";
-  if (checkpoint.empty()) {
-    MutexLock lock(&mu);
-    checkpoint = restored;
-  }
-  BoundedCall call(options.clock, [self = shared_from_this(), s, reason, checkpoint] {
-    RunEnd end = {.checkpoint = checkpoint, .reason = reason};
-    const StatusOr<int64_t> step = self->manager->ReadGlobalStep(s.get());
-    if (step.ok()) end.global_step = *step;
-    // The directory first: it is what remains.
-    Status told;
-    if (self->directory) told = self->directory->End(end, self->options.last_step);
-    RunSession* const run = s->run_session();
-    if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
+  BoundedCall call(options.clock, [of_job = sessions, s, reason] {
+    const Status told = of_job->TellEnd(s.get(), {.reason = reason});
     if (!told.ok())
       LogWarning("Supervisor: the end of training was not told to all: ", told.message());
   });
@@ -329,48 +247,11 @@ void Supervisor::Impl::TellEnd(const std::shared_ptr<Session>& s, const std::str
   }
 }
 
-void Supervisor::Impl::WatchSignals() {
-  if (!options.handle_signals) return;
-  MutexLock lock(&mu);
-  if (watch != nullptr || should_stop) return;
-  StatusOr<std::unique_ptr<SignalWatch>> started =
-      SignalWatch::Start([this](int number) { OnSignal(number); });
-  if (started.ok()) {
-    watch = *std::move(started);
-  } else {
-    LogWarning("Supervisor: signals end the program without a last checkpoint: ",
-               started.status().message());
-  }
-}
-
-void Supervisor::Impl::NoteSignal(int number) {
-  if (signal != 0) return;
-  signal = number;
-  signal_at = options.clock->Now();
-  const char* const name = number == SIGINT ? "SIGINT" : "SIGTERM";
-  LogInfo("Supervisor: got ", name, ", ends", keeps_checkpoints() ? " with a last checkpoint" : "",
-          "; another one ends the program at once");
-  RequestStopLocked(
-      WithExitCode(absl::CancelledError(absl::StrCat("Supervisor: ended by ", name)), 128 + number),
-      /*asked=*/true);
-}
-
-void Supervisor::Impl::OnSignal(int number) {
+void Supervisor::Impl::EndStep(absl::Duration time) {
   {
     MutexLock lock(&mu);
-    if (stop_begun) return;
-    NoteSignal(number);
+    if (session == nullptr) return;
   }
-  Clock* const clock = options.clock;
-  const absl::Duration time = keeps_checkpoints() ? AskedGrace(number) / kStepPart : kStepTime;
-  {
-    MutexLock lock(&mu);
-    const absl::Time until = signal_at + time;
-    while (!stop_begun && clock->Now() < until) clock->WaitUntil(&stop_cv, &mu, until);
-    // Where there is no session, ManagedSession has none, or is told to end what it is at.
-    if (stop_begun || session == nullptr) return;
-  }
-  // The step hangs, or what feeds it does: what is trained is saved beside it.
   MutexLock stopping(&stop_mu);
   LogWarning("Supervisor: the step that runs did not end within ", absl::FormatDuration(time),
              ", its session is closed");
@@ -410,7 +291,7 @@ Supervisor::~Supervisor() {
 
 StatusOr<std::shared_ptr<Session>> Supervisor::ManagedSession(const std::string& target) {
   MR_RETURN_IF_ERROR(impl_->status);
-  impl_->WatchSignals();
+  if (impl_->options.handle_signals) impl_->signals.Watch();
   const StopTime time = impl_->TimeToStop();
   impl_->StopServices(time);
   std::shared_ptr<Session> former;
@@ -465,16 +346,26 @@ std::optional<RunEnd> Supervisor::run_end() const {
 }
 
 bool Supervisor::ShouldStop() const {
+  impl_->signals.Note();
   MutexLock lock(&impl_->mu);
-  // The thread of the watch may be late: no step after a signal.
-  const int number = impl_->watch != nullptr ? impl_->watch->signal() : 0;
-  if (number != 0) impl_->NoteSignal(number);
   return impl_->should_stop;
 }
 
-int Supervisor::signal() const {
+bool Supervisor::WaitForStop(absl::Duration at_most) {
+  Clock* const clock = impl_->options.clock;
+  const absl::Time until = clock->Now() + at_most;
   MutexLock lock(&impl_->mu);
-  return impl_->signal;
+  while (!impl_->should_stop && clock->Now() < until) {
+    clock->WaitUntil(&impl_->stop_cv, &impl_->mu, until);
+  }
+  return impl_->should_stop;
+}
+
+const SupervisorOptions& Supervisor::options() const { return impl_->options; }
+
+int Supervisor::signal() const {
+  const std::optional<JobSignals::Noted> noted = impl_->signals.noted();
+  return noted ? noted->signal : 0;
 }
 
 StatusOr<std::string> Supervisor::Save(int64_t step) {
@@ -484,28 +375,21 @@ StatusOr<std::string> Supervisor::Save(int64_t step) {
 void Supervisor::RequestStop(const Status& reason) { impl_->RequestStop(reason, /*asked=*/true); }
 
 void Supervisor::NothingToSave() {
-  if (impl_->saver != nullptr) impl_->saver->ForgetFailures(impl_->saver->failures());
+  GuardedSaver* const saver = impl_->saver();
+  if (saver != nullptr) saver->ForgetFailures(saver->failures());
   MutexLock lock(&impl_->mu);
   impl_->last_save_done = true;
 }
 
 Status Supervisor::Stop() {
-  const Status error = impl_->End();
-  std::unique_ptr<SignalWatch> watch;  // which may be in OnSignal, and is waited for without a lock
-  {
-    MutexLock lock(&impl_->mu);
-    watch = std::move(impl_->watch);
-  }
+  Status error = impl_->End();
+  impl_->signals.Unwatch();
   return error;
 }
 
 Status Supervisor::Impl::End() {
   RequestStop(absl::OkStatus(), /*asked=*/false);
-  {
-    MutexLock lock(&mu);
-    stop_begun = true;
-    stop_cv.SignalAll();
-  }
+  signals.EndBegins();
   if (checkpoints != nullptr) checkpoints->Refuse();
   MutexLock stopping(&stop_mu);
   const StopTime time = TimeToStop();
@@ -515,6 +399,7 @@ Status Supervisor::Impl::End() {
     saved = SaveLast(services_ended, time);
     if (!saved.ok()) LogWarning(saved.status().message());
   }
+  const std::optional<JobSignals::Noted> signal = signals.noted();
   std::shared_ptr<Session> s;
   std::optional<std::string> done_reason;
   Status error;
@@ -522,7 +407,7 @@ Status Supervisor::Impl::End() {
     MutexLock lock(&mu);
     s = TakeSession();
     if (saved.ok() && saved->empty()) saved = std::exchange(saved_beside, std::string());
-    if (signal != 0 && ExitCode(first_error) == 128 + signal) {
+    if (signal && ExitCode(first_error) == 128 + signal->signal) {
       // What the program ends with says whether what was trained is kept.
       if (!saved.ok()) first_error = Prefixed(first_error.message(), saved.status());
       if (saved.ok() && !saved->empty()) {
@@ -531,12 +416,12 @@ Status Supervisor::Impl::End() {
     }
     first_error.Update(saved.status());
     // A save that the service could not make, and nobody since.
-    if (saver != nullptr) first_error.Update(saver->failure());
+    if (saver() != nullptr) first_error.Update(saver()->failure());
     error = first_error;
     done_reason = done;
   }
   if (s == nullptr) return error;
-  if (error.ok() && done_reason && options.is_chief && !options.session.run->empty()) {
+  if (error.ok() && done_reason && options.is_chief) {
     // A small file and a call, also when the last checkpoint took all the time.
     TellEnd(s, *done_reason, std::max(time.deadline, options.clock->Now() + kCloseTime));
   }
@@ -551,7 +436,7 @@ StatusOr<std::string> Supervisor::SaveLast() {
   return impl_->SaveLast(impl_->StopServices(time), time);
 }
 
-Saver* Supervisor::saver() const { return impl_->saver.get(); }
+Saver* Supervisor::saver() const { return impl_->saver(); }
 
 std::string Supervisor::save_path() const { return impl_->save_path(); }
 
@@ -571,17 +456,15 @@ Status EndedWell(const Status& status) {
 
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                        absl::FunctionRef<Status(Session*)> body) {
-  int64_t furthest = -1;  // the global step that a session began with
-  int recoveries = 0;     // since then
+  JobRecovery recovery({.speaker = kName,
+                        .max_losses = max_recoveries,
+                        .longest_pause = supervisor->options().recovery_wait});
   while (true) {
     const StatusOr<std::shared_ptr<Session>> session = supervisor->ManagedSession(target);
     if (!session.ok()) {
       return supervisor->signal() != 0 ? absl::OkStatus() : EndedWell(session.status());
     }
-    if (supervisor->first_step() > furthest) {
-      furthest = supervisor->first_step();
-      recoveries = 0;
-    }
+    recovery.SessionBegan(supervisor->first_step());
     const Status status = body(session->get());
     // Who asked this task to end may have asked the parameter servers, too, and a step that did not
     // end had its session closed.
@@ -589,11 +472,8 @@ Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int ma
       return absl::OkStatus();
     }
     if (!IsSessionLost(status)) return EndedWell(status);
-    if (recoveries >= max_recoveries) {
-      return Suffixed(status, absl::StrCat("; gave up after ", recoveries, " new sessions"));
-    }
-    ++recoveries;
-    LogWarning("The session was lost, making a new one: ", status.message());
+    MR_RETURN_IF_ERROR(recovery.NoteLoss(status));
+    supervisor->WaitForStop(recovery.pause());
   }
 }
 

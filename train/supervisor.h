@@ -181,6 +181,9 @@ class Supervisor {
 
   // Refuses to save when another chief has the logdir.
   Saver* saver() const;
+  // Waits until somebody asks to stop, a signal among them; false when `at_most` has passed.
+  bool WaitForStop(absl::Duration at_most);
+  const SupervisorOptions& options() const;
   // "<logdir>/<checkpoint_basename>".
   std::string save_path() const;
   // Of the scope: an error in completing the graph shows here and in ManagedSession.
@@ -192,9 +195,9 @@ class Supervisor {
 };
 
 // Runs `body` in a managed session; when it ends because the session is lost (IsSessionLost: a
-// parameter server went away), again in a new one, at most `max_recoveries` times in a row: a
-// session that began at a later global step than all before begins the count anew. Training then
-// goes on from the checkpoint that the chief restores. Other errors, and the last one, are
+// parameter server went away), again in a new one, at most `max_recoveries` times in a row and
+// after pauses of recovery_wait at most (train/job_recovery.h). Training then goes on from the
+// checkpoint that the chief restores. Other errors, and the last one, are
 // returned; OK and one line in the log when the run has ended, OK when a signal ended it (Stop says
 // how).
 Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,

@@ -18,7 +18,7 @@
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
 #include "gtest/gtest.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 // covers: article 1-12, 1-13: a function that returns an input function of a file, a mode and a
 //   batch size

@@ -29,7 +29,7 @@
 #include "estimator/tf_config.h"
 #include "estimator/train_and_evaluate.h"
 #include "examples/linreg/line.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 ABSL_FLAG(std::string, model_dir, "linreg_model",
           "directory of checkpoints, evaluations and exports; all tasks must see it");

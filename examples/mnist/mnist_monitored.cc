@@ -28,12 +28,12 @@
 #include "saver/saver.h"
 #include "train/hooks/checkpoint_saver.h"
 #include "train/hooks/logging_tensor.h"
+#include "train/hooks/monitored_training_session.h"
 #include "train/hooks/nan_tensor.h"
 #include "train/hooks/progress_hook.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/monitored_session.h"
-#include "train/monitored_training_session.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 namespace {

@@ -31,7 +31,7 @@
 #include "tests/cluster/process.h"
 #include "train/gradient_descent.h"
 #include "train/hooks/hooks.h"
-#include "train/monitored_training_session.h"
+#include "train/hooks/monitored_training_session.h"
 #include "train/optimizer.h"
 
 // covers: training: hooks of tasks that share steps stop, restore and stop early together

@@ -21,7 +21,7 @@
 #include "estimator/estimator.h"
 #include "estimator/run_config.h"
 #include "estimator/testing/line_model.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 ABSL_FLAG(std::string, model_dir, "", "of all tasks");
 ABSL_FLAG(std::string, output_dir, "", "of all tasks");

@@ -22,7 +22,7 @@
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "runtime/session.h"
-#include "train/monitored_training_session.h"
+#include "train/hooks/monitored_training_session.h"
 
 ABSL_FLAG(std::string, dir, "", "of the run");
 ABSL_FLAG(int, rows, 100, "of this task");

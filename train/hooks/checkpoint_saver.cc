@@ -15,7 +15,6 @@
 #include "core/tensor.h"
 #include "graph/import_export.h"
 #include "proto/graph.pb.h"
-#include "run/training_run.h"
 #include "saver/tensor_bundle.h"
 #include "train/session_manager.h"
 
@@ -23,7 +22,6 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kFirstRetryWait = absl::Seconds(1);
-constexpr absl::Duration kMaxRetryWait = absl::Minutes(1);
 // A save whose session was lost should return at once.
 constexpr absl::Duration kLostSaveTime = absl::Seconds(5);
 
@@ -37,12 +35,6 @@ std::string AbsolutePath(const std::string& directory) {
   std::string text = path.string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
-}
-
-// A save that failed so may succeed with the next try.
-bool MayTryAgain(const Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsCancelled(status) ||
-         absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
 }  // namespace
@@ -63,7 +55,7 @@ struct CheckpointSaverHook::Writing {
 };
 
 CheckpointSaverHook::CheckpointSaverHook(CheckpointSaverOptions options)
-    : options_(std::move(options)) {}
+    : options_(std::move(options)), retry_(kFirstRetryWait) {}
 
 CheckpointSaverHook::~CheckpointSaverHook() = default;
 
@@ -92,6 +84,7 @@ Status CheckpointSaverHook::Begin(HookSetup* setup) {
   timer_ = StepTimer(options_.every);
   saved_step_ = -1;
   failure_ = absl::OkStatus();
+  retry_.Reset();
   writing_ = nullptr;  // of a loop that ended with an error
   stats_ = {};
   for (CheckpointSaverListener* listener : options_.listeners) {
@@ -201,14 +194,13 @@ StatusOr<std::unique_ptr<CheckpointSaverHook::Writing>> CheckpointSaverHook::Sta
 
 Status CheckpointSaverHook::FinishOrPutOff(RunContext* context, std::unique_ptr<Writing> writing) {
   writing->call->WaitUntil(absl::InfiniteFuture());
-  const bool was_put_off = !failure_.ok();
   MR_ASSIGN_OR_RETURN(const Outcome outcome, Finish(context->session(), *writing));
   if (outcome == Outcome::kStop) context->RequestStop("a listener of checkpoints asked to");
   if (outcome != Outcome::kFailed) return absl::OkStatus();
-  retry_wait_ = was_put_off ? std::min(2 * retry_wait_, kMaxRetryWait) : kFirstRetryWait;
-  retry_at_ = context->now() + retry_wait_;
+  const absl::Duration pause = retry_.NextPause();
+  retry_at_ = context->now() + pause;
   LogWarning(name(), ": checkpoint not written: ", failure_.message(), "; it is tried again in ",
-             absl::FormatDuration(retry_wait_));
+             absl::FormatDuration(pause));
   return absl::OkStatus();
 }
 
@@ -232,11 +224,12 @@ StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(Session* sess
     const Status& status = path.status();
     // Storage that is away looks like a task that is: the session tells which it was.
     if (IsSessionLost(status)) MR_RETURN_IF_ERROR(ReadStep(session).status());
-    if (IsFenced(status) || !MayTryAgain(status)) return status;
+    if (!MayTryAgain(status)) return status;
     failure_ = status;
     return Outcome::kFailed;
   }
   failure_ = absl::OkStatus();
+  retry_.Reset();
   saved_step_ = step;
   ++stats_.saves;
   stats_.last = took;

@@ -12,13 +12,13 @@
 // training goes on, one at a time: each row of a variable is from one moment, not all of them from
 // the same (DESIGN.md, decision 4).
 //
-// A save that fails because of its storage (full, away, slow) is in the log and tried again, after
-// 1 s at first, ever more rarely, once a minute at last; training goes on. The last one, of End, is
-// tried once: its error is that of the loop. A save that meets a lost session is not the storage's
-// fault: the session is made anew. Any other error ends the training, as does another chief that
-// has the directory. Storage that hangs holds up the end for stop_grace; then a thread is left
-// behind that waits for it, and uses the clock, the Saver of the options and its file system, if
-// ever it goes on.
+// A save that fails (storage that is full, away, slow) is in the log and tried again, after 1 s at
+// first, ever more rarely, once a minute at last (train/save_retry.h); training goes on. The last
+// one, of End, is tried once: its error is that of the loop. A save that meets a lost session is
+// not the storage's fault: the session is made anew. What no try can mend ends the training, as
+// does another chief that has the directory. Storage that hangs holds up the end for stop_grace;
+// then a thread is left behind that waits for it, and uses the clock, the Saver of the options and
+// its file system, if ever it goes on.
 //
 // Listeners hear of each save: BeforeSave, the save, AfterSave, in their order; of a save that
 // failed, no AfterSave. An error of theirs is that of the hook.
@@ -40,9 +40,10 @@
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/every.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/hooks/step_timer.h"
-#include "train/hooks/summary_writer.h"
+#include "train/save_retry.h"
+#include "train/session_run_hook.h"
+#include "train/summary_writer.h"
 
 namespace millrace {
 
@@ -90,6 +91,7 @@ class CheckpointSaverHook : public SessionRunHook {
   Status AfterRun(RunContext* context, const RunValues& values) override;
   Status WhileOthersTrain(RunContext* context) override;
   Status End(const LoopEnd& end) override;
+  bool keeps_checkpoints() const override { return true; }
 
   const CheckpointStats& stats() const { return stats_; }
 
@@ -121,7 +123,7 @@ class CheckpointSaverHook : public SessionRunHook {
   int64_t saved_step_ = -1;  // of the last checkpoint here; -1: none
   Status failure_;           // of the last save, when it is to be tried again
   absl::Time retry_at_;
-  absl::Duration retry_wait_;
+  SaveRetry retry_;
   CheckpointStats stats_;
 };
 

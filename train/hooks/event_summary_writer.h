@@ -21,7 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "core/status.h"
 #include "saver/event_writer.h"
-#include "train/hooks/summary_writer.h"
+#include "train/summary_writer.h"
 
 namespace millrace {
 

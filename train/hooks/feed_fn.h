@@ -14,7 +14,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/scope.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -12,7 +12,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "runtime/session.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

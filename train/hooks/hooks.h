@@ -15,11 +15,11 @@
 #include "train/hooks/nan_tensor.h"               // IWYU pragma: export
 #include "train/hooks/profiler.h"                 // IWYU pragma: export
 #include "train/hooks/progress_hook.h"            // IWYU pragma: export
-#include "train/hooks/session_run_hook.h"         // IWYU pragma: export
 #include "train/hooks/step_counter.h"             // IWYU pragma: export
 #include "train/hooks/stop_at_checkpoint_step.h"  // IWYU pragma: export
 #include "train/hooks/stop_at_step.h"             // IWYU pragma: export
 #include "train/hooks/summary_saver.h"            // IWYU pragma: export
-#include "train/hooks/summary_writer.h"           // IWYU pragma: export
+#include "train/session_run_hook.h"               // IWYU pragma: export
+#include "train/summary_writer.h"                 // IWYU pragma: export
 
 #endif  // MILLRACE_TRAIN_HOOKS_HOOKS_H_

@@ -28,8 +28,8 @@
 #include "graph/scope.h"
 #include "layers/variable.h"
 #include "runtime/session.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/hooks/step_timer.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -21,8 +21,8 @@
 #include "core/tensor.h"
 #include "graph/scope.h"
 #include "train/every.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/hooks/step_timer.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/logging.h"
-#include "train/supervisor.h"
+#include "train/loss_guard.h"
 
 namespace millrace {
 

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_TRAIN_HOOKS_NAN_TENSOR_H_
 #define MILLRACE_TRAIN_HOOKS_NAN_TENSOR_H_
 
-// NanTensorHook: the NaN guard of a loop (CheckLossIsFinite, train/supervisor.h): a loss that is
+// NanTensorHook: the NaN guard of a loop (train/loss_guard.h): a loss that is
 // NaN or infinite ends it, and no checkpoint is written of what it has trained since the last one.
 //
 // Failure: kError: InvalidArgument "NaN guard: the loss must be finite, got nan at global step 17"
@@ -12,7 +12,7 @@
 
 #include "core/status.h"
 #include "graph/scope.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -16,8 +16,8 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/progress.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -17,9 +17,9 @@
 #include "core/status.h"
 #include "layers/variable.h"
 #include "train/every.h"
-#include "train/hooks/session_run_hook.h"
 #include "train/hooks/step_timer.h"
-#include "train/hooks/summary_writer.h"
+#include "train/session_run_hook.h"
+#include "train/summary_writer.h"
 
 namespace millrace {
 

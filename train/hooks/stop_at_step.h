@@ -16,7 +16,7 @@
 
 #include "core/status.h"
 #include "layers/variable.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace millrace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TRAIN_HOOKS_SESSION_RUN_HOOK_H_
-#define MILLRACE_TRAIN_HOOKS_SESSION_RUN_HOOK_H_
+#ifndef MILLRACE_TRAIN_SESSION_RUN_HOOK_H_
+#define MILLRACE_TRAIN_SESSION_RUN_HOOK_H_
 
 // SessionRunHook: what a training loop does beside its step: saves, reports, guards, stops.
 //
@@ -32,8 +32,7 @@
 //   AfterCreateSession       of all, for each session: the first, and each that follows a lost one
 //   { BeforeRun of all, the step, AfterRun of all }   for each run
 //   WhileOthersTrain         of all, some times a second: the data of a chief has ended, that of
-//   other
-//                            trainers has not
+//                            other trainers has not
 //   End                      once, of all, when the loop has ended well; the session is alive
 //
 //   what happens                 then
@@ -164,7 +163,7 @@ struct CreatedSession {
   bool is_recovery = false;              // follows one that was lost
 };
 
-struct RunState;  // train/hooks/run_state.h
+struct RunState;  // train/run_state.h
 
 // One run, as one of its hooks sees it. Valid in the call that it is given to.
 class RunContext {
@@ -251,6 +250,8 @@ class SessionRunHook {
   virtual Status End(const LoopEnd& end);
   // Its AfterRun judges what the others may keep; always the same.
   virtual bool is_guard() const { return false; }
+  // It writes the checkpoints of the loop: nobody need add a hook that does; always the same.
+  virtual bool keeps_checkpoints() const { return false; }
 };
 
 // A fetched global step, int32 or int64; -1 for anything else.
@@ -258,4 +259,4 @@ int64_t StepIn(const Tensor& value);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TRAIN_HOOKS_SESSION_RUN_HOOK_H_
+#endif  // MILLRACE_TRAIN_SESSION_RUN_HOOK_H_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 #include <algorithm>
 
 #include "core/dtype.h"
 #include "proto/config.pb.h"
 #include "proto/meta_graph.pb.h"
-#include "train/hooks/run_state.h"
+#include "train/run_state.h"
 
 namespace millrace {
 

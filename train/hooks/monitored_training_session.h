@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TRAIN_MONITORED_TRAINING_SESSION_H_
-#define MILLRACE_TRAIN_MONITORED_TRAINING_SESSION_H_
+#ifndef MILLRACE_TRAIN_HOOKS_MONITORED_TRAINING_SESSION_H_
+#define MILLRACE_TRAIN_HOOKS_MONITORED_TRAINING_SESSION_H_
 
 // MonitoredTrainingSession: a MonitoredSession for training, alone or as a task of a cluster.
 //
@@ -33,10 +33,10 @@
 #include "saver/saver.h"
 #include "train/every.h"
 #include "train/hooks/checkpoint_saver.h"
-#include "train/hooks/session_run_hook.h"
-#include "train/hooks/summary_writer.h"
 #include "train/monitored_session.h"
 #include "train/session_creator.h"
+#include "train/session_run_hook.h"
+#include "train/summary_writer.h"
 
 namespace millrace {
 
@@ -81,4 +81,4 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TRAIN_MONITORED_TRAINING_SESSION_H_
+#endif  // MILLRACE_TRAIN_HOOKS_MONITORED_TRAINING_SESSION_H_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TRAIN_HOOKS_SUMMARY_WRITER_H_
-#define MILLRACE_TRAIN_HOOKS_SUMMARY_WRITER_H_
+#ifndef MILLRACE_TRAIN_SUMMARY_WRITER_H_
+#define MILLRACE_TRAIN_SUMMARY_WRITER_H_
 
 // SummaryWriter: where hooks write what TensorBoard shows. The event files that implement it are
 // another library's; hooks that were given none do without.
@@ -42,4 +42,4 @@ class SummaryWriter {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TRAIN_HOOKS_SUMMARY_WRITER_H_
+#endif  // MILLRACE_TRAIN_SUMMARY_WRITER_H_

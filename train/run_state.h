@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TRAIN_HOOKS_RUN_STATE_H_
-#define MILLRACE_TRAIN_HOOKS_RUN_STATE_H_
+#ifndef MILLRACE_TRAIN_RUN_STATE_H_
+#define MILLRACE_TRAIN_RUN_STATE_H_
 
 // RunState: what RunContext reads and writes: the run under way, and what hooks have asked for so
 // far. For whoever calls hooks (train/hooked_session.h); hooks themselves see a RunContext.
@@ -18,7 +18,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "runtime/session.h"
-#include "train/hooks/session_run_hook.h"
+#include "train/session_run_hook.h"
 
 namespace tensorflow {
 class RunOptions;
@@ -49,4 +49,4 @@ struct RunState {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TRAIN_HOOKS_RUN_STATE_H_
+#endif  // MILLRACE_TRAIN_RUN_STATE_H_

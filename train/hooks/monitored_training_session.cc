@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/monitored_training_session.h"
+#include "train/hooks/monitored_training_session.h"
 
 #include <utility>
 

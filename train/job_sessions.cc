@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/job_sessions.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
+#include "layers/variable.h"
+#include "proto/meta_graph.pb.h"
+#include "run/run_session.h"
+
+namespace millrace {
+namespace {
+
+// OK when a file can be made in `directory`, which is created.
+Status CheckWritable(FileSystem* fs, const std::string& directory) {
+  MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
+  const std::string path = JoinPath(directory, absl::StrCat(".writable_", RandomHexName()));
+  {
+    MR_ASSIGN_OR_RETURN(const auto file, fs->NewExclusiveFile(path));
+    MR_RETURN_IF_ERROR(file->Close());
+  }
+  return fs->DeleteFile(path);
+}
+
+// The exit code of a program whose directory cannot be written: only a full disk may be another one
+// the next time.
+Status WithCodeOfDisk(const Status& status) {
+  return absl::IsResourceExhausted(status) ? WithExitCode(status, kExitRetryable) : status;
+}
+
+}  // namespace
+
+JobSessions::JobSessions(const Scope& root, JobSessionsOptions options)
+    : root_(root), options_(std::move(options)) {}
+
+JobSessions::~JobSessions() = default;
+
+StatusOr<std::shared_ptr<JobSessions>> JobSessions::Make(const Scope& scope,
+                                                         JobSessionsOptions options) {
+  MR_RETURN_IF_ERROR(scope.status());
+  const std::shared_ptr<JobSessions> sessions(
+      new JobSessions(scope.WithRootPrefix().WithoutControlDependencies(), std::move(options)));
+  MR_RETURN_IF_ERROR(sessions->Complete());
+  return sessions;
+}
+
+Status JobSessions::Complete() {
+  SessionManagerOptions& manager = options_.manager;
+  const std::string& directory = manager.checkpoint_dir;
+  TrainingRun* const run = &*manager.session.run;
+  if (run->empty()) run->name = RunNameOf(directory);
+  if (options_.is_chief && directory.empty()) BeginRunWithoutDirectory(run);
+  if (options_.is_chief && !directory.empty()) {
+    const Status writable = CheckWritable(manager.file_system, directory);
+    if (!writable.ok()) {
+      return WithCodeOfDisk(Status(
+          writable.code(),
+          absl::StrCat(manager.name, ": ", options_.directory_option, " '", directory,
+                       "' must be a directory that can be written, got ", writable.message())));
+    }
+    directory_.emplace(manager.file_system, manager.clock, manager.name, directory, run->name);
+  }
+  if (!manager.global_step && root_.collections()->contains("global_step")) {
+    manager.global_step = GlobalStep(root_);
+  }
+  MR_RETURN_IF_ERROR(MakeSaver());
+  manager.saver = saver_.get();
+  manager_ = std::make_unique<SessionManager>(root_, manager);
+  MR_RETURN_IF_ERROR(manager_->status());
+  root_.Finalize();
+  return absl::OkStatus();
+}
+
+Status JobSessions::MakeSaver() {
+  // Of what lives as long as the Saver.
+  const auto may_save = [this] { return directory_ ? directory_->Check() : absl::OkStatus(); };
+  const SessionManagerOptions& manager = options_.manager;
+  if (options_.saver != nullptr) {
+    saver_ = std::make_unique<GuardedSaver>(manager.name, options_.saver, may_save, manager.clock);
+  } else if (options_.may_save && !VariablesOf(root_, "variables").empty()) {
+    SaverOptions options = options_.saver_options;
+    options.file_system = manager.file_system;
+    options.may_commit = [this] { return directory_ ? directory_->MayCommit() : absl::OkStatus(); };
+    MR_ASSIGN_OR_RETURN(auto made, Saver::Make(root_, options));
+    saver_ = std::make_unique<GuardedSaver>(manager.name, std::move(made), may_save, manager.clock);
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
+  const SessionManagerOptions& manager = options_.manager;
+  if (!target.empty() && manager.session.run->empty()) WarnOfNoRun(manager.name, manager.max_wait);
+  if (!options_.is_chief) return manager_->WaitForSession(target);
+  if (directory_) {
+    const StatusOr<TrainingRun> run = directory_->TakeOver(target);
+    if (!run.ok()) return WithCodeOfDisk(run.status());
+    manager_->SetRun(*run);
+    if (saver_ != nullptr) saver_->SetRunId(run->id);
+  }
+  StatusOr<SessionManager::Ready> ready = manager_->PrepareSession(target);
+  if (ready.ok()) {
+    MutexLock lock(&mu_);
+    restored_ = ready->restored_checkpoint;
+  }
+  return ready;
+}
+
+StatusOr<RunTrainers> JobSessions::OtherTrainers(Session* session) const {
+  // A server that was restarted knows of nobody; steps find that out.
+  MR_RETURN_IF_ERROR(ReadGlobalStep(session).status());
+  RunSession* const run = session->run_session();
+  if (run == nullptr) return RunTrainers();
+  StatusOr<RunTrainers> trainers = run->OtherTrainers();
+  if (absl::IsUnimplemented(trainers.status())) return RunTrainers();
+  return trainers;
+}
+
+Status JobSessions::TellEnd(Session* session, RunEnd end) {
+  if (!options_.is_chief || options_.manager.session.run->empty()) return absl::OkStatus();
+  if (end.checkpoint.empty() && saver_ != nullptr) end.checkpoint = saver_->last_saved();
+  if (end.checkpoint.empty()) {
+    MutexLock lock(&mu_);
+    end.checkpoint = restored_;
+  }
+  if (end.global_step < 0) {
+    const StatusOr<int64_t> step = ReadGlobalStep(session);
+    if (step.ok()) end.global_step = *step;
+  }
+  Status told;
+  if (directory_) told = directory_->End(end, options_.manager.last_step);
+  RunSession* const run = session->run_session();
+  if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
+  return told;
+}
+
+}  // namespace millrace

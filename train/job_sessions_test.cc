@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/job_sessions.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "run/run_file.h"
+#include "run/training_run.h"
+#include "runtime/session.h"
+#include "train/testing/hooked_model.h"
+#include "train/testing/shared_variables.h"
+
+namespace millrace {
+namespace {
+
+class JobSessionsTest : public ::testing::Test {
+ protected:
+  JobSessionsTest()
+      : fs_(FileSystem::Posix()),
+        dir_(JoinPath(::testing::TempDir(), absl::StrCat("job_", RandomHexName()))) {
+    EXPECT_OK(servers_.Restart());
+  }
+  ~JobSessionsTest() override { fs_->RecursivelyDelete(dir_).IgnoreError(); }
+
+  JobSessionsOptions Options(bool is_chief = true) {
+    JobSessionsOptions options;
+    options.is_chief = is_chief;
+    options.manager.name = "Test";
+    options.manager.checkpoint_dir = dir_;
+    options.manager.recovery_wait = absl::Milliseconds(1);
+    return options;
+  }
+
+  FileSystem* const fs_;
+  const std::string dir_;
+  SharedVariables servers_;
+};
+
+TEST_F(JobSessionsTest, AChiefTellsTheDirectoryAndTheServersWhatWasReached) {
+  const HookedModel model;
+  ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+  ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+  ASSERT_OK(ready.session->Run({}, {}, {model.count}).status());
+  ASSERT_OK_AND_ASSIGN(const std::string saved,
+                       job->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 1));
+  ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  const RunEnd end = {.global_step = 1, .checkpoint = saved, .reason = "done"};
+  EXPECT_EQ(servers_.ends(), std::vector<RunEnd>{end});
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadRunEnd(fs_, dir_));
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(file->reason, "done");
+}
+
+TEST_F(JobSessionsTest, TheServersHearOfTheEndAlsoWhenTheDirectoryCannotBeWritten) {
+  const HookedModel model;
+  ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+  ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+  ASSERT_OK(fs_->RecursivelyDelete(dir_));
+  ASSERT_OK(WriteFileAtomically(fs_, dir_, "not a directory"));
+  EXPECT_FALSE(job->TellEnd(ready.session.get(), {.reason = "done"}).ok());
+  EXPECT_EQ(servers_.ends().size(), 1u);
+}
+
+TEST_F(JobSessionsTest, AChiefThatWasTakenOverTellsNobodyAndSavesNothing) {
+  const HookedModel model, newer_model;
+  ASSERT_OK_AND_ASSIGN(const auto older, JobSessions::Make(model.root, Options()));
+  ASSERT_OK_AND_ASSIGN(const auto ready, older->Open(kSharedTarget));
+  ASSERT_OK_AND_ASSIGN(const auto newer, JobSessions::Make(newer_model.root, Options()));
+  ASSERT_OK(newer->Open(kSharedTarget).status());
+  EXPECT_TRUE(IsFenced(older->TellEnd(ready.session.get(), {.reason = "done"})));
+  EXPECT_TRUE(IsFenced(
+      older->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 0).status()));
+  EXPECT_TRUE(servers_.ends().empty());
+}
+
+TEST_F(JobSessionsTest, ATaskThatIsNotTheChiefMakesNoDirectoryAndTellsNobody) {
+  const HookedModel model, chief_model;
+  ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options(false)));
+  EXPECT_FALSE(fs_->FileExists(dir_));
+  ASSERT_OK_AND_ASSIGN(const auto chief, JobSessions::Make(chief_model.root, Options()));
+  ASSERT_OK(chief->Open(kSharedTarget).status());
+  ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+  EXPECT_EQ(ready.start, SessionManager::Start::kWaited);
+  EXPECT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  EXPECT_TRUE(servers_.ends().empty());
+}
+
+TEST_F(JobSessionsTest, ADirectoryThatCannotBeWrittenIsRefusedInTheFacesWords) {
+  ASSERT_OK(WriteFileAtomically(fs_, dir_, "not a directory"));
+  const HookedModel model;
+  JobSessionsOptions options = Options();
+  options.directory_option = "checkpoint_dir";
+  const Status status = JobSessions::Make(model.root, options).status();
+  EXPECT_TRUE(absl::StrContains(status.message(),
+                                absl::StrCat("Test: checkpoint_dir '", dir_,
+                                             "' must be a directory that can be written, got ")))
+      << status;
+}
+
+}  // namespace
+}  // namespace millrace
