@@ -96,7 +96,8 @@ class ModelFn {
  public:
   ModelFn() = default;  // none
   template <typename F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, ModelFn>) ModelFn(F f) {  // NOLINT
+    requires(!std::is_same_v<std::remove_cvref_t<F>, ModelFn>)
+  ModelFn(F f) {  // NOLINT
     constexpr unsigned kTaken =
         estimator_internal::TakenArguments<F, 3, const Scope&, const Features&, const Labels&, Mode,
                                            const Params&, const RunConfig&>;

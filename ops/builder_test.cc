@@ -124,19 +124,19 @@ struct Call {
 
 #define MR_UNARY(Op)                     \
   {                                      \
-#Op, [](const S& s) { Op(s, F(s)); } \
+    #Op, [](const S& s) { Op(s, F(s)); } \
   }
 #define MR_BINARY(Op)                          \
   {                                            \
-#Op, [](const S& s) { Op(s, F(s), F(s)); } \
+    #Op, [](const S& s) { Op(s, F(s), F(s)); } \
   }
 #define MR_LOGICAL(Op)                         \
   {                                            \
-#Op, [](const S& s) { Op(s, B(s), B(s)); } \
+    #Op, [](const S& s) { Op(s, B(s), B(s)); } \
   }
 #define MR_REDUCTION(Op)                                            \
   {                                                                 \
-#Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
+    #Op, [](const S& s) { Op(s, F(s), I(s), {.keep_dims = true}); } \
   }
 
 const std::vector<Call>& Calls() {

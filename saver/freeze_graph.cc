@@ -20,6 +20,7 @@
 #include "graph/graph.h"
 #include "graph/graph_def.h"
 #include "graph/import_export.h"
+#include "graph/node_body.h"
 #include "graph/op_registry.h"
 #include "graph/rewrite/calls.h"
 #include "proto/op_def.pb.h"
@@ -297,7 +298,7 @@ class Freezer {
   Status CheckMerges() const {
     for (const auto& [position, inputs] : passed_) {
       const NodeDef& node = graph_->node(position);
-      if (node.op() != "Merge") continue;
+      if (NodeBody::KindOf(node.op()) != NodeBody::Kind::kMerge) continue;
       for (int i = 0; i < node.input_size(); ++i) {
         if (absl::StartsWith(node.input(i), "^") || inputs.count(i) > 0) continue;
         return InvalidArgument("FreezeGraph: Merge '", node.name(),

@@ -13,6 +13,7 @@
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "graph/graph_def.h"
+#include "graph/node_body.h"
 #include "proto/meta_graph.pb.h"
 #include "saver/bundle_paths.h"
 #include "saver/model_signature.h"
@@ -77,7 +78,9 @@ std::vector<std::string> ConstantStrings(const std::map<absl::string_view, const
   const StatusOr<TensorName> name =
       input < node.input_size() ? ParseTensorName(node.input(input)) : InvalidArgument("none");
   const auto found = name.ok() ? nodes.find(name->node) : nodes.end();
-  if (found == nodes.end() || found->second->op() != "Const") return {};
+  if (found == nodes.end() || NodeBody::KindOf(found->second->op()) != NodeBody::Kind::kConst) {
+    return {};
+  }
   const StatusOr<Tensor> value = GetAttr<Tensor>(*found->second, "value");
   if (!value.ok() || value->dtype() != DT_STRING) return {};
   const absl::Span<const std::string> strings = value->flat<std::string>();

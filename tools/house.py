@@ -33,7 +33,7 @@ MOST = {
     "layers": (0, 2, 0),
     "ops": (0, 0, 1),
     "runtime": (0, 2, 1),
-    "saver": (19, 2, 0),  # how TensorFlow's files name variables and their parts
+    "saver": (18, 2, 0),  # how TensorFlow's files name variables and their parts
     "train": (0, 1, 0),
 }
 OP_NAME = re.compile(r'\b(?:op|type_string|op_name)(?:\(\))?\s*[!=]=\s*"\w+"'

@@ -32,8 +32,8 @@ namespace millrace {
 
 // What may stand for a tensor: integers and floating numbers; not bool and characters.
 template <typename T>
-concept OperandNumber = (std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> &&
-                        !std::same_as<T, char>;
+concept OperandNumber =
+    (std::integral<T> || std::floating_point<T>)&&!std::same_as<T, bool> && !std::same_as<T, char>;
 
 class NumberOrOutput {
  public:
