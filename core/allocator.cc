@@ -29,6 +29,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "core/cached_memory.h"
+#include "core/dcheck.h"
 #include "core/mutex.h"
 
 namespace millrace {
@@ -181,6 +182,8 @@ class SmallStore {
       list->Push(from.list.Pop());
       ++taken;
     }
+    MR_DCHECK((from.list.head == nullptr) == (from.list.count == 0),
+              "each block of the list was counted when it came");
     bytes_.fetch_sub(static_cast<int64_t>(taken * ClassSize(c)), std::memory_order_relaxed);
   }
 
@@ -257,8 +260,9 @@ class LargeStore {
       MutexLock lock(&mu_);
       while (bytes_ + size > capacity_) {
         Node* const node = oldest_;
+        MR_DCHECK(node != nullptr, "the block alone has room: others must be in its way");
         Remove(node);
-        node->newer = evicted;
+        node->newer = evicted;  // what leaves is freed without the lock
         evicted = node;
       }
       Node* const node = new (block) Node{c, nullptr, newest_of_class_[c], nullptr, newest_};
@@ -308,6 +312,8 @@ class LargeStore {
     (node->newer != nullptr ? node->newer->older : newest_) = node->older;
     (node->older != nullptr ? node->older->newer : oldest_) = node->newer;
     bytes_ -= static_cast<int64_t>(ClassSize(node->c));
+    MR_DCHECK((oldest_ == nullptr) == (bytes_ == 0) && (newest_ == nullptr) == (bytes_ == 0),
+              "the bytes that are kept are those of the list by age");
   }
 
   static void FreeChain(Node* node) {

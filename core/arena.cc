@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "core/dcheck.h"
 #include "core/mutex.h"
 #include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/task_arena.h"
@@ -49,7 +50,9 @@ class Loop {
           failed_.store(true, std::memory_order_relaxed);
         }
       }
-      if (done_.fetch_add(end - begin, std::memory_order_acq_rel) + (end - begin) == n_) {
+      const int64_t done = done_.fetch_add(end - begin, std::memory_order_acq_rel) + (end - begin);
+      MR_DCHECK(done <= n_, "next_ gives each part to one thread, which counts it once");
+      if (done == n_) {
         MutexLock lock(&mu_);
         done_cv_.SignalAll();
       }
@@ -111,6 +114,7 @@ class LoopGate {
     }
     ~Presence() {
       if (!counted_) return;
+      MR_DCHECK(innermost == this, "presences live on the stack: the last one ends first");
       innermost = outer_;
       gate_->active_.fetch_sub(1, std::memory_order_relaxed);
     }
@@ -260,7 +264,9 @@ class TbbArena final : public LoopArena {
     std::shared_ptr<Pending> pending;
   };
   static void TaskEnded(Pending* pending) {
-    if (pending->count.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    const int64_t before = pending->count.fetch_sub(1, std::memory_order_acq_rel);
+    MR_DCHECK(before > 0, "Enqueue counts a task before TBB gets it");
+    if (before != 1) return;
     MutexLock lock(&pending->mu);
     pending->none_cv.SignalAll();
   }

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/dcheck.h"
+
 namespace millrace {
 
 BoundedCall::BoundedCall(Clock* clock, std::function<void()> work)
@@ -25,7 +27,10 @@ BoundedCall::~BoundedCall() {
   if (ended) {
     Join();
   } else {
+    // A call that ends just now does no harm: it touches only its work and the state, which it
+    // holds.
     MutexLock lock(&join_mu_);
+    MR_DCHECK(thread_.joinable(), "only a call that has ended is joined");
     thread_.detach();
   }
 }

@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "core/dcheck.h"
+
 namespace millrace {
 namespace {
 
@@ -29,6 +31,7 @@ void CancellationManager::StartCancel() {
       MutexLock lock(&mu_);
       const auto oldest = callbacks_.begin();
       if (oldest == callbacks_.end()) return;
+      MR_DCHECK(running_token_ < 0, "only the first StartCancel runs callbacks, one by one");
       callback = std::move(oldest->second);
       running_token_ = oldest->first;
       callbacks_.erase(oldest);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/dcheck.h"
+
 namespace millrace {
 namespace {
 
@@ -42,7 +44,10 @@ bool FakeClock::WaitUntil(CondVar* cv, Mutex* mu, absl::Time deadline) {
   }
   cv->Wait(mu);
   const auto leave = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    waiters_.erase(std::find(waiters_.begin(), waiters_.end(), &self));
+    const auto place = std::find(waiters_.begin(), waiters_.end(), &self);
+    MR_DCHECK(place != waiters_.end(), "only the waiter takes its own entry out");
+    MR_DCHECK(self.pins == 0, "an Advance that still needs the entry keeps it here");
+    waiters_.erase(place);
     return now_ >= deadline;
   };
   {
@@ -85,6 +90,7 @@ void FakeClock::Advance(absl::Duration duration) {
       waiter->cv->SignalAll();
     }
     MutexLock lock(&mu_);
+    MR_DCHECK(waiter->pins > 0, "each Advance lets go of its own pin only");
     --waiter->pins;
     changed_.SignalAll();
   }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
+#include "core/dcheck.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/tensor.h"
@@ -67,6 +68,7 @@ class Ending {
  public:
   void Tell(Status status) {
     MutexLock lock(&mu_);
+    MR_DCHECK(!over_, "a call ends once");
     status_ = std::move(status);
     over_ = true;
     changed_.Signal();  // with the lock: this is gone when it has been seen
@@ -183,6 +185,7 @@ StatusOr<Element> GraphFunction::Call(CancellationManager* cancellation, Element
   arguments.insert(arguments.end(), state_->captured.begin(), state_->captured.end());
   Element results(result_types().size());
   std::unique_ptr<CallSpace> space = state_->Take();
+  MR_DCHECK(!space->cancellation.IsCancelled(), "only a call that ended well gives its space back");
   space->step.step_id = NextStepId();
   // A step that fails cancels what it is cancelled by: that is its own, not the iterator's.
   CancellationManager::Token token = 0;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "core/clock.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/file_system.h"
 #include "core/io_pool.h"
@@ -197,6 +198,8 @@ Status Iterator::Restore(absl::string_view bytes) {
     MutexLock restore_lock(&state_->restore_mu);
     const auto set_restored = [&](std::shared_ptr<Run> now) -> Status {
       MutexLock lock(&state_->run_mu);
+      MR_DCHECK((state_->restored == nullptr) == (now != nullptr),
+                "restore_mu lets one Restore at a time set its tree and take it back");
       state_->restored = std::move(now);
       return state_->cancelled ? absl::CancelledError("Iterator: it was cancelled")
                                : absl::OkStatus();

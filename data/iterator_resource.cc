@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
+#include "core/dcheck.h"
 #include "core/io_pool.h"
 #include "data/iterator_state.h"
 
@@ -222,6 +223,8 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
 
   // The pool on which to go on for the line, or none.
   IoPool* HasMade() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    MR_DCHECK(making_,
+              "only the thread that has set it, to make an element or to keep others out, ends it");
     making_ = false;
     idle_.SignalAll();
     if (line_.empty() || scheduled_) return nullptr;
@@ -238,6 +241,7 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
     std::optional<StatusOr<Element>> made;
     {
       MutexLock lock(&mu_);
+      MR_DCHECK(scheduled_, "one task at a time is on its way to the pool");
       scheduled_ = false;
       if (line_.empty() || making_) return;  // who makes goes on for the line
       making_ = true;
@@ -252,6 +256,7 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
         first = std::move(line_.front());
         line_.pop_front();
       } else if (closed_.ok()) {
+        MR_DCHECK(!kept_.has_value(), "a maker first takes the element that was kept");
         kept_ = std::move(made);
       }
       pool = HasMade();

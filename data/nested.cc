@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "data/dataset.h"
 #include "data/dataset_node.h"
@@ -149,6 +150,7 @@ class InterleaveIterator : public ElementIterator {
         const StatusOr<bool> more = place.inner.iterator->Next(element);
         if (more.ok() && !*more) {
           place = Place();
+          MR_DCHECK(num_open_ > 0, "each place with a dataset was counted");
           --num_open_;
           NextTurn();
           continue;
@@ -229,7 +231,10 @@ class InterleaveIterator : public ElementIterator {
     place.ordinal = ordinal_++;
     MR_ASSIGN_OR_RETURN(place.inner, node_->MakeInner(place.element, context_, place.ordinal));
     // A turn without a place is the one behind the last.
+    MR_DCHECK(turn_ <= cycle_.size(), "a turn comes behind a place that has been filled");
     if (turn_ >= cycle_.size()) cycle_.resize(turn_ + 1);
+    MR_DCHECK(cycle_[turn_].inner.iterator == nullptr,
+              "a turn reads what is open in its place before it opens more");
     cycle_[turn_] = std::move(place);
     ++num_open_;
     return absl::OkStatus();

@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
@@ -182,6 +183,7 @@ class ParallelMapIterator : public ElementIterator {
       w->slots.push_back(std::move(slot));
       if (!w->slots.back().done) mine.push_back(&w->slots.back());
     }
+    MR_DCHECK(w->pulling, "one worker pulls at a time: slots are in the order of the input");
     w->pulling = false;
     w->ended = w->ended || ended;
     w->changed.SignalAll();
@@ -198,7 +200,10 @@ class ParallelMapIterator : public ElementIterator {
     const auto time = std::chrono::steady_clock::now() - start;
     context_.environment->function_time.Add(time);
     w->mu.Lock();
-    for (Slot* slot : mine) slot->done = true;
+    for (Slot* slot : mine) {
+      MR_DCHECK(!slot->done, "only its worker marks a slot, which stays in the queue until then");
+      slot->done = true;
+    }
     if (!mine.empty()) {
       const int64_t ns = std::chrono::nanoseconds(time).count() / static_cast<int64_t>(mine.size());
       const int64_t wanted =
@@ -251,6 +256,8 @@ class ParallelMapIterator : public ElementIterator {
     --w->scheduled;
     if (w->stopping) return;
     ++w->running;
+    MR_DCHECK(w->running + w->scheduled <= node_->num_parallel_calls(),
+              "CallWorkers counts a worker before the pool gets it");
     for (;;) {
       if (WorkOnce(w)) continue;
       // Another pulls: there will be work behind it, soon or (then it calls) not.

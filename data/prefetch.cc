@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
@@ -119,6 +120,7 @@ class PrefetchIterator : public ElementIterator {
         std::vector<Pulled> pulled;
         const bool ended = Pull(1, &pulled);
         b->mu.Lock();
+        MR_DCHECK(b->ready.empty(), "only the thread that pulls adds elements: they stay in order");
         b->pulling = false;
         b->ended = b->ended || ended;
         Tune(pulled, b);
@@ -221,6 +223,7 @@ class PrefetchIterator : public ElementIterator {
   // On the pool. Until it has found that it is not to stop, `this` may have gone.
   void FillBuffer(Buffer* b) {
     MutexLock lock(&b->mu);
+    MR_DCHECK(b->scheduled, "until the task begins no other one is given to the pool");
     b->scheduled = false;
     if (b->stopping || b->pulling) return;
     b->pulling = true;

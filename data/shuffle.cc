@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "data/dataset.h"
 #include "data/dataset_node.h"
@@ -241,6 +242,7 @@ class ShuffleIterator : public ElementIterator {
   }
   Draw DrawPlaces() {
     Slice& slice = slices_.front();
+    MR_DCHECK(held_ > 0 && slice.begin < slice.end, "HasElement drops slices that are empty");
     const int64_t chosen = slice.begin + Random() % (slice.end - slice.begin);
     --held_;
     return {PlaceOf(chosen), PlaceOf(slice.begin++)};
@@ -248,6 +250,8 @@ class ShuffleIterator : public ElementIterator {
 
   // The place of the next element of the input. Requires a slice and room.
   int64_t NextPlace() {
+    MR_DCHECK(!slices_.empty() && held_ < node_->buffer_size(),
+              "an element comes where one was given out: its place in the ring is free");
     const int64_t place = PlaceOf(next_);
     slices_.back().end = ++next_;
     ++held_;

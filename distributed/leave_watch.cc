@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 
@@ -88,6 +89,7 @@ void LeaveWatch::Ask(const std::string& task, absl::Time now) {
   sessions_->Ask(task, [masters = masters_, task](const Status& status, uint64_t incarnation) {
     MutexLock lock(&masters->mu);
     Masters::Master& master = masters->by_task[task];
+    MR_DCHECK(master.asked, "a master gets its next question after it has answered");
     master.asked = false;
     if (status.ok()) master.incarnation = incarnation;
     master.unreachable = absl::IsUnavailable(status) ? master.unreachable + 1 : 0;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/dcheck.h"
 #include "net/call_metadata.h"
 
 namespace millrace {
@@ -30,6 +31,8 @@ CallGuard::Ticket::~Ticket() {
   {
     MutexLock lock(&guard_->mu_);
     const auto it = guard_->calls_of_.find(caller_);
+    MR_DCHECK(it != guard_->calls_of_.end() && it->second > 0 && guard_->calls_ >= it->second,
+              "Admit has counted the call, in all and for its connection");
     if (--it->second == 0) guard_->calls_of_.erase(it);
     --guard_->calls_;
   }
@@ -37,6 +40,7 @@ CallGuard::Ticket::~Ticket() {
 }
 
 Status CallGuard::Ticket::TakeRequest(const std::string& method, size_t bytes) {
+  MR_DCHECK(guard_ != nullptr && bytes_ == 0, "an admitted call takes its request once");
   const auto more = static_cast<int64_t>(bytes);
   int64_t before = guard_->bytes_.load(std::memory_order_relaxed);
   // What is refused is never counted: it would refuse others.
@@ -86,6 +90,7 @@ Status CallGuard::Admit(const grpc::GenericServerContext& call, Ticket* ticket) 
     return BeyondLimit(call.method(), absl::StrCat("calls at a time of ", caller),
                        "max_calls_of_connection", limits_.max_calls_of_connection, it->second + 1);
   }
+  MR_DCHECK(ticket->guard_ == nullptr, "a ticket counts one call");
   ++it->second;
   ++calls_;
   ticket->caller_ = std::move(caller);

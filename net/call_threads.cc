@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/mutex.h"
 
 namespace millrace {
@@ -65,6 +66,7 @@ bool CallThreads::State::StartThread() {
   } catch (const std::bad_alloc&) {
   }
   MutexLock lock(&mu);
+  MR_DCHECK(polling > 0 && threads > 0, "a thread is counted before the system is asked for it");
   --polling;
   --threads;
   ended.SignalAll();
@@ -91,6 +93,7 @@ void CallThreads::State::Main() {
     }
     if (more) continue;
     MutexLock lock(&mu);
+    MR_DCHECK(polling > 0, "a thread that has not given up is counted among those that poll");
     --polling;
     over = true;
     unparked.SignalAll();
@@ -120,6 +123,7 @@ bool CallThreads::State::MayPollAgain() {
   --parked;
   if (unpark == 0) return false;
   --unpark;
+  MR_DCHECK(unpark <= parked, "only parked threads are asked to poll, each at most once");
   return true;
 }
 
@@ -145,6 +149,8 @@ CallThreads::~CallThreads() { Shutdown(absl::InfinitePast()); }
 void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
   State& state = *state_;
   Self* const self = this_thread;
+  MR_DCHECK(self != nullptr && !self->gave_up,
+            "Run is the last thing that a thread does in poll_one: it still polls");
   const int lane = urgency == Urgency::kUrgent ? 1 : 0;
   bool needs_thread = false;
   {

@@ -22,6 +22,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/logging.h"
@@ -82,12 +83,14 @@ class OwnedEvent final : public Event {
  public:
   using Method = void (Owner::*)(bool);
   void* Arm(std::shared_ptr<Owner> owner, Method method) {
+    MR_DCHECK(owner_ == nullptr, "an operation begins again after its last event has come");
     owner_ = std::move(owner);
     method_ = method;
     return static_cast<Event*>(this);
   }
   void Disarm() { owner_ = nullptr; }
   void Proceed(bool ok) override {
+    MR_DCHECK(owner_ != nullptr, "an operation that was begun gives one event");
     const std::shared_ptr<Owner> owner = std::move(owner_);
     owner_ = nullptr;
     (owner.get()->*method_)(ok);
@@ -676,6 +679,7 @@ Status GrpcServerCall::TakeRequest(bool ok) {
 }
 
 void GrpcServerCall::RunCall() {
+  MR_DCHECK(handler_ != nullptr, "a call without a handler is refused with its request");
   try {
     const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
     (*handler_)(shared_from_this(), request);

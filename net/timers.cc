@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -56,12 +57,15 @@ class TimerThread : public Timers {
     const auto left = std::clamp(when - absl::Now(), absl::ZeroDuration(), absl::Hours(24 * 365));
     MutexLock lock(&mu_);
     if (timer->self_ != nullptr) return;
+    MR_DCHECK(!timer->place_.empty(), "a timer that is not set has its place: Set takes no memory");
     timer->place_.key() = Steady::now() + absl::ToChronoNanoseconds(left);
     timer->entry_ = queue_.insert(std::move(timer->place_));
     timer->self_ = timer->shared_from_this();
     if (timer->entry_ == queue_.begin()) changed_.SignalAll();
   }
   std::shared_ptr<Queued> TakeOut(Queued* timer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    MR_DCHECK(timer->self_ != nullptr && timer->place_.empty(),
+              "a timer in the queue keeps itself, and its place is there");
     timer->place_ = queue_.extract(timer->entry_);
     return std::move(timer->self_);
   }

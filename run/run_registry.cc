@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 
 namespace millrace {
@@ -136,6 +137,8 @@ StatusOr<std::shared_ptr<RunResources>> RunRegistry::Open(const TrainingRun& run
   } else if (entry->end.has_value()) {
     return RunEndedError(task_, entry->run, *entry->end);
   }
+  MR_DCHECK(entry->superseded_by.empty(),
+            "Check refuses a superseded run, and no Claim supersedes its own");
   // Before the counts: no memory may be left for it.
   if (entry->resources == nullptr) entry->resources = make_resources_();
   if (run.is_chief) ++entry->of_chiefs[run.chief];
@@ -262,6 +265,7 @@ void RunRegistry::FreeIdle(const std::string& claimed_id) {
 
 void RunRegistry::Free(Entry* entry, std::string reason) {
   if (entry->resources == nullptr) return;
+  MR_DCHECK(entry->sessions == 0, "a container goes after the last session that uses it");
   freed_.push_back({entry->run, std::exchange(entry->resources, nullptr), std::move(reason)});
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/bounded_call.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 
@@ -104,6 +105,7 @@ bool RunWatch::IsTime(const RunRegistry::Finished& finished, absl::Time now) {
 // A chief that has taken the directory over since the end was seen is on its way here. When its
 // own end is there, that is the one that counts from then on.
 bool RunWatch::AnotherOwns(absl::Time now) {
+  MR_DCHECK(owner_at_end_.has_value(), "IsDone first notes whose the directory was at the end");
   if (owner_.empty() || owner_ == owner_at_end_) return false;
   if (owner_has_ended_) {
     seen_ = now;
@@ -177,6 +179,7 @@ void RunWatch::Take(const Files& files, absl::Time now) {
     }
   }
   if (noted_ || !belief_.is_believed(now)) return;
+  MR_DCHECK(has_ended, "an end is believed only as long as both files tell of it");
   noted_ = true;
   // A chief that has come since, owns the directory from now on: its own end has another token.
   if (runs_->num_run_claims() != claims_) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/dcheck.h"
 #include "core/hash64.h"
 #include "runtime/holds_for_sessions.h"
 
@@ -94,6 +95,7 @@ std::vector<std::shared_ptr<Resource>> ResourceManager::AllAny(absl::string_view
 
 Status ResourceManager::CreateAny(absl::string_view container, absl::string_view type_name,
                                   absl::string_view name, std::shared_ptr<Resource> resource) {
+  MR_DCHECK(resource != nullptr, "Create gets what its kernel has made: later it is abandoned");
   const std::string in = ContainerName(container);
   MutexLock lock(&mu_);
   if (!containers_[in].try_emplace(Key(type_name, name), std::move(resource)).second) {

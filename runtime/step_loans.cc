@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/dcheck.h"
 #include "runtime/kernel.h"
 #include "runtime/step_context.h"
 
@@ -24,6 +25,8 @@ void StepLoans::Lend(GiveBackFn give_back) {
 
 std::vector<StepLoans::GiveBackFn> StepLoans::End(State how) {
   MutexLock lock(&mu_);
+  MR_DCHECK(state_ == State::kOpen || loans_.empty(),
+            "Lend keeps loans of an open step only, and the first end takes them");
   if (state_ == State::kOpen) state_ = how;
   return std::exchange(loans_, {});
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/dcheck.h"
 
 namespace millrace {
 namespace {
@@ -81,8 +82,11 @@ void StepMemory::Deallocate(void* block, size_t bytes) {
   {
     // Before the block is free for others.
     MutexLock lock(&mu_);
+    MR_DCHECK(blocks_.contains(block) && blocks_.at(block).bytes == bytes,
+              "a buffer gives its block back once, as large as it was taken");
     in_use_ -= static_cast<int64_t>(bytes);
     blocks_.erase(block);
+    MR_DCHECK(!blocks_.empty() || in_use_ == 0, "what is in use is in blocks");
     if (blocks_.empty()) last = std::move(self_);
   }
   allocator->Deallocate(block, bytes);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/dcheck.h"
 #include "core/mutex.h"
 
 namespace millrace {
@@ -26,6 +27,7 @@ class Desk {
     std::exception_ptr thrown;
     {
       MutexLock lock(&mu_);
+      MR_DCHECK(step_ == nullptr && !closed_, "one thread works behind, one step after the other");
       step_ = &step;
       thrown_ = &thrown;
       changed_.SignalAll();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/mutex.h"
@@ -120,7 +121,8 @@ PrefixHold::~PrefixHold() {
   lock_.reset();  // before a thread of this process finds the lock taken by its own
   Held& held = AllHeld();
   MutexLock lock(&held.mu);
-  held.prefixes.erase(prefix_);
+  const size_t erased = held.prefixes.erase(prefix_);
+  MR_DCHECK(erased == 1, "a prefix has one holder, which gives it back once");
   held.released.SignalAll();
 }
 
@@ -206,6 +208,7 @@ Status GiveBundleItsNames(FileSystem* fs, const std::string& prefix,
       // The index must not come before the names of what it refers to: it ends the old bundle.
       MR_RETURN_IF_ERROR(fs->SyncDirectory(Dirname(prefix)));
     }
+    MR_DCHECK(num_named == place.num_shards, "the index comes after the names that it refers to");
     MR_RETURN_IF_ERROR(FailPoint("saver/before_index"));
     const std::string bytes = BundleIndex(place.num_shards, entries);
     MR_RETURN_IF_ERROR(WriteSynced(fs, temporary, bytes));

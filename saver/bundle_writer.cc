@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/coding.h"
 #include "core/crc32c.h"
+#include "core/dcheck.h"
 #include "core/dtype.h"
 #include "core/fail_point.h"
 #include "core/file_system.h"
@@ -270,6 +271,7 @@ Status BundleWriter::Fill(int place, absl::string_view bytes) {
   }
   if (Status put = s.Put(at.offset + at.filled, bytes); !put.ok()) return s.status = put;
   at.filled += bytes.size();
+  MR_DCHECK(at.filled <= at.size, "a piece that has no room is refused before it is written");
   at.checksums.Add(bytes);
   return absl::OkStatus();
 }
@@ -277,11 +279,13 @@ Status BundleWriter::Fill(int place, absl::string_view bytes) {
 Status BundleWriter::Finish(const std::function<Status()>& stop) {
   State& s = *state_;
   MR_RETURN_IF_ERROR(s.status);
+  MR_DCHECK(!s.finished, "a writer that has finished has a status that refuses everything");
   for (const State::Place& place : s.places) {
     if (place.filled != place.size) {
       return s.status = Internal("Checkpoint '", s.prefix, "': the pieces of tensor '", place.name,
                                  "' must be ", place.size, " bytes, got ", place.filled);
     }
+    MR_DCHECK(s.entries.contains(place.key), "a place has its entry from the beginning");
     tensorflow::BundleEntryProto& entry = s.entries[place.key];
     entry.set_crc32c(MaskCrc32c(place.checksums.total()));
     if (place.size > s.whole_bytes) place.checksums.Store(&entry);

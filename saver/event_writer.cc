@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "core/bounded_call.h"
 #include "core/coding.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/record.h"
 #include "proto/config.pb.h"
@@ -196,6 +197,8 @@ void EventWriter::State::Work() {
     }
     MutexLock lock(&mu);
     if (!status.ok() && error.ok()) error = status;
+    MR_DCHECK(flush_done <= flush_number && sync_done <= sync_number,
+              "this thread alone says what is done, and the numbers grow");
     if (status.ok()) {
       flush_done = flush_number;
       if (sync) sync_done = sync_number;

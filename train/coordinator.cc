@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "core/bounded_call.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 
@@ -83,6 +84,7 @@ void Coordinator::Start(std::string name, std::function<Status(const Coordinator
         body = nullptr;
         if (!status.ok()) mine.RequestStop(status);
         MutexLock lock(&mine.state_->mu);
+        MR_DCHECK(mine.state_->running > 0, "Start counts a thread before it begins");
         --mine.state_->running;
         mine.state_->changed.SignalAll();
       });

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "run/tell_again.h"
 
@@ -135,6 +136,8 @@ bool LeaseKeeper::has_thread() const {
 void LeaseKeeper::Shared::StartThread() {
   changed.SignalAll();
   if (running) return;
+  MR_DCHECK(thread.get_id() != std::this_thread::get_id(),
+            "the keeper's thread says that it runs until the last thing that it does");
   if (thread.joinable()) thread.join();  // it has let go of the lock for good
   try {
     thread = std::thread([self = shared_from_this()] { self->Run(); });
@@ -231,6 +234,8 @@ void LeaseKeeper::Shared::Renewed(const std::string& name, const Status& status,
     const auto it = hosts.find(name);
     if (it == hosts.end()) return;
     Host& host = it->second;
+    // Perhaps of an earlier entry of this name: then its next question may come before the answer
+    // to the last one, and handles that are unknown are no longer here.
     host.asked = false;
     if (absl::IsUnimplemented(status)) host.refuses = true;
     if (IsUnanswered(status)) {
@@ -259,6 +264,7 @@ void LeaseKeeper::Shared::Told(int64_t id, const Status& status) {
   const auto it = endings.find(id);
   if (it == endings.end()) return;
   Ending& ending = it->second;
+  MR_DCHECK(ending.next == absl::InfiniteFuture(), "while a call is under way no other is due");
   const std::optional<absl::Duration> pause =
       IsUnanswered(status) ? ending.again.NextPause() : std::nullopt;
   if (pause) {

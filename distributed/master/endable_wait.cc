@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "distributed/master/task_calls.h"
 
 namespace millrace {
@@ -15,6 +16,7 @@ void EndableWait::Shared::Wake() {
 }
 
 void EndableWait::Shared::End(const Status& status) {
+  MR_DCHECK(!status.ok(), "whatever ends a wait early says why: OK means that it goes on");
   {
     MutexLock lock(&mu_);
     if (ended_.ok()) ended_ = status;

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/clock.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "distributed/cluster/server_limits.h"
@@ -221,11 +222,13 @@ bool MasterSession::is_closed() const {
 
 void MasterSession::Asked() {
   MutexLock lock(&mu_);
+  MR_DCHECK(asking_ > 0, "AskWhyLost counts a question, which is answered once");
   --asking_;
   step_ended_.SignalAll();
 }
 
 void MasterSession::Break(const Status& why) {
+  MR_DCHECK(!why.ok(), "a session breaks for a reason: its later steps end with it");
   std::vector<std::shared_ptr<MasterStep>> running;
   Status broken;
   {
@@ -568,7 +571,8 @@ std::vector<WaitWatch::Wait> MasterSession::WaitsOfSteps() const {
 
 void MasterSession::StepEnded(MasterStep* step) {
   MutexLock lock(&mu_);
-  running_.erase(step);
+  const size_t erased = running_.erase(step);
+  MR_DCHECK(erased == 1, "Run lists a step before it starts, and it ends once");
   step_ended_.SignalAll();
 }
 
@@ -647,6 +651,7 @@ std::vector<OpenSession> MasterSession::TakeOpen() {
   std::vector<OpenSession> open;
   {
     MutexLock lock(&mu_);
+    MR_DCHECK(!closed_.ok(), "BeginClose comes first: from then on Connect adds no task");
     callables.swap(callables_);
     for (auto& [name, session] : std::exchange(tasks_, {})) open.push_back(std::move(session));
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/random_bits.h"
 #include "distributed/master/task_calls.h"
@@ -107,6 +108,7 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
 }
 
 void MasterStep::Record(const Status& status, int part) {
+  MR_DCHECK(!status.ok(), "only what ends a step is recorded");
   {
     MutexLock lock(&mu_);
     if (status_.ok() || (IsDerived(status_) && !IsDerived(status))) {
@@ -156,6 +158,7 @@ std::string MasterStep::WaitsFor() {
 void MasterStep::PartDone(size_t part, const Status& status) {
   {
     MutexLock lock(&mu_);
+    MR_DCHECK(!answered_[part], "a transport answers each call once");
     answered_[part] = true;
   }
   if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
@@ -175,6 +178,7 @@ void MasterStep::PartDone(size_t part, const Status& status) {
 void MasterStep::Drop() {
   {
     MutexLock lock(&mu_);
+    MR_DCHECK(left_ > 0, "each part is dropped once, by its answer or by Start, and Start itself");
     if (--left_ > 0) return;
   }
   End();

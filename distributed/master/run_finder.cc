@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/clock.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "distributed/master/endable_wait.h"
 #include "distributed/master/task_calls.h"
@@ -99,6 +100,8 @@ StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<Transport>> task
                                              ") must be the newest of its name, got one that "
                                              "another has superseded; look at its logdir again"));
     }
+    MR_DCHECK(!round.missing.empty() || !round.ids.empty(),
+              "each task that has runs names this one or is missing");
     if (round.ended == 0) disagree_since = absl::InfiniteFuture();
     if (round.ended > 0) {
       const bool agree = round.ids.size() == 1 && round.missing.empty() &&

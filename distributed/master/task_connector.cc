@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/refusal.h"
@@ -60,6 +61,8 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
                          {
                            MutexLock lock(&attempts->mu);
                            Attempts::Task& task = attempts->tasks[i];
+                           MR_DCHECK(task.asked && !task.answered,
+                                     "one question at a time, and none after the answer");
                            task.asked = false;
                            task.answered = answer.ok() && response->device_attributes_size() > 0;
                            task.last_error = std::string(answer.message());
@@ -161,6 +164,7 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
   std::vector<ReachedTask> result;
   MutexLock lock(&attempts->mu);
   for (const Attempts::Task& task : attempts->tasks) {
+    MR_DCHECK(task.answered, "AwaitAnswers is OK when all have answered, and none is asked again");
     result.push_back(
         {task.transport,
          {task.response->device_attributes().begin(), task.response->device_attributes().end()}});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/status.h"
@@ -91,6 +92,7 @@ absl::Time WaitWatch::Look(absl::Time now) {
     const std::string line = Line(wait, now);
     if (line.empty()) continue;
     next_round_ = std::min(next_round_, now + kWaitLogPeriod);
+    MR_DCHECK(said_ <= kMaxLines, "a round begins with none said and stops at the bound");
     if (said_ == kMaxLines) {
       ++more;
     } else {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/deterministic_bytes.h"
 #include "core/dtype.h"
 #include "core/sha256.h"
@@ -204,12 +205,14 @@ StatusOr<std::shared_ptr<const WorkerPlan>> SharedPlans::Build(std::unique_ptr<c
   MR_ASSIGN_OR_RETURN(const GraphPartitions parts, PartitionGraph(graph, cut));
   for (const auto& [name, part] : parts) FillIncarnations(part.get(), cut.get_incarnation);
   plan->functions = owner.functions;
+  // A shared plan may outlive its session: functions of its own do not keep the session's kernels.
   if (shared && !graph.library().empty()) {
     plan->functions = FunctionsOn(plan->devices, std::make_shared<KernelStore>());
   }
   MR_ASSIGN_OR_RETURN(plan->parts,
                       BuildParts(parts, find_device, shared ? nullptr : owner.kernels.get(),
                                  plan->functions.get(), nullptr));
+  MR_DCHECK(plan->parts.size() <= plan->devices.size(), "the graph was cut by these devices");
   plan->graph = std::move(own);
   return std::shared_ptr<const WorkerPlan>(std::move(plan));
 }

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/hash64.h"
 #include "core/tensor.h"
@@ -327,6 +328,7 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
     MutexLock lock(&mu_);
     pull->edges = edges_;
   }
+  MR_DCHECK(pull->edges != nullptr, "until Start has set the edges, pulls wait in their list");
   for (const StepEdges::Peer& peer : pull->edges->sends) {
     if (peer.task == request.dst_task) pull->peer = &peer;
   }
@@ -366,7 +368,9 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
   const bool immediates_complete =
       pull->peer->immediate[index] &&
       pull->immediate_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  if (pull->left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+  const int64_t left = pull->left.fetch_sub(1, std::memory_order_acq_rel);
+  MR_DCHECK(left > 0, "each tensor of a pull is received once");
+  if (left == 1) {
     pull->End(absl::OkStatus());
     MutexLock lock(&mu_);
     served_.erase(std::remove(served_.begin(), served_.end(), pull), served_.end());
@@ -403,6 +407,8 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
     MutexLock lock(&mu_);
     edges = edges_;
   }
+  MR_DCHECK(edges != nullptr,
+            "until Start has set the edges, requests for one tensor wait in their list");
   std::optional<Transfer> transfer;
   std::string root;
   uint64_t frame_id;
@@ -460,6 +466,7 @@ void StepRendezvous::FlushAll() {
 StepRendezvous::Cork::Cork(StepRendezvous* step) : step_(step), outer_(corked) { corked = step; }
 
 StepRendezvous::Cork::~Cork() {
+  MR_DCHECK(corked == step_, "corks live on the stack: the last one of a thread ends first");
   corked = outer_;
   if (outer_ != step_) step_->FlushAll();
 }

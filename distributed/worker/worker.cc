@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
@@ -239,6 +240,8 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
             if (terms.lease > absl::ZeroDuration()) {
               session->lease = leases_.Grant(session->handle, terms.lease);
             }
+            MR_DCHECK(!session->devices.empty(),
+                      "the devices of an open session are its run's, its own or the task's");
             sessions_.emplace(session->handle, session);
             runs_.NoteTrainer(session->run, session->opener.task);
           }
@@ -266,6 +269,7 @@ Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest&
 
 void Worker::BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator it,
                       const Status& why) {
+  MR_DCHECK(!why.ok(), "a session ends for a reason: its steps and its master hear it");
   std::shared_ptr<Session> session = std::move(it->second);
   sessions_.erase(it);
   session->life->End(why);
@@ -577,7 +581,8 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
 
 void Worker::StepEnded(WorkerStep* run) {
   MutexLock lock(&mu_);
-  running_.erase(run);
+  const size_t erased = running_.erase(run);
+  MR_DCHECK(erased == 1, "RunGraph lists a step before it starts, and it ends once");
   step_ended_.SignalAll();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/worker/session_life.h"
 #include "runtime/plan.h"
@@ -108,6 +109,7 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
     }
     return Finish();
   }
+  MR_DCHECK(rendezvous_ != nullptr, "Begin is OK only with a rendezvous");
   // Small tensors that are ready at once leave together.
   std::optional<StepRendezvous::Cork> cork;
   if (!block) cork.emplace(rendezvous_.get());
@@ -251,6 +253,8 @@ void WorkerStep::SetTimer(absl::Time when) {
 }
 
 void WorkerStep::TimeIsOver() {
+  MR_DCHECK(started_.load(std::memory_order_acquire),
+            "Execute sets the timer after it has started the parts");
   if (!overdue_.exchange(true, std::memory_order_relaxed)) {
     parts_.EndOverdue().IgnoreError();
     SetTimer(options_->timers->Now() + kAnswerTime);
@@ -280,6 +284,7 @@ std::string WorkerStep::Name() const {
 void WorkerStep::PartsEnded(const Status& status) {
   {
     MutexLock lock(&mu_);
+    MR_DCHECK(status_.ok(), "results, which may fail, are collected after the parts have ended");
     status_ = status;
   }
   Finish();
@@ -370,6 +375,8 @@ void WorkerStep::Finish() {
   } else if (!status.ok()) {
     loans_->Settle();
   }
+  MR_DCHECK(done_ != nullptr,
+            "a step finishes once: in Start when it cannot begin, else after its last part");
   Transport::Done done = std::move(done_);
   NoExceptions("RunGraph", [&]() -> Status {
     done(status);

@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "core/dcheck.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/step_life.h"
 #include "runtime/plan.h"
@@ -56,6 +57,8 @@ Status DetachedParts::EndOverdue() {
     MutexLock lock(&mu_);
     ++holds_;
     steps.swap(watched_);  // which has room for all
+    MR_DCHECK(steps.capacity() >= steps_.size(),
+              "Start took room for all: a step can be ended without memory");
     steps = steps_;
   }
   const Status overdue = TimedOutOf(steps);
@@ -94,6 +97,7 @@ void DetachedParts::StepEnded(Step* step) {
       ended_.push_back(step);
       return;
     }
+    MR_DCHECK(ended_.empty(), "the last hold that goes takes the ended steps along");
     Forget(step);
   }
   PartEnded(step->TakeResult());
@@ -111,7 +115,9 @@ void DetachedParts::Release() {
 }
 
 void DetachedParts::Forget(Step* step) {
-  steps_.erase(std::find(steps_.begin(), steps_.end(), step));
+  const auto place = std::find(steps_.begin(), steps_.end(), step);
+  MR_DCHECK(place != steps_.end(), "a step ends once, and not after it was left to its kernels");
+  steps_.erase(place);
 }
 
 void DetachedParts::PartEnded(const Status& status) {
@@ -123,6 +129,7 @@ void DetachedParts::PartEnded(const Status& status) {
     if (!status.ok() && (status_.ok() || (IsDerived(status_) && !IsDerived(status)))) {
       status_ = status;
     }
+    MR_DCHECK(left_ > 0, "each part is counted and ends once, and so does Start");
     if (--left_ > 0) return;
     // A part that saw its time pass before it was told names nobody.
     const bool unnamed =

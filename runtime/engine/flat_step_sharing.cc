@@ -5,6 +5,7 @@
 // cost as much together.
 #include <utility>
 
+#include "core/dcheck.h"
 #include "runtime/engine/flat_step.h"
 #include "runtime/engine/node_costs.h"
 #include "runtime/engine/ready_list.h"
@@ -40,6 +41,8 @@ void FlatStep::Publish(const ReadyChain& chain) {
 }
 
 uint32_t FlatStep::TakeShared(Lane& lane) {
+  MR_DCHECK(lane.head == kNoEntry && lane.measured == kNoEntry && lane.expensive == kNoEntry,
+            "a loop that has nodes of its own neither takes others nor leaves");
   do {
     const ReadyChain chain = shared_.Pop(block_.links, NodeCosts::kBatchCycles,
                                          [this](uint32_t e) { return CyclesOf(e); });

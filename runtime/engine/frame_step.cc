@@ -9,6 +9,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/time/clock.h"
+#include "core/dcheck.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/engine/state_block.h"
 #include "runtime/engine/straight_loop.h"
@@ -179,6 +180,7 @@ bool FrameStep::TurnToNext(Loop& loop) {
     *list = next->below_passed_on;
     TurnTo(loop, next);
     const uint32_t all = next->passed_on.TakeAll();
+    MR_DCHECK(all != kNoEntry, "a pile is in a lane's list only while it is not empty");
     if (!runs_.parallel) {
       lane.nodes.head = all;
       return true;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/dcheck.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "runtime/engine/async_run.h"
@@ -43,6 +44,10 @@ Iteration* FrameStep::NewIteration(const Plan::Frame& frame) {
 }
 
 void FrameStep::Begin(const StepStart& start) {
+  MR_DCHECK(kept_ == nullptr, "a step that was left to its kernels is never used again");
+  MR_DCHECK(std::all_of(loops_.begin(), loops_.end(),
+                        [](const auto& loop) { return loop->parent == nullptr; }),
+            "a step that ended well has ended its loops, one that failed was emptied");
   const Plan::Frame& outside = plan_.frames()[0];
   if (start.stats != nullptr) {
     root_->scheduled_ns.assign(outside.num_nodes, absl::GetCurrentTimeNanos());
@@ -141,7 +146,10 @@ bool FrameStep::Abandon(std::shared_ptr<const void> keep, Status* status) {
   kept_ = std::move(keep);
   kept_plan_ = engine_->shared_plan();
   // From here on the kernels may free the step at any time.
-  if (life_.TryOrphan()) return true;
+  if (life_.TryOrphan()) {
+    MR_DCHECK(!status->ok(), "only a step that has failed is left to its kernels");
+    return true;
+  }
   kept_ = nullptr;
   kept_plan_ = nullptr;
   return false;

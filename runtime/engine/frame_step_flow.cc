@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
 #include "core/hash64.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -53,10 +54,15 @@ void FrameStep::Hold(Iteration& iteration) {
 
 bool FrameStep::Drop(Iteration& iteration) {
   std::atomic<uint32_t>& holds = iteration.holds;
-  if (!life_.solo()) return holds.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  const uint32_t left = holds.load(std::memory_order_relaxed) - 1;
-  holds.store(left, std::memory_order_relaxed);
-  return left == 0;
+  uint32_t before;
+  if (life_.solo()) {
+    before = holds.load(std::memory_order_relaxed);
+    holds.store(before - 1, std::memory_order_relaxed);
+  } else {
+    before = holds.fetch_sub(1, std::memory_order_acq_rel);
+  }
+  MR_DCHECK(before > 0, "a hold is let go of once");
+  return before == 1;
 }
 
 void FrameStep::LetGo(FrameLane& lane, Iteration* iteration) {
@@ -84,8 +90,12 @@ void FrameStep::End(FrameLane& lane, Iteration* iteration) {
       }
       held = iteration->next;
       --loop->num_iterations;
+      MR_DCHECK((held == nullptr) == (loop->num_iterations == 0),
+                "iterations end in order: with the newest all have ended");
       Recycle(iteration);
       if (held == nullptr) {
+        MR_DCHECK(loop->num_enters_left == 0,
+                  "an Enter that has not arrived holds the first iteration");
         // It was the last one: the loop has ended.
         held = loop->parent;
         for (const Plan::Node* const exit : engine_->exits(*loop->of)) {
@@ -157,6 +167,7 @@ void FrameStep::GoOn(FrameLane& lane, Iteration& at, const Plan::Node& next_iter
         loop->deferred.push_back({&next_iteration, std::move(outputs[0])});
         return;
       }
+      MR_DCHECK(loop->deferred.empty(), "an end that makes room passes on what waited for it");
       next = BeginIteration(loop, /*holds=*/1);
       PassConstants(lane, *next);
     }
@@ -264,6 +275,7 @@ Iteration* FrameStep::BeginIteration(LoopFrame* loop, uint32_t holds) {
   Iteration* const made = free != nullptr ? free : NewIteration(frame);
   if (runs_.stats != nullptr) made->scheduled_ns.resize(frame.num_nodes);
   if (free != nullptr) free = std::exchange(made->below_free, nullptr);
+  MR_DCHECK(made->loop == nullptr, "an iteration in the free list has ended");
   made->block.pending.Reset(plan_.initial_pending().subspan(frame.first_node, frame.num_nodes));
   made->loop = loop;
   made->next = nullptr;

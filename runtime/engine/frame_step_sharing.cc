@@ -6,6 +6,7 @@
 // much together.
 #include <utility>
 
+#include "core/dcheck.h"
 #include "core/mutex.h"
 #include "runtime/engine/frame_step.h"
 #include "runtime/engine/iteration.h"
@@ -75,6 +76,7 @@ bool FrameStep::TakeShared(Loop& loop) {
     ReadyLinks& links = at->block.links;
     // About what is worth a wake-up; the rest is for others.
     const uint32_t all = at->shared.TakeAll();
+    MR_DCHECK(all != kNoEntry, "a pile is in the list only while it is not empty");
     uint32_t last = all;
     uint64_t cycles = CyclesOf(*at, all);
     while (cycles < NodeCosts::kBatchCycles && links.Below(last) != kNoEntry) {

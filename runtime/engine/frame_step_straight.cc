@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/base/optimization.h"
+#include "core/dcheck.h"
 #include "runtime/engine/frame_engine.h"
 #include "runtime/engine/frame_step.h"
 #include "runtime/engine/iteration.h"
@@ -246,6 +247,8 @@ void FrameStep::RunStraight(Loop& loop, Iteration& at, const StraightLoop& strai
   lane.nodes_run += straight.nodes.size();
   mover.EmptyConstants();
   if (gone_on == 0) return;
+  MR_DCHECK(at.holds.load(std::memory_order_relaxed) == 1 && at.next == nullptr,
+            "until it is handed back, an iteration that runs straight is this lane's alone");
   for (const StraightLoop::Node& item : straight.nodes) {
     if (item.way != Way::kNextIteration) continue;
     EdgeValue* const value = mover.SentRound(item);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "core/dcheck.h"
 #include "core/deterministic_bytes.h"
 #include "core/dtype.h"
 #include "core/exceptions.h"
@@ -120,6 +121,8 @@ class FunctionRuntime::Instance final : public CalledFunction {
 void FunctionRuntime::Call::Start(const Compiled& compiled, const StepContext& step,
                                   absl::Span<Tensor> arguments, absl::Span<Tensor> results,
                                   DoneCallback done) {
+  MR_DCHECK(context_.rendezvous == nullptr && context_.memory == nullptr && contexts_.empty(),
+            "End lets go of the step before the call may be used again");
   done_ = std::move(done);
   try {
     context_ = step;
