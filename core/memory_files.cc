@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -120,7 +119,8 @@ class MemoryFileSystem final : public FileSystem {
 }  // namespace
 
 StatusOr<std::shared_ptr<FileSystem>> MemoryFiles(std::string root, NamedBytes files) {
-  if (root.empty()) return InvalidArgument("MemoryFiles: the root must be a text, got ''");
+  root = std::string(absl::StripSuffix(root, "/"));
+  if (root.empty()) return InvalidArgument("MemoryFiles: the root must have a name, got none");
   std::map<std::string, Bytes> by_path;
   std::map<std::string, std::set<std::string>> children = {{root, {}}};
   for (auto& [name, bytes] : files) {

@@ -26,7 +26,7 @@ namespace millrace {
 // Path -> bytes.
 using NamedBytes = std::map<std::string, std::string>;
 
-// `root` is what paths begin with: any text that is not empty.
+// `root` is what paths begin with: any text with a name in it.
 StatusOr<std::shared_ptr<FileSystem>> MemoryFiles(std::string root, NamedBytes files);
 
 }  // namespace millrace

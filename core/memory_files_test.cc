@@ -82,7 +82,12 @@ TEST(MemoryFilesTest, NamesThatAreNoRelativePathsAreRefused) {
   }
   EXPECT_STATUS(MemoryFiles("m", {{"a", "x"}, {"a/b", "y"}}), StatusCode::kInvalidArgument,
                 "'m/a' must be a file or a directory, got both");
-  EXPECT_STATUS(MemoryFiles("", {}), StatusCode::kInvalidArgument, "root must be a text");
+  for (const char* root : {"", "/"}) {
+    EXPECT_STATUS(MemoryFiles(root, {}), StatusCode::kInvalidArgument, "root must have a name");
+  }
+  ASSERT_OK_AND_ASSIGN(const auto directory, MemoryFiles("d/", {{"a", "x"}}));
+  EXPECT_EQ(ReadFileToString(directory.get(), "d/a").value(), "x");
+  EXPECT_EQ(directory->GetChildren("d/").value(), std::vector<std::string>{"a"});
   ASSERT_OK_AND_ASSIGN(const auto none, MemoryFiles("m", {}));
   EXPECT_TRUE(none->GetChildren("m").value().empty());
 }
