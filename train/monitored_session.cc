@@ -2,7 +2,6 @@
 #include "train/monitored_session.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -10,26 +9,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/bounded_call.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "run/training_run.h"
+#include "saver/saver.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
 #include "train/job_recovery.h"
-#include "train/job_signals.h"
 #include "train/queue_runner.h"
 #include "train/run_state.h"
 #include "train/session_manager.h"
-#include "train/session_preparation.h"
+#include "train/session_run_hook.h"
+#include "train/stop_time.h"
+#include "train/training_job.h"
 
 namespace millrace {
 namespace {
 
 constexpr char kName[] = "MonitoredSession";
-// For what should return at once: closing a session.
-constexpr absl::Duration kCloseTime = absl::Seconds(5);
 constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
 // While others train on: between two looks, and how long nobody must be seen, as a trainer that
 // makes a session anew has none for a moment.
@@ -43,27 +41,25 @@ constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 // What a MonitoredSession does. Its states are those of monitored_session.h.
 class MonitoredLoop {
  public:
-  MonitoredLoop(const Scope& scope, std::unique_ptr<SessionCreator> creator,
-                MonitoredSessionOptions options)
+  MonitoredLoop(const Scope& scope, MonitoredSessionOptions options)
       : options_(std::move(options)),
         clock_(options_.clock),
         scope_(scope.WithRootPrefix()),
-        creator_(std::move(creator)),
-        preparation_(kName, clock_),
+        job_(std::make_shared<TrainingJob>(
+            TrainingJobOptions{.speaker = kName,
+                               .stop_grace = options_.stop_grace,
+                               .signal_grace = options_.signal_grace,
+                               .handle_signals = options_.handle_signals,
+                               .clock = clock_,
+                               .on_stop = [this] { StopThreads(); }})),
         recovery_({.speaker = kName,
                    .max_losses = options_.max_recoveries,
                    .longest_pause = options_.recovery_wait}),
         hooked_(scope, options_.hooks, clock_),
         coordinator_(clock_),
-        shared_coordinator_(coordinator_),
-        signals_({.speaker = kName,
-                  .grace = std::min(options_.stop_grace, options_.signal_grace),
-                  .clock = clock_,
-                  .keeps_checkpoints = [this] { return creator_->saver() != nullptr; },
-                  .request_leave = [this](const Status& why) { Ask("", why); },
-                  .end_step = [this](absl::Duration time) { EndStep(time); }}) {}
+        shared_coordinator_(coordinator_) {}
 
-  Status Open() {
+  Status Open(SessionCreator* creator) {
     if (options_.max_recoveries < 0 || options_.recovery_wait < absl::ZeroDuration() ||
         options_.recovery_wait > kMaxRecoveryWait) {
       return InvalidArgument(kName, ": max_recoveries must be >= 0 and recovery_wait 0 to ",
@@ -72,8 +68,11 @@ class MonitoredLoop {
                              absl::FormatDuration(options_.recovery_wait));
     }
     MR_RETURN_IF_ERROR(hooked_.Begin());
-    MR_RETURN_IF_ERROR(creator_->CompleteGraph(hooked_.last_step()));
-    if (options_.handle_signals) signals_.Watch();
+    MR_ASSIGN_OR_RETURN(auto sessions, creator->CompleteGraph(hooked_.last_step()));
+    job_->SetSessions(std::move(sessions));
+    // Hooks write them, and the job the one next to a step that hangs.
+    if (job_->saver() != nullptr) job_->KeepCheckpoints({.recovery_wait = options_.recovery_wait});
+    job_->WatchSignals();
     return Recovering([] { return absl::OkStatus(); });
   }
 
@@ -133,15 +132,9 @@ class MonitoredLoop {
   }
 
   bool ShouldStop() {
-    signals_.Note();
+    job_->ShouldStop();
     TakeAsked();
     return closed_ || data_ended_ || hooked_.run().stop_requested || StoppedByThreads();
-  }
-
-  // By any thread. `result`: none for the goal.
-  void Ask(absl::string_view reason, const std::optional<Status>& result) {
-    MutexLock lock(&mu_);
-    AskLocked(reason, result);
   }
 
   void RequestStop(absl::string_view reason) {
@@ -160,7 +153,7 @@ class MonitoredLoop {
     if (absl::IsOutOfRange(ended_with)) EndOfData(ended_with);
     Status status = absl::IsOutOfRange(ended_with) ? absl::OkStatus() : ended_with;
     if (in_order && status.ok() && last_error_.ok() && data_ended_) status = AwaitOtherTrainers();
-    signals_.EndBegins();
+    job_->EndBegins();
     TakeAsked();
     status.Update(last_error_);
     Status of_threads = coordinator_.error();
@@ -176,7 +169,10 @@ class MonitoredLoop {
     if (!well) CloseSession();
     status.Update(
         coordinator_.Join({.stop_grace = options_.stop_grace, .ignore_live_threads = !well}));
-    if (well && status.ok() && run.leave_with.ok() && (run.is_goal || data_ended_)) TellEnd();
+    if (well && status.ok() && run.leave_with.ok() && (run.is_goal || data_ended_)) {
+      // A small file and a call; storage that hangs does not hold up the end.
+      job_->TellEnd(session_, run.is_goal ? run.reason : end_of_data_, clock_->Now() + kCloseTime);
+    }
     if (in_order) status.Update(run.leave_with);
     CloseSession();
     if (ended_elsewhere) {
@@ -184,10 +180,11 @@ class MonitoredLoop {
       status = absl::OkStatus();
     }
     closed_with_ = status;
-    signals_.Unwatch();
+    job_->Unwatch();
     return status;
   }
 
+  TrainingJob* job() { return job_.get(); }
   HookedSession* hooked() { return &hooked_; }
   Session* session() const { return session_.get(); }
   int recoveries() const { return std::max(0, sessions_made_ - 1); }
@@ -195,89 +192,37 @@ class MonitoredLoop {
  private:
   // --- What other threads ask for ---
 
-  void AskLocked(absl::string_view reason, const std::optional<Status>& result)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (result) {
-      // Who leaves with an error must not end the run for the others, whoever has spoken before.
-      asked_result_ = asked_result_ ? *asked_result_ : absl::OkStatus();
-      asked_result_->Update(*result);
-    } else if (!asked_) {
-      asked_reason_ = std::string(reason);
-    }
-    asked_.store(true, std::memory_order_release);
-    // Waits end: of the creator, of hooks, of a recovery.
-    creator_->Stop(Interrupted());
-    preparation_.Stop();
-    shared_coordinator_.RequestStop();
-    changed_.SignalAll();
-  }
-  // Why there is no session any more.
-  Status Interrupted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return asked_result_ && !asked_result_->ok()
-               ? *asked_result_
-               : absl::CancelledError(absl::StrCat(kName, ": a stop has been requested"));
-  }
-  // Makes it the run's.
-  void TakeAsked() {
-    if (!asked_.load(std::memory_order_acquire)) return;
+  // By any of them, once the loop is to end.
+  void StopThreads() {
     MutexLock lock(&mu_);
+    shared_coordinator_.RequestStop();
+  }
+  // Makes what was asked of the job the run's.
+  void TakeAsked() {
+    if (!job_->stop_requested()) return;
     const RunContext run(hooked_.mutable_run(), 0);
-    if (asked_result_) {
-      run.RequestLeave(*asked_result_);
-    } else {
-      run.RequestStop(asked_reason_);
+    if (const std::optional<Status> leave = job_->leave()) {
+      run.RequestLeave(*leave);
+    } else if (const std::optional<std::string> goal = job_->goal()) {
+      run.RequestStop(*goal);
     }
   }
   // What a run that failed with `status` ends with when somebody has asked for the end meanwhile:
   // who ended this task may have ended others, too, and closes the session of a step that hangs.
   std::optional<Status> LeftWith(const Status& status) {
-    signals_.Note();
-    if (!asked_.load(std::memory_order_acquire)) return std::nullopt;
+    if (!job_->ShouldStop()) return std::nullopt;
     if (!IsSessionLost(status) && !absl::IsCancelled(status)) return std::nullopt;
-    MutexLock lock(&mu_);
-    const Status why = Interrupted();
-    if (creator_->saver() == nullptr || status.message() == why.message()) return why;
-    // What the chief ends with says whether what was trained is kept.
-    if (saved_beside_.ok() && !saved_beside_->empty()) {
-      return Suffixed(why, absl::StrCat("; saved ", *saved_beside_));
-    }
-    const Status& lost = saved_beside_.ok() ? status : saved_beside_.status();
-    return WithExitCode(Prefixed(why.message(), lost), std::max(ExitCode(lost), kExitRetryable));
-  }
-
-  // After a signal, on the thread of the watch.
-  void EndStep(absl::Duration time) {
-    std::shared_ptr<Session> session;
-    {
-      MutexLock lock(&mu_);
-      session = shared_session_;
-    }
-    if (session == nullptr) return;
-    LogWarning(kName, ": the step that runs did not end within ", absl::FormatDuration(time),
-               ", its session is closed");
-    if (creator_->saver() != nullptr) SaveBeside(session, clock_->Now() + time);
-    BoundedCall closing(clock_, [session] { session->Close().IgnoreError(); });
-    session = nullptr;
-    closing.WaitUntil(clock_->Now() + kCloseTime);
-  }
-  void SaveBeside(const std::shared_ptr<Session>& session, absl::Time deadline) {
-    const auto saved = std::make_shared<StatusOr<std::string>>(absl::UnknownError("not ended"));
-    BoundedCall call(clock_, [creator = creator_, session, saved] {
-      *saved = creator->SaveBeside(session.get());
-    });
-    const bool ended = call.WaitUntil(deadline);
-    MutexLock lock(&mu_);
-    if (ended) {
-      saved_beside_ = *saved;
-    } else {
-      saved_beside_ = absl::DeadlineExceededError("last checkpoint not written in time");
-    }
-    if (!saved_beside_.ok()) LogWarning(kName, ": ", saved_beside_.status().message());
+    const Status why = job_->Stopped();
+    if (job_->saver() == nullptr || status.message() == why.message()) return why;
+    const StatusOr<std::string> saved = job_->saved_beside();
+    if (saved.ok() && !saved->empty()) return WithWhatIsKept(why, saved);
+    const Status left = WithWhatIsKept(why, saved.ok() ? status : saved.status());
+    return WithExitCode(left, std::max(ExitCode(left), kExitRetryable));
   }
 
   // Until the data of every other trainer of this chief's run has ended, or its lease.
   Status AwaitOtherTrainers() {
-    if (!options_.await_trainers || creator_->saver() == nullptr) return absl::OkStatus();
+    if (!options_.await_trainers || job_->saver() == nullptr) return absl::OkStatus();
     LogThrottle throttle(kReportPeriod, /*wait_first=*/false, clock_);
     bool seen = false;
     absl::Time gone_since = absl::InfiniteFuture();
@@ -285,7 +230,8 @@ class MonitoredLoop {
       while (true) {
         TakeAsked();
         if (hooked_.run().stop_requested || StoppedByThreads()) return absl::OkStatus();
-        MR_ASSIGN_OR_RETURN(const RunTrainers others, creator_->OtherTrainers(session_.get()));
+        MR_ASSIGN_OR_RETURN(const RunTrainers others,
+                            job_->sessions()->OtherTrainers(session_.get()));
         const absl::Time now = clock_->Now();
         const std::vector<std::string>& training = others.training;
         const int64_t came = static_cast<int64_t>(training.size() + others.ended.size());
@@ -305,20 +251,12 @@ class MonitoredLoop {
                                              " that have not come yet")
                               : "");
         }
-        const absl::Time until = now + kTrainersPoll;
-        MutexLock lock(&mu_);
-        while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
+        job_->WaitForStop(now + kTrainersPoll);
       }
     });
   }
 
   // --- Sessions ---
-
-  void SetSession(std::shared_ptr<Session> session) {
-    session_ = std::move(session);
-    MutexLock lock(&mu_);
-    shared_session_ = session_;
-  }
 
   bool StoppedByThreads() const {
     // A session that is lost is replaced by the next run.
@@ -332,14 +270,16 @@ class MonitoredLoop {
       const Status of_threads = coordinator_.error();
       return IsSessionLost(of_threads) ? of_threads : absl::OkStatus();
     }
-    MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, CreateSession());
-    SetSession(ready.session);
+    const std::string& target = job_->sessions()->target();
+    MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, job_->Open(target));
+    MR_RETURN_IF_ERROR(job_->Use(ready, target));
+    session_ = ready.session;
     if (++sessions_made_ == 1) begun_ = clock_->Now();
     recovery_.SessionBegan(ready.global_step);
     CreatedSession created;
     created.session = session_;
     created.coordinator = coordinator_;
-    created.saver = creator_->saver();
+    created.saver = std::shared_ptr<Saver>(job_, job_->saver());
     created.start = ready.start;
     created.restored_checkpoint = ready.restored_checkpoint;
     created.global_step = ready.global_step;
@@ -356,16 +296,6 @@ class MonitoredLoop {
     return started;
   }
 
-  // Ends soon after somebody has asked for the end.
-  StatusOr<SessionManager::Ready> CreateSession() {
-    std::optional<StatusOr<SessionManager::Ready>> ready =
-        preparation_.Run([creator = creator_] { return creator->CreateSession(); },
-                         [this] { return creator_->session(); });
-    if (ready) return *std::move(ready);
-    MutexLock lock(&mu_);
-    return Interrupted();
-  }
-
   // Ends the session and its threads; another one may follow.
   void DropSession() {
     // What threads wait for in the session ends with it; first, so that queues, which may outlive
@@ -377,52 +307,32 @@ class MonitoredLoop {
     if (!joined.ok() && !IsSessionLost(joined) && !absl::IsCancelled(joined))
       LogWarning(kName, ": ", joined.message());
     coordinator_ = Coordinator(clock_);
-    MutexLock lock(&mu_);
-    shared_coordinator_ = coordinator_;
-    if (asked_) coordinator_.RequestStop();
+    {
+      MutexLock lock(&mu_);
+      shared_coordinator_ = coordinator_;
+    }
+    if (job_->stop_requested()) coordinator_.RequestStop();
   }
 
   // Notes that the session is lost, and says whether there may be another.
   Status NoteLoss(const Status& why) {
     MR_RETURN_IF_ERROR(recovery_.NoteLoss(why));
     DropSession();
-    const absl::Time until = clock_->Now() + recovery_.pause();
-    MutexLock lock(&mu_);
-    while (!asked_ && clock_->Now() < until) clock_->WaitUntil(&changed_, &mu_, until);
+    job_->WaitForStop(clock_->Now() + recovery_.pause());
     return absl::OkStatus();
   }
 
   void CloseSession() {
     hooked_.Drop();
-    if (session_ == nullptr) return;
-    std::shared_ptr<Session> session = std::move(session_);
-    SetSession(nullptr);
-    BoundedCall closing(clock_, [session = std::move(session)] { session->Close().IgnoreError(); });
-    if (closing.WaitUntil(clock_->Now() + kCloseTime)) return;
-    LogWarning(kName, ": the session did not close within ", absl::FormatDuration(kCloseTime),
-               "; what it waits for is left behind");
-  }
-
-  void TellEnd() {
-    const RunState& run = hooked_.run();
-    const RunEnd end = {.reason = run.is_goal ? run.reason : end_of_data_};
-    // A small file and a call; storage that hangs does not hold up the end.
-    BoundedCall call(clock_, [creator = creator_, session = session_, end] {
-      const Status told = creator->TellEnd(session.get(), end);
-      if (told.ok()) return;
-      LogWarning(kName, ": the end of training was not told to all: ", told.message());
-    });
-    if (!call.WaitUntil(clock_->Now() + kCloseTime)) {
-      LogWarning(kName, ": the end of training was not told to all within ",
-                 absl::FormatDuration(kCloseTime));
-    }
+    // One that a signal has ended is not the job's any more.
+    job_->TakeSession();
+    job_->Close(std::exchange(session_, nullptr));
   }
 
   MonitoredSessionOptions options_;
   Clock* const clock_;
   const Scope scope_;
-  const std::shared_ptr<SessionCreator> creator_;  // also of a call that is left behind
-  SessionPreparation preparation_;
+  const std::shared_ptr<TrainingJob> job_;
   JobRecovery recovery_;
   HookedSession hooked_;
   Coordinator coordinator_;  // of the session
@@ -438,16 +348,7 @@ class MonitoredLoop {
 
   // What the loop's thread shares with others.
   Mutex mu_;
-  CondVar changed_;
-  // Written under mu_, and read without it in each step: release, acquire.
-  std::atomic<bool> asked_ = false;
-  std::string asked_reason_ ABSL_GUARDED_BY(mu_);
-  std::optional<Status> asked_result_ ABSL_GUARDED_BY(mu_);  // of those who leave
-  // Of the chief, after a signal that a step did not end for; "": there is none.
-  StatusOr<std::string> saved_beside_ ABSL_GUARDED_BY(mu_) = std::string();
-  std::shared_ptr<Session> shared_session_ ABSL_GUARDED_BY(mu_);
   Coordinator shared_coordinator_ ABSL_GUARDED_BY(mu_);
-  JobSignals signals_;  // last: its thread uses the rest; its methods are called without mu_
 };
 
 // --- MonitoredSession ----------------------------------------------------------------------------
@@ -461,9 +362,9 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredSession::Open(
     return InvalidArgument(kName, ": each hook must be given once, got ",
                            hook == nullptr ? "a null one" : absl::StrCat(hook->name(), " twice"));
   }
-  auto loop = std::make_unique<MonitoredLoop>(scope, std::move(creator), std::move(options));
+  auto loop = std::make_unique<MonitoredLoop>(scope, std::move(options));
   std::unique_ptr<MonitoredSession> session(new MonitoredSession(std::move(loop)));
-  MR_RETURN_IF_ERROR(session->loop_->Open());
+  MR_RETURN_IF_ERROR(session->loop_->Open(creator.get()));
   return session;
 }
 
@@ -493,9 +394,9 @@ Status MonitoredSession::RunStepFn(absl::FunctionRef<Status(const StepContext&)>
 
 bool MonitoredSession::ShouldStop() const { return loop_->ShouldStop(); }
 
-void MonitoredSession::RequestStop(absl::string_view reason) { loop_->Ask(reason, std::nullopt); }
+void MonitoredSession::RequestStop(absl::string_view reason) { loop_->job()->RequestStop(reason); }
 
-void MonitoredSession::RequestLeave(const Status& result) { loop_->Ask("", result); }
+void MonitoredSession::RequestLeave(const Status& result) { loop_->job()->RequestLeave(result); }
 
 Status MonitoredSession::Loop(absl::FunctionRef<Status()> body) {
   Status status;
