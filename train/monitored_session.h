@@ -94,7 +94,7 @@ struct MonitoredSessionOptions {
   Clock* clock = Clock::Real();
 };
 
-class MonitoredLoop;  // monitored_session.cc
+class MonitoredLoop;  // train/monitored_loop.h
 
 // What the function of RunStepFn is given.
 class StepContext {
