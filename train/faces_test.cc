@@ -32,51 +32,57 @@ namespace {
 
 constexpr int64_t kSteps = 3;
 
-// Trains kSteps steps in `dir`, in whose middle no checkpoint is due. `by_signal`: the goal is
-// further away, and SIGTERM comes with the last of these steps.
-using Face = std::function<Status(const std::string& dir, bool by_signal)>;
+// Why a program ends after kSteps steps: its goal was further away unless that is it.
+enum class Ending { kGoal, kSignal, kError };
 
-Status WithSupervisor(const std::string& dir, bool by_signal) {
+// Trains kSteps steps in `dir`, in whose middle no checkpoint is due, and ends so.
+using Face = std::function<Status(const std::string& dir, Ending ending)>;
+
+int64_t GoalOf(Ending ending) { return ending == Ending::kGoal ? kSteps : 100 * kSteps; }
+
+// What the program's own part of a step comes to; `step`: its number, from 1 on.
+Status OwnPart(int64_t step, Ending ending) {
+  if (step == kSteps && ending == Ending::kSignal) ::raise(SIGTERM);
+  return step > kSteps ? absl::DataLossError("bad record") : absl::OkStatus();
+}
+
+Status WithSupervisor(const std::string& dir, Ending ending) {
   const HookedModel model;
   Supervisor supervisor(model.root, {.logdir = dir, .save_model_period = absl::ZeroDuration()});
   MR_ASSIGN_OR_RETURN(const auto session, supervisor.ManagedSession(""));
   for (int64_t step = 1; !supervisor.ShouldStop(); ++step) {
-    MR_RETURN_IF_ERROR(session->Run({}, {}, {model.count}).status());
-    if (step < kSteps) continue;
-    if (by_signal) {
-      ::raise(SIGTERM);
-    } else {
-      supervisor.RequestStop();
-    }
+    Status status = OwnPart(step, ending);
+    if (status.ok()) status = session->Run({}, {}, {model.count}).status();
+    if (!status.ok() || step == GoalOf(ending)) supervisor.RequestStop(status);
   }
   return supervisor.Stop();
 }
 
-Status WithTrain(const std::string& dir, bool by_signal) {
+Status WithTrain(const std::string& dir, Ending ending) {
   const HookedModel model;
   int64_t step = 0;
   TrainOptions options;
   options.data = [&]() -> FeedsOrEnd {
-    if (++step == kSteps && by_signal) ::raise(SIGTERM);
+    MR_RETURN_IF_ERROR(OwnPart(++step, ending));
     return Feeds{};
   };
-  options.steps = by_signal ? 100 * kSteps : kSteps;
+  options.steps = GoalOf(ending);
   options.dir = dir;
   options.save_every = 0;
   options.progress = false;
   return Train(model.root, model.count, options).status();
 }
 
-Status WithMonitoredSession(const std::string& dir, bool by_signal) {
+Status WithMonitoredSession(const std::string& dir, Ending ending) {
   const HookedModel model;
-  StopAtStepHook stop({.last_step = by_signal ? 100 * kSteps : kSteps});
+  StopAtStepHook stop({.last_step = GoalOf(ending)});
   MR_ASSIGN_OR_RETURN(
       const auto session,
       MonitoredTrainingSession(
           model.root, {.checkpoint_dir = dir, .hooks = {&stop}, .save_checkpoint_every = 1000}));
   int64_t step = 0;
-  return session->Loop([&] {
-    if (++step == kSteps && by_signal) ::raise(SIGTERM);
+  return session->Loop([&]() -> Status {
+    MR_RETURN_IF_ERROR(OwnPart(++step, ending));
     return session->Run({}, {}, {model.count}).status();
   });
 }
@@ -101,15 +107,20 @@ class FacesTest : public testing::TestWithParam<Face> {
 };
 
 TEST_P(FacesTest, AtItsGoalWhatWasTrainedIsSaved) {
-  EXPECT_OK(GetParam()(dir_, /*by_signal=*/false));
+  EXPECT_OK(GetParam()(dir_, Ending::kGoal));
   EXPECT_EQ(SavedStep(), kSteps);
 }
 
 TEST_P(FacesTest, AfterASignalWhatWasTrainedIsSavedAndTheNextCallGoesOnFromIt) {
-  EXPECT_EQ(ExitCode(GetParam()(dir_, /*by_signal=*/true)), 128 + SIGTERM);
+  EXPECT_EQ(ExitCode(GetParam()(dir_, Ending::kSignal)), 128 + SIGTERM);
   EXPECT_EQ(SavedStep(), kSteps);
-  EXPECT_EQ(ExitCode(GetParam()(dir_, /*by_signal=*/true)), 128 + SIGTERM);
+  EXPECT_EQ(ExitCode(GetParam()(dir_, Ending::kSignal)), 128 + SIGTERM);
   EXPECT_EQ(SavedStep(), 2 * kSteps);
+}
+
+TEST_P(FacesTest, AfterAnErrorOfTheProgramWhatWasTrainedIsSaved) {
+  EXPECT_STATUS(GetParam()(dir_, Ending::kError), absl::StatusCode::kDataLoss, "bad record");
+  EXPECT_EQ(SavedStep(), kSteps);
 }
 
 std::string NameOf(const testing::TestParamInfo<Face>& face) {

@@ -148,7 +148,13 @@ Status MonitoredLoop::Close(const Status& ended_with, bool in_order) {
   const bool has_session = session_ != nullptr;
   const bool well = in_order && status.ok() && has_session;
   const RunState& run = hooked_.run();
-  if (well) status.Update(hooked_.End());
+  if (well) {
+    status.Update(hooked_.End());
+  } else if (in_order && has_session && !ended_elsewhere && !run.nothing_to_save) {
+    // Where hooks have written checkpoints.
+    const StatusOr<std::string> saved = job_->SaveLastAfter(status);
+    if (!saved.ok()) LogWarning(saved.status().message());
+  }
   closed_ = true;
   coordinator_.RequestStop();
   // After an error nothing is worth waiting for: what threads wait for in the session ends.

@@ -6,8 +6,8 @@
 // hooks (train/hooked_session.h) and their threads. Its states are those of
 // train/monitored_session.h.
 //
-// Hooks write the checkpoints, the last one in their End; the job writes the one next to a step
-// that hangs after a signal.
+// Hooks write the checkpoints, the last one in their End; the job writes the last one where there
+// is no End: after an error, and next to a step that hangs after a signal.
 //
 // Thread-safety, lifetime and failure: as MonitoredSession, which is the only one that uses it.
 

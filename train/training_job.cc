@@ -216,9 +216,12 @@ StatusOr<std::string> TrainingJob::saved_beside() const {
   return saved_beside_;
 }
 
-bool TrainingJob::NeedsLastSave() const {
+StatusOr<std::string> TrainingJob::SaveLastAfter(const Status& error) {
+  return NeedsLastSave(error) ? SaveLast() : std::string();
+}
+
+bool TrainingJob::NeedsLastSave(const Status& error) const {
   MutexLock lock(&mu_);
-  const Status error = leave_.value_or(absl::OkStatus());
   return !last_save_done_ && !IsSessionLost(error) && !IsLossNotFinite(error) && !IsFenced(error);
 }
 
@@ -230,7 +233,7 @@ void TrainingJob::EndStep(absl::Duration time) {
   const StopTime left = TimeToStop();
   const bool ended = EndCheckpoints(left);
   StatusOr<std::string> saved = std::string();
-  if (NeedsLastSave()) saved = SaveLast(ended, left);
+  if (NeedsLastSave(leave().value_or(absl::OkStatus()))) saved = SaveLast(ended, left);
   if (!saved.ok()) LogWarning(saved.status().message());
   {
     MutexLock lock(&mu_);
@@ -270,7 +273,7 @@ Status TrainingJob::SaveAndClose() {
   const StopTime time = TimeToStop();
   const bool ended = EndCheckpoints(time);
   StatusOr<std::string> saved = std::string();
-  if (NeedsLastSave()) {
+  if (NeedsLastSave(leave().value_or(absl::OkStatus()))) {
     saved = SaveLast(ended, time);
     if (!saved.ok()) LogWarning(saved.status().message());
   }

@@ -128,6 +128,10 @@ class TrainingJob : public std::enable_shared_from_this<TrainingJob> {
   bool EndCheckpoints(const StopTime& time);
   // Ends the checkpoints by time and writes the last one; its path, "" where none is written.
   StatusOr<std::string> SaveLast();
+  // The same for a loop that ends with `error` and whose hooks write no last one then: unless the
+  // error says that there is nothing to save (the session is lost, the NaN guard's, another chief
+  // has the run).
+  StatusOr<std::string> SaveLastAfter(const Status& error);
   // What is trained since the last Use is not worth a checkpoint.
   void NothingToSave();
   // What the last checkpoint came to that was written next to a step that hung after a signal; ""
@@ -140,17 +144,16 @@ class TrainingJob : public std::enable_shared_from_this<TrainingJob> {
   void TellEnd(const std::shared_ptr<Session>& session, const std::string& reason,
                absl::Time deadline);
   void Unwatch() { signals_.Unwatch(); }
-  // All of the end, of a face without hooks: the last checkpoint, unless the first error says that
-  // there is nothing to save; the end of the run is told when the goal was reached without an
-  // error; the session is closed. The first error of those who left, else of the checkpoints. Later
-  // calls return the same.
+  // All of the end, of a face without hooks: the last checkpoint, as SaveLastAfter; the end of the
+  // run is told when the goal was reached without an error; the session is closed. The first error
+  // of those who left, else of the checkpoints. Later calls return the same.
   Status Stop();
 
  private:
   void AskLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status StoppedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Duration AskedGrace(bool by_signal) const;
-  bool NeedsLastSave() const;
+  bool NeedsLastSave(const Status& error) const;
   StatusOr<std::string> SaveLast(bool checkpoints_ended, const StopTime& time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(stop_mu_);
   // After a signal: the step hangs, or what feeds it does. What is trained is saved next to it, and
