@@ -36,8 +36,15 @@ std::string OneLine(const Status& status) {
 
 }  // namespace
 
+std::string CheckpointService::Path() const {
+  if (!options_.path.empty()) return options_.path;
+  const std::string last = options_.saver->last_saved();
+  const size_t dash = last.rfind('-');
+  return dash == std::string::npos ? std::string() : last.substr(0, dash);
+}
+
 std::string CheckpointService::PathOfStep(int64_t step) const {
-  return step >= 0 ? absl::StrCat(options_.path, "-", step) : options_.path;
+  return step >= 0 ? absl::StrCat(Path(), "-", step) : Path();
 }
 
 void CheckpointService::Begin(std::shared_ptr<Session> session, int64_t first_step) {
@@ -143,8 +150,7 @@ void CheckpointService::SaveLoop(Session* session, int64_t number) {
       MutexLock lock(&mu_);
       return service_ == number ? FailureOf(PathOfStep(step), why) : absl::OkStatus();
     };
-    const Status saved =
-        saver->SaveAndKeepFailure(session, options_.path, read_step, as_kept).status();
+    const Status saved = saver->SaveAndKeepFailure(session, Path(), read_step, as_kept).status();
     {
       MutexLock lock(&mu_);
       const absl::Time now = clock->Now();
@@ -189,7 +195,7 @@ StatusOr<std::string> CheckpointService::Save(int64_t step) {
     if (session == nullptr || (!is_due && !options_.saver->failure().ok())) return std::string();
   }
   const StatusOr<std::string> path = options_.saver->SaveAndKeepFailure(
-      session.get(), options_.path, [&]() -> StatusOr<std::optional<int64_t>> { return step; },
+      session.get(), Path(), [&]() -> StatusOr<std::optional<int64_t>> { return step; },
       [&](const Status& why) {
         const bool is_told = !MayTryAgain(why) || IsSessionLost(why);
         return is_told ? absl::OkStatus() : FailureOf(PathOfStep(step), why);
@@ -219,7 +225,7 @@ StatusOr<std::string> CheckpointService::SaveLast(bool ended, bool with_others,
     session = session_;
     first = first_step_;
   }
-  if (session == nullptr) return std::string();
+  if (session == nullptr || Path().empty()) return std::string();
   const auto not_written = [this](const Status& why) {
     return WithCodeOfSave(
         Prefixed(absl::StrCat(options_.speaker, ": last checkpoint not written"), why));
@@ -300,7 +306,7 @@ StatusOr<std::string> CheckpointService::SaveLastStep(Session* session, int64_t 
   }
   MR_ASSIGN_OR_RETURN(
       const std::string path,
-      options_.saver->Save(session, options_.path,
+      options_.saver->Save(session, Path(),
                            step >= 0 ? std::optional<int64_t>(step) : std::nullopt));
   LogInfo(options_.speaker, ": saved ", path,
           step >= 0 ? absl::StrCat(" at global step ", step) : "");

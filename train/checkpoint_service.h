@@ -42,10 +42,12 @@ namespace millrace {
 struct CheckpointServiceOptions {
   std::string speaker;            // in the log and in errors
   GuardedSaver* saver = nullptr;  // not owned
-  std::string directory, path;    // the latter without "-<step>"
-  absl::Duration period;          // 0: none by time
-  absl::Duration recovery_wait;   // before a save is tried again, at first
-  int64_t variable_bytes = 0;     // of a checkpoint, for people
+  // The latter without "-<step>"; "": as the checkpoint before is called, and no last one is
+  // written before there is one.
+  std::string directory, path;
+  absl::Duration period;         // 0: none by time
+  absl::Duration recovery_wait;  // before a save is tried again, at first
+  int64_t variable_bytes = 0;    // of a checkpoint, for people
   Clock* clock = Clock::Real();
   // -1: there is none.
   std::function<StatusOr<int64_t>(Session*)> read_step;
@@ -92,6 +94,7 @@ class CheckpointService {
                                      int64_t failures);
   // Waits until the global step stays, for a part of what is left of the time.
   void AwaitOthers(Session* session, absl::Time deadline);
+  std::string Path() const;
   std::string PathOfStep(int64_t step) const;
 
   const CheckpointServiceOptions options_;

@@ -108,6 +108,15 @@ StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
   return ready;
 }
 
+int64_t JobSessions::variable_bytes() const {
+  int64_t bytes = 0;
+  for (const Variable& variable : VariablesOf(root_, "variables")) {
+    const int64_t elements = variable.shape.num_elements();
+    if (elements > 0) bytes += elements * static_cast<int64_t>(DTypeSize(variable.dtype));
+  }
+  return bytes;
+}
+
 StatusOr<RunTrainers> JobSessions::OtherTrainers(Session* session) const {
   // A server that was restarted knows of nobody; steps find that out.
   MR_RETURN_IF_ERROR(ReadGlobalStep(session).status());

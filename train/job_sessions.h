@@ -73,6 +73,9 @@ class JobSessions {
   }
   // Refuses to save when another chief has the directory. Null where nothing is saved.
   GuardedSaver* saver() const { return saver_.get(); }
+  const std::string& target() const { return options_.target; }
+  // Of all variables that a checkpoint has, as far as their shapes say; for people.
+  int64_t variable_bytes() const;
   // Tasks that train the run besides this one. Also finds out whether the session is lost.
   StatusOr<RunTrainers> OtherTrainers(Session* session) const;
   // Of a chief that has a run: training is over, for all tasks. What `end` leaves out (the step,

@@ -94,7 +94,7 @@ struct MonitoredSessionOptions {
   Clock* clock = Clock::Real();
 };
 
-class MonitoredLoop;  // monitored_session.cc
+class MonitoredLoop;  // train/monitored_loop.h
 
 // What the function of RunStepFn is given.
 class StepContext {
@@ -161,10 +161,11 @@ class MonitoredSession {
   Status Loop(absl::FunctionRef<Status()> body);
   // Ends the loop. `status`: what it ended with; OK and OutOfRange are good ends, and so is the
   // end of the run elsewhere (one line in the log). End of the hooks (not when the last Run had
-  // failed, nor without a session); threads of hooks are stopped; the end of the run is told when
-  // the goal was reached or the data has ended. OK, or the first of: `status`, the last Run's
-  // error, a thread's, a hook's in End, what RequestLeave was given (or the signal). Later calls
-  // return the same.
+  // failed, nor without a session; then a chief whose hooks have written checkpoints writes the
+  // last one itself, unless the session is lost, the NaN guard has spoken or another chief has the
+  // run); threads of hooks are stopped; the end of the run is told when the goal was reached or the
+  // data has ended. OK, or the first of: `status`, the last Run's error, a thread's, a hook's in
+  // End, what RequestLeave was given (or the signal). Later calls return the same.
   Status Close(const Status& status = absl::OkStatus());
 
   // The session of the moment, without hooks: until the next Run, which may replace it. Null when

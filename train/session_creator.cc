@@ -4,11 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "graph/graph.h"
 #include "proto/meta_graph.pb.h"
-#include "run/training_run.h"
-#include "train/job_sessions.h"
 
 namespace millrace {
 namespace {
@@ -61,6 +58,7 @@ JobSessionsOptions OfJob(const SessionCreatorOptions& options, bool is_chief, in
   const Scaffold& scaffold = options.scaffold;
   JobSessionsOptions of_job;
   of_job.is_chief = is_chief;
+  of_job.target = options.target;
   of_job.manager = {.name = kName,
                     .ready_op = scaffold.ready_op,
                     .ready_for_local_init_op = scaffold.ready_for_local_init_op,
@@ -83,19 +81,12 @@ JobSessionsOptions OfJob(const SessionCreatorOptions& options, bool is_chief, in
 
 }  // namespace
 
-void SessionCreator::Stop(const Status&) {}
-StatusOr<std::string> SessionCreator::SaveBeside(Session*) { return std::string(); }
-StatusOr<RunTrainers> SessionCreator::OtherTrainers(Session*) { return RunTrainers(); }
-Status SessionCreator::TellEnd(Session*, const RunEnd&) { return absl::OkStatus(); }
-
 // --- The chief -----------------------------------------------------------------------------------
 
 ChiefSessionCreator::ChiefSessionCreator(const Scope& scope, SessionCreatorOptions options)
     : scope_(scope.WithRootPrefix().WithoutControlDependencies()), options_(std::move(options)) {}
 
-ChiefSessionCreator::~ChiefSessionCreator() = default;
-
-Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
+StatusOr<std::shared_ptr<JobSessions>> ChiefSessionCreator::CompleteGraph(int64_t last_step) {
   MR_RETURN_IF_ERROR(scope_.status());
   SessionCreatorOptions options = options_;
   if (!options.checkpoint_path.empty() &&
@@ -113,40 +104,7 @@ Status ChiefSessionCreator::CompleteGraph(int64_t last_step) {
       options.checkpoint_path.empty() ? options.begin_from : options.checkpoint_path;
   of_job.saver = options.scaffold.saver;
   of_job.saver_options = options.saver;
-  MR_ASSIGN_OR_RETURN(sessions_, JobSessions::Make(scope_, std::move(of_job)));
-  return absl::OkStatus();
-}
-
-StatusOr<SessionManager::Ready> ChiefSessionCreator::CreateSession() {
-  return sessions_->Open(options_.target);
-}
-
-void ChiefSessionCreator::Stop(const Status& reason) { sessions_->Stop(reason); }
-
-std::shared_ptr<Session> ChiefSessionCreator::session() const { return sessions_->opening(); }
-
-StatusOr<std::string> ChiefSessionCreator::SaveBeside(Session* session) {
-  if (sessions_->saver() == nullptr) return std::string();
-  const std::string last = sessions_->saver()->last_saved();
-  const size_t dash = last.rfind('-');
-  if (dash == std::string::npos) return std::string();
-  MR_ASSIGN_OR_RETURN(const int64_t step, sessions_->ReadGlobalStep(session));
-  const std::string prefix = last.substr(0, dash);
-  if (step < 0 || last == absl::StrCat(prefix, "-", step)) return last;
-  return sessions_->saver()->Save(session, prefix, step);
-}
-
-StatusOr<RunTrainers> ChiefSessionCreator::OtherTrainers(Session* session) {
-  return sessions_->OtherTrainers(session);
-}
-
-std::shared_ptr<Saver> ChiefSessionCreator::saver() const {
-  if (sessions_ == nullptr) return nullptr;
-  return std::shared_ptr<Saver>(sessions_, sessions_->saver());
-}
-
-Status ChiefSessionCreator::TellEnd(Session* session, const RunEnd& end) {
-  return sessions_->TellEnd(session, end);
+  return JobSessions::Make(scope_, std::move(of_job));
 }
 
 // --- The others ----------------------------------------------------------------------------------
@@ -154,24 +112,13 @@ Status ChiefSessionCreator::TellEnd(Session* session, const RunEnd& end) {
 WorkerSessionCreator::WorkerSessionCreator(const Scope& scope, SessionCreatorOptions options)
     : scope_(scope.WithRootPrefix().WithoutControlDependencies()), options_(std::move(options)) {}
 
-WorkerSessionCreator::~WorkerSessionCreator() = default;
-
-Status WorkerSessionCreator::CompleteGraph(int64_t last_step) {
+StatusOr<std::shared_ptr<JobSessions>> WorkerSessionCreator::CompleteGraph(int64_t last_step) {
   MR_RETURN_IF_ERROR(scope_.status());
   SessionCreatorOptions options = options_;
   MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
   JobSessionsOptions of_job = OfJob(options, /*is_chief=*/false, last_step);
   of_job.may_save = false;
-  MR_ASSIGN_OR_RETURN(sessions_, JobSessions::Make(scope_, std::move(of_job)));
-  return absl::OkStatus();
+  return JobSessions::Make(scope_, std::move(of_job));
 }
-
-StatusOr<SessionManager::Ready> WorkerSessionCreator::CreateSession() {
-  return sessions_->Open(options_.target);
-}
-
-void WorkerSessionCreator::Stop(const Status& reason) { sessions_->Stop(reason); }
-
-std::shared_ptr<Session> WorkerSessionCreator::session() const { return sessions_->opening(); }
 
 }  // namespace millrace

@@ -4,19 +4,16 @@
 
 // SessionCreators: how a MonitoredSession gets its session, the first and those after a loss.
 //
-//   ChiefSessionCreator     adopts, restores or initialises (SessionManager::PrepareSession)
+//   ChiefSessionCreator     adopts, restores or initialises
 //   WorkerSessionCreator    waits until the chief has
 //
-// Both are faces of train/job_sessions.h: a chief with a checkpoint_dir owns it and the run that is
-// trained there, as a Supervisor does, and TellEnd says for everybody that training is over.
+// Both say with which options train/job_sessions.h is to do so, and fill in what the collections of
+// the graph name.
 //
-//   made -> completed      CompleteGraph, once, when the hooks have added to the graph
-//   completed -> completed CreateSession, as often as sessions are lost
-//
-// Thread-safety: Stop, session and SaveBeside from any thread, the rest from one at a time.
-// Lifetime: the graph, and what the Scaffold names, as long as the creator.
-// Failure: as SessionManager; InvalidArgument for options that exclude each other, and for a
-// collection ("ready_op", ...) with several elements; FencedError.
+// Thread-safety: thread-compatible.
+// Lifetime: the graph, and what the Scaffold names, as long as the sessions that it made.
+// Failure: as JobSessions; InvalidArgument for options that exclude each other, and for a
+// collection ("ready_op", ...) with several elements.
 
 #include <cstdint>
 #include <functional>
@@ -33,13 +30,9 @@
 #include "layers/variable.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
-#include "train/session_manager.h"
+#include "train/job_sessions.h"
 
 namespace millrace {
-
-class JobSessions;   // train/job_sessions.h
-struct RunEnd;       // run/training_run.h
-struct RunTrainers;  // run/training_run.h
 
 // What a training graph needs besides itself. What is not given is the one element of the
 // collection of its name ("init_op", "ready_op", "ready_for_local_init_op", "local_init_op",
@@ -82,60 +75,29 @@ struct SessionCreatorOptions {
 class SessionCreator {
  public:
   virtual ~SessionCreator() = default;
-  // Adds what is missing to the graph and finalizes it. `last_step`: at which training is to end; 0
-  // when nobody knows.
-  virtual Status CompleteGraph(int64_t last_step) = 0;
-  virtual StatusOr<SessionManager::Ready> CreateSession() = 0;
-  // Ends the wait of a CreateSession that runs, and all later ones at once, with `reason` (not OK).
-  // From any thread, after CompleteGraph.
-  virtual void Stop(const Status& reason);
-  // That a CreateSession opened and has not returned yet: whoever closes it ends what that waits
-  // for, unless it is storage. Null: none. From any thread, after CompleteGraph.
-  virtual std::shared_ptr<Session> session() const { return nullptr; }
-  // Writes a checkpoint beside a step that does not end, as the last one was written, and returns
-  // its path; "" where nobody keeps checkpoints. From any thread.
-  virtual StatusOr<std::string> SaveBeside(Session* session);
-  // Tasks that train the session's run beside this one (RunSession::OtherTrainers), asked for by
-  // the chief, which is to end the run after them. Also finds out whether the session is lost.
-  virtual StatusOr<RunTrainers> OtherTrainers(Session* session);
-  // None before CompleteGraph, and where nothing is saved.
-  virtual std::shared_ptr<Saver> saver() const { return nullptr; }
-  // That training is over, for all tasks.
-  virtual Status TellEnd(Session* session, const RunEnd& end);
+  // Adds what is missing to the graph and finalizes it; once, when the hooks have added to it.
+  // `last_step`: at which training is to end; 0 when nobody knows.
+  virtual StatusOr<std::shared_ptr<JobSessions>> CompleteGraph(int64_t last_step) = 0;
 };
 
 class ChiefSessionCreator : public SessionCreator {
  public:
   ChiefSessionCreator(const Scope& scope, SessionCreatorOptions options);
-  ~ChiefSessionCreator() override;
-  Status CompleteGraph(int64_t last_step) override;
-  StatusOr<SessionManager::Ready> CreateSession() override;
-  void Stop(const Status& reason) override;
-  std::shared_ptr<Session> session() const override;
-  StatusOr<std::string> SaveBeside(Session* session) override;
-  StatusOr<RunTrainers> OtherTrainers(Session* session) override;
-  std::shared_ptr<Saver> saver() const override;
-  Status TellEnd(Session* session, const RunEnd& end) override;
+  StatusOr<std::shared_ptr<JobSessions>> CompleteGraph(int64_t last_step) override;
 
  private:
   const Scope scope_;
   const SessionCreatorOptions options_;
-  std::shared_ptr<JobSessions> sessions_;  // null before CompleteGraph
 };
 
 class WorkerSessionCreator : public SessionCreator {
  public:
   WorkerSessionCreator(const Scope& scope, SessionCreatorOptions options);
-  ~WorkerSessionCreator() override;
-  Status CompleteGraph(int64_t last_step) override;
-  StatusOr<SessionManager::Ready> CreateSession() override;
-  void Stop(const Status& reason) override;
-  std::shared_ptr<Session> session() const override;
+  StatusOr<std::shared_ptr<JobSessions>> CompleteGraph(int64_t last_step) override;
 
  private:
   const Scope scope_;
   const SessionCreatorOptions options_;
-  std::shared_ptr<JobSessions> sessions_;  // null before CompleteGraph
 };
 
 }  // namespace millrace

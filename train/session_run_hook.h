@@ -42,7 +42,9 @@
 //   the session is lost          (IsSessionLost) no AfterRun for that step; a new session,
 //                                AfterCreateSession of all, and the same step once more from
 //                                BeforeRun on; bounded (MonitoredSessionOptions::max_recoveries)
-//   any other error              no AfterRun for that step, no End
+//   any other error              no AfterRun for that step, no End; where a hook has written
+//                                checkpoints the session writes the last one itself, when it is
+//                                closed in order and the error says nothing against it
 //   the run has ended elsewhere  (RunEndOf) as any other error, but the loop has ended well
 //
 // What a hook's own error does ("lost": one for which IsSessionLost is true, which a hook returns

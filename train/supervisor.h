@@ -191,7 +191,7 @@ class Supervisor {
 
  private:
   struct Impl;
-  const std::shared_ptr<Impl> impl_;
+  const std::unique_ptr<Impl> impl_;
 };
 
 // Runs `body` in a managed session; when it ends because the session is lost (IsSessionLost: a

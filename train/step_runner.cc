@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/step_runner.h"
+
+#include "absl/types/span.h"
+
+namespace millrace {
+
+Status StepRunner::Run(const std::vector<Feed>& feeds) {
+  if (prepared_ == nullptr || !AsPrepared(feeds)) return RunByName(feeds);
+  for (size_t i = 0; i < feeds.size(); ++i) values_[i] = feeds[i].value;
+  const Status status = prepared_->RunInto(values_, absl::MakeSpan(results_));
+  for (Tensor& value : values_) value = Tensor();  // memory for the next batch
+  return status;
+}
+
+bool StepRunner::AsPrepared(const std::vector<Feed>& feeds) const {
+  if (feeds.size() != names_.size()) return false;
+  for (size_t i = 0; i < feeds.size(); ++i) {
+    if (feeds[i].name.node_id() != names_[i].node_id() ||
+        feeds[i].name.graph_id() != names_[i].graph_id() ||
+        feeds[i].name.name() != names_[i].name()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Status StepRunner::RunByName(const std::vector<Feed>& feeds) {
+  MR_ASSIGN_OR_RETURN(results_, session_->Run(feeds, fetches_));
+  if (prepare_tried_) return absl::OkStatus();
+  prepare_tried_ = true;
+  auto prepared = session_->Prepare(NamesOf(feeds, fetches_, {}));
+  if (!prepared.ok()) {
+    // Some sessions cannot: names will do.
+    return absl::IsUnimplemented(prepared.status()) ? absl::OkStatus() : prepared.status();
+  }
+  prepared_ = *std::move(prepared);
+  for (const Feed& feed : feeds) names_.push_back(feed.name);
+  values_.resize(feeds.size());
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_TRAIN_STEP_RUNNER_H_
+#define MILLRACE_TRAIN_STEP_RUNNER_H_
+
+// StepRunner: runs the same fetches with ever new feeds: by name at first, which checks what they
+// are, then by position for as long as the names stay.
+//
+// Thread-safety: thread-compatible. Lifetime: the session outlives it.
+// Failure: the session's; a session that prepares nothing (Unimplemented) runs all by name.
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/status.h"
+#include "core/tensor.h"
+#include "runtime/session.h"
+
+namespace millrace {
+
+class StepRunner {
+ public:
+  StepRunner(Session* session, std::vector<FetchName> fetches)
+      : session_(session), fetches_(std::move(fetches)), results_(fetches_.size()) {}
+
+  Status Run(const std::vector<Feed>& feeds);
+  // Of the last Run that succeeded.
+  const Tensor& result(size_t i) const { return results_[i]; }
+
+ private:
+  bool AsPrepared(const std::vector<Feed>& feeds) const;
+  Status RunByName(const std::vector<Feed>& feeds);
+
+  Session* const session_;
+  const std::vector<FetchName> fetches_;
+  std::vector<Tensor> results_;
+  bool prepare_tried_ = false;
+  std::unique_ptr<PreparedStep> prepared_;
+  std::vector<FetchName> names_;  // of the feeds of prepared_
+  std::vector<Tensor> values_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_TRAIN_STEP_RUNNER_H_

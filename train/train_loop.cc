@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/train_loop.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/exit_code.h"
+#include "core/file_system.h"
+#include "core/logging.h"
+#include "run/training_run.h"
+#include "saver/export_model.h"
+#include "saver/saved_model_reader.h"
+#include "train/loss_guard.h"
+#include "train/step_runner.h"
+
+namespace millrace {
+namespace {
+
+// Steps between two looks at the clock, at most, and the time that they may take together: a look
+// costs as much as a short step where the clock is a system call, and a long step after short ones
+// is noticed late.
+constexpr int kMaxStepsPerLook = 16;
+constexpr absl::Duration kLookTime = absl::Milliseconds(1);
+// What is shown of the staleness goes by about so many steps.
+constexpr double kRecentSteps = 16;
+
+}  // namespace
+
+TrainLoop::TrainLoop(const Scope& model, const CountedStep& step, const TrainOptions& options,
+                     Supervisor* supervisor)
+    : model_(model),
+      counted_(step),
+      options_(options),
+      supervisor_(supervisor),
+      clock_(options.supervisor.clock),
+      progress_({.last_step = options.steps, .clock = clock_}) {}
+
+StatusOr<TrainResult> TrainLoop::Run() {
+  Status status = RunWithRecovery(supervisor_, options_.target, options_.max_recoveries,
+                                  [this](Session* session) { return RunInSession(session); });
+  progress_.EndLine();
+  if (status.ok() && !at_goal_ && supervisor_->signal() != 0)
+    status = EndedBy(supervisor_->signal());
+  if (status.ok() && idle_) supervisor_->NothingToSave();
+  // Only at its goal is training over: others leave then.
+  if (!status.ok() || at_goal_) {
+    supervisor_->RequestStop(status.ok() ? absl::OutOfRangeError(goal_) : status);
+  }
+  const Status stopped = supervisor_->Stop();
+  for (const Status& error : {status, failed_, stopped}) MR_RETURN_IF_ERROR(error);
+  if (const std::optional<RunEnd> end = supervisor_->run_end()) {
+    result_.global_step = std::max(result_.global_step, end->global_step);
+  }
+  return result_;
+}
+
+Status TrainLoop::RunInSession(Session* session) {
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> begin,
+                      session->Run({}, {counted_.global_step.value}));
+  step_ = StepOf(begin[0]);
+  result_.global_step = step_;
+  LogInfo("Train: First step is ", step_);
+  recent_staleness_ = recent_steps_ = 0;
+  const bool done_before = options_.steps > 0 && step_ >= options_.steps;
+  bool exported = false;
+  if (exports()) {
+    FileSystem* const fs = options_.supervisor.file_system;
+    const Status is_new = CheckExportDirectory(options_.export_to, fs);
+    exported = !is_new.ok() && done_before && SavedModelPath(fs, options_.export_to).has_value();
+    if (!exported) MR_RETURN_IF_ERROR(Prefixed("Train", is_new));
+  }
+
+  now_ = clock_->Now();
+  steps_per_look_ = until_look_ = 1;
+  const bool saves = options_.is_chief && supervisor_->saver() != nullptr;
+  save_ = Due(saves ? Every(options_.save_every.steps()) : Every(), step_, now_);
+  eval_ = Due(options_.is_chief ? options_.eval_every : Every(), step_, now_);
+  report_ = Due(options_.report_every, step_, now_);
+  evaluated_at_ = -1;
+  std::vector<FetchName> fetches = {counted_.step_after};
+  if (options_.loss.valid()) fetches.emplace_back(options_.loss);
+  StepRunner runner(session, std::move(fetches));
+  const Feeds no_feeds;
+
+  while (options_.steps == 0 || step_ < options_.steps) {
+    // A signal, or a checkpoint that no try can write: nothing is exported.
+    if (supervisor_->ShouldStop()) return absl::OkStatus();
+    if (options_.data && !pending_) {
+      FeedsOrEnd next = options_.data();
+      if (absl::IsOutOfRange(next.status())) break;
+      if (!next.ok()) {
+        // Not a loss of the session, whatever its code.
+        failed_ = Prefixed(absl::StrCat("Train: data after global step ", step_), next.status());
+        return absl::OkStatus();
+      }
+      if (!*next) break;
+      pending_ = **std::move(next);
+    }
+    // Kept until the step is done: with a lost session no batch is lost.
+    const Status ran = runner.Run(pending_ ? *pending_ : no_feeds);
+    if (absl::IsOutOfRange(ran)) break;  // the graph's own input has ended
+    if (absl::IsInvalidArgument(ran) && result_.own_steps == 0 && !counted_.added.empty()) {
+      return Suffixed(ran, absl::StrCat("; a step runs ", counted_.added,
+                                        ", too; .update_ops = false leaves another model's out"));
+    }
+    MR_RETURN_IF_ERROR(ran);
+    pending_.reset();
+    ++result_.own_steps;
+    // What other tasks have counted meanwhile may be more.
+    step_ = std::max(step_, Counted(runner.result(0)));
+    result_.global_step = step_;
+    if (options_.loss.valid()) {
+      const Tensor& loss = runner.result(1);
+      if (loss.num_elements() != 1) {
+        return InvalidArgument("Train: loss '", options_.loss.name(),
+                               "' must be a scalar, got shape ", loss.shape());
+      }
+      MR_RETURN_IF_ERROR(CheckLossIsFinite(loss, step_, result_.staleness));
+      result_.loss = loss.dtype() == DT_FLOAT ? static_cast<double>(loss.scalar<float>())
+                                              : loss.scalar<double>();
+    }
+    MR_RETURN_IF_ERROR(AfterStep(session));
+  }
+  at_goal_ = true;
+  goal_ = options_.steps > 0 && step_ >= options_.steps
+              ? absl::StrCat("reached step ", step_, " of ", options_.steps)
+              : absl::StrCat("the data ended after step ", step_);
+  if (options_.is_chief && (options_.steps == 0 || step_ < options_.steps)) {
+    LogInfo("Train: ", goal_, ", which ends the run for all tasks");
+  }
+  return AtEnd(session, exported);
+}
+
+int64_t TrainLoop::Counted(const Tensor& steps) {
+  if (steps.num_elements() != 2) return StepOf(steps);
+  const auto at = [&steps](size_t i) {
+    return steps.dtype() == DT_INT32 ? int64_t{steps.flat<int32_t>()[i]} : steps.flat<int64_t>()[i];
+  };
+  // The own update is none of others; a counter that was set back meanwhile says nothing.
+  const int64_t stale = std::max<int64_t>(0, at(0) - at(1) - 1);
+  Staleness& all = result_.staleness;
+  all.max = std::max(all.max, stale);
+  all.mean += (static_cast<double>(stale) - all.mean) / static_cast<double>(result_.own_steps);
+  ++recent_steps_;
+  recent_staleness_ +=
+      (static_cast<double>(stale) - recent_staleness_) / std::min(recent_steps_, kRecentSteps);
+  return at(0);
+}
+
+Status TrainLoop::AfterStep(Session* session) {
+  const bool last = options_.steps > 0 && step_ >= options_.steps;
+  if (--until_look_ > 0 && !last && !save_.AtStep(step_) && !eval_.AtStep(step_) &&
+      !report_.AtStep(step_)) {
+    return absl::OkStatus();
+  }
+  Look();
+  if (options_.progress && options_.is_chief) {
+    progress_.Update(options_.steps > 0 ? std::min(step_, options_.steps) : step_, ShownLoss(),
+                     recent_staleness_);
+  }
+  if (report_.AtStep(step_) || report_.AtTime(now_)) {
+    report_.Next(step_, now_);
+    const auto stale = static_cast<int64_t>(std::llround(recent_staleness_));
+    Say(absl::StrCat("Step: ", step_,
+                     options_.loss.valid() ? absl::StrCat(", loss: ", result_.loss) : "",
+                     stale > 0 ? absl::StrCat(", staleness: ", stale) : ""));
+  }
+  // AtEnd does the rest of the last step.
+  if (last) return absl::OkStatus();
+  if (save_.AtStep(step_)) {
+    save_.Next(step_, now_);
+    MR_ASSIGN_OR_RETURN(const std::string saved, supervisor_->Save(step_));
+    if (!saved.empty()) {  // else it is tried again
+      result_.checkpoint = saved;
+      Say(absl::StrCat("Saved ", saved));
+    }
+  }
+  if (eval_.AtStep(step_) || eval_.AtTime(now_)) {
+    MR_RETURN_IF_ERROR(Evaluate(session));
+    eval_.Next(step_, clock_->Now());
+  }
+  return absl::OkStatus();
+}
+
+void TrainLoop::Look() {
+  const absl::Time before = std::exchange(now_, clock_->Now());
+  if (now_ - before > kLookTime) {
+    steps_per_look_ = 1;
+  } else if (steps_per_look_ < kMaxStepsPerLook) {
+    ++steps_per_look_;
+  }
+  until_look_ = steps_per_look_;
+}
+
+Status TrainLoop::Evaluate(Session* session) {
+  evaluated_at_ = step_;
+  StatusOr<std::string> line = options_.eval(session);
+  if (!line.ok()) {
+    return Prefixed(absl::StrCat("Train: eval at global step ", step_), line.status());
+  }
+  if (!line->empty()) Say(absl::StrCat("Step: ", step_, ", ", *line));
+  return absl::OkStatus();
+}
+
+Status TrainLoop::AtEnd(Session* session, bool exported) {
+  // Not where some variables were newer than the checkpoint that the others came from, nor where
+  // it is another directory's.
+  idle_ = result_.own_steps == 0 && supervisor_->start() == Supervisor::Start::kRestored &&
+          Dirname(supervisor_->restored_checkpoint()) == Dirname(supervisor_->save_path()) &&
+          absl::EndsWith(supervisor_->restored_checkpoint(), absl::StrCat("-", step_));
+  if (!options_.is_chief) return absl::OkStatus();
+  if (idle_) {
+    result_.checkpoint = supervisor_->restored_checkpoint();
+    LogInfo("Train: no step to run after global step ", step_);
+  } else {
+    MR_ASSIGN_OR_RETURN(result_.checkpoint, supervisor_->SaveLast());
+    if (!result_.checkpoint.empty()) Say(absl::StrCat("Saved ", result_.checkpoint));
+  }
+  if (options_.eval && evaluated_at_ != step_) MR_RETURN_IF_ERROR(Evaluate(session));
+  if (!exports()) return absl::OkStatus();
+  if (exported) {
+    LogInfo("Train: the model is in '", options_.export_to, "' already");
+    return absl::OkStatus();
+  }
+  const Status exported_now =
+      Prefixed("Train", ExportModel(session, model_, options_.signature, options_.export_to,
+                                    options_.supervisor.file_system));
+  // The steps are done: who is started again has the export to do alone.
+  if (absl::IsResourceExhausted(exported_now)) return WithExitCode(exported_now, kExitRetryable);
+  MR_RETURN_IF_ERROR(exported_now);
+  Say(absl::StrCat("Exported ", options_.export_to));
+  return absl::OkStatus();
+}
+
+Status TrainLoop::EndedBy(int signal) {
+  std::string text = absl::StrCat("Train: ended by ", signal == SIGINT ? "SIGINT" : "SIGTERM",
+                                  " at global step ", step_);
+  if (!options_.is_chief) {
+    absl::StrAppend(&text, "; the chief keeps the checkpoints");
+  } else if (options_.dir.empty()) {
+    absl::StrAppend(&text, "; nothing is kept without a dir");
+  } else {
+    const StatusOr<std::string> saved = supervisor_->SaveLast();
+    if (!saved.ok()) return Prefixed(text, saved.status());
+    // "": the session was lost before, and what there is since the last checkpoint with it.
+    absl::StrAppend(&text, saved->empty() ? "; " : absl::StrCat("; saved ", *saved, ", "),
+                    "start again to go on from ", saved->empty() ? "the last checkpoint" : "it");
+  }
+  return WithExitCode(absl::CancelledError(text), 128 + signal);
+}
+
+std::optional<double> TrainLoop::ShownLoss() const {
+  return options_.loss.valid() ? std::optional<double>(result_.loss) : std::nullopt;
+}
+
+void TrainLoop::Say(const std::string& line) {
+  if (!options_.progress) return;
+  progress_.EndLine();
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace millrace
