@@ -778,11 +778,53 @@ std::shared_ptr<MasterInterface> MakeGrpcMaster(std::shared_ptr<RpcChannel> chan
   return std::make_shared<GrpcMaster>(std::move(channel));
 }
 
-std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterPools* pools,
-                                                         CheckResetFn check_reset) {
+namespace {
+
+using Handlers = std::map<std::string, RpcServer::Handler>;
+
+// The methods that TensorFlow's masters lack: training runs, and leases of sessions.
+void AddRunMethods(Master* master, IoPool* pool, Handlers* handlers) {
+  (*handlers)[absl::StrCat(kOwnMasterService, "EndRun")] =
+      Blocking<wire::EndRunRequest, wire::EndRunResponse>(
+          "EndRun", pool,
+          [master](ServerCall*, const wire::EndRunRequest& request, wire::EndRunResponse*) {
+            return master->EndRun(request.session_handle(), FromWire(request.end()));
+          });
+  (*handlers)[absl::StrCat(kOwnMasterService, "FindTrainers")] =
+      Blocking<wire::FindTrainersRequest, wire::FindTrainersResponse>(
+          "FindTrainers", pool,
+          [master](ServerCall*, const wire::FindTrainersRequest& request,
+                   wire::FindTrainersResponse* response) -> Status {
+            MR_ASSIGN_OR_RETURN(const RunTrainers trainers,
+                                master->FindTrainers(request.session_handle()));
+            for (const std::string& task : trainers.training) response->add_trainer(task);
+            for (const std::string& task : trainers.ended) response->add_former_trainer(task);
+            return absl::OkStatus();
+          });
+  // On the poller: a renewal must not wait for those who occupy the pool.
+  (*handlers)[absl::StrCat(kOwnMasterService, "RenewSessions")] =
+      [master](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+        wire::RenewSessionsRequest request;
+        wire::RenewSessionsResponse response;
+        const Status status = NoExceptions("RenewSessions", [&]() -> Status {
+          MR_RETURN_IF_ERROR(DecodeMessage("RenewSessions", bytes, &request));
+          const std::vector<std::string> handles(request.session_handle().begin(),
+                                                 request.session_handle().end());
+          for (const std::string& handle : master->RenewSessions(handles)) {
+            response.add_unknown(handle);
+          }
+          return absl::OkStatus();
+        });
+        Respond(call.get(), status, response);
+      };
+}
+
+}  // namespace
+
+Handlers MasterHandlers(Master* master, MasterPools* pools, CheckResetFn check_reset) {
   IoPool* const pool = &pools->calls;
   using namespace tensorflow;  // NOLINT: the messages of a whole service
-  std::map<std::string, RpcServer::Handler> handlers;
+  Handlers handlers;
   const auto add = [&](const char* method, RpcServer::Handler handler) {
     handlers[absl::StrCat(kMasterService, method)] = std::move(handler);
   };
@@ -842,39 +884,7 @@ std::map<std::string, RpcServer::Handler> MasterHandlers(Master* master, MasterP
                      }
                      return master->Reset(request);
                    }));
-  handlers[absl::StrCat(kOwnMasterService, "EndRun")] =
-      Blocking<wire::EndRunRequest, wire::EndRunResponse>(
-          "EndRun", pool,
-          [master](ServerCall*, const wire::EndRunRequest& request, wire::EndRunResponse*) {
-            return master->EndRun(request.session_handle(), FromWire(request.end()));
-          });
-  handlers[absl::StrCat(kOwnMasterService, "FindTrainers")] =
-      Blocking<wire::FindTrainersRequest, wire::FindTrainersResponse>(
-          "FindTrainers", pool,
-          [master](ServerCall*, const wire::FindTrainersRequest& request,
-                   wire::FindTrainersResponse* response) -> Status {
-            MR_ASSIGN_OR_RETURN(const RunTrainers trainers,
-                                master->FindTrainers(request.session_handle()));
-            for (const std::string& task : trainers.training) response->add_trainer(task);
-            for (const std::string& task : trainers.ended) response->add_former_trainer(task);
-            return absl::OkStatus();
-          });
-  // On the poller: a renewal must not wait for those who occupy the pool.
-  handlers[absl::StrCat(kOwnMasterService, "RenewSessions")] =
-      [master](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-        wire::RenewSessionsRequest request;
-        wire::RenewSessionsResponse response;
-        const Status status = NoExceptions("RenewSessions", [&]() -> Status {
-          MR_RETURN_IF_ERROR(DecodeMessage("RenewSessions", bytes, &request));
-          const std::vector<std::string> handles(request.session_handle().begin(),
-                                                 request.session_handle().end());
-          for (const std::string& handle : master->RenewSessions(handles)) {
-            response.add_unknown(handle);
-          }
-          return absl::OkStatus();
-        });
-        Respond(call.get(), status, response);
-      };
+  AddRunMethods(master, pool, &handlers);
   add("RunStep", [master, pool](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
     ServeRunStep(master, pool, std::move(call), bytes);
   });

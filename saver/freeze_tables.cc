@@ -75,13 +75,18 @@ struct Table {
   DType key_dtype, value_dtype;
 };
 
-}  // namespace
-
-StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef& graph,
-                                                GraphDef* frozen) {
+struct Tables {
   std::map<std::string, Table> tables;
-  for (int i = 0; i < frozen->node_size(); ++i) {
-    const NodeDef& node = frozen->node(i);
+  std::map<std::string, std::vector<int>> users;  // nodes of the frozen graph that take them
+};
+
+// Those that get their content from outside of the frozen graph. InvalidArgument when a node of it
+// changes one.
+StatusOr<Tables> FindTables(const GraphDef& frozen) {
+  Tables found;
+  std::map<std::string, Table>& tables = found.tables;
+  for (int i = 0; i < frozen.node_size(); ++i) {
+    const NodeDef& node = frozen.node(i);
     const TableOp* const op = FindTableOp(node.op());
     if (op == nullptr) continue;
     Table table = {i, op, DT_INVALID, DT_INVALID};
@@ -89,10 +94,9 @@ StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef
     MR_ASSIGN_OR_RETURN(table.value_dtype, GetAttr<DType>(node, "value_dtype"));
     tables[node.name()] = table;
   }
-  // Who uses them.
-  std::map<std::string, std::vector<int>> users;
-  for (int i = 0; i < frozen->node_size(); ++i) {
-    const NodeDef& node = frozen->node(i);
+  std::map<std::string, std::vector<int>>& users = found.users;
+  for (int i = 0; i < frozen.node_size(); ++i) {
+    const NodeDef& node = frozen.node(i);
     if (node.input_size() == 0) continue;
     for (const std::string& input : node.input()) {
       absl::string_view source;
@@ -111,25 +115,38 @@ StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef
   for (auto it = tables.begin(); it != tables.end();) {
     const std::vector<int>& of_table = users[it->first];
     const bool has_own = std::any_of(of_table.begin(), of_table.end(),
-                                     [&](int i) { return Initializes(frozen->node(i).op()); });
+                                     [&](int i) { return Initializes(frozen.node(i).op()); });
     it = has_own ? tables.erase(it) : std::next(it);
   }
-  if (tables.empty()) return std::vector<std::string>();
+  return found;
+}
 
-  // What they have.
-  HashSet<std::string> taken;
-  for (const NodeDef& node : graph.node()) taken.insert(node.name());
-  const auto free_name = [&](const std::string& wanted) {
+// Names that no node has.
+class FreeNames {
+ public:
+  explicit FreeNames(const GraphDef& graph) {
+    for (const NodeDef& node : graph.node()) taken_.insert(node.name());
+  }
+  std::string operator()(const std::string& wanted) {
     std::string name = wanted;
-    for (int i = 1; !taken.insert(name).second; ++i) name = absl::StrCat(wanted, "_", i);
+    for (int i = 1; !taken_.insert(name).second; ++i) name = absl::StrCat(wanted, "_", i);
     return name;
-  };
+  }
+
+ private:
+  HashSet<std::string> taken_;
+};
+
+// The keys and the values of each table, one table after the other.
+StatusOr<std::vector<Tensor>> ReadTables(Session* session, const GraphDef& graph,
+                                         const std::map<std::string, Table>& tables,
+                                         FreeNames* free_name) {
   GraphDef readers;
   *readers.mutable_versions() = graph.versions();
   std::vector<FetchName> fetches;
   for (const auto& [name, table] : tables) {
     NodeDef* const node = readers.add_node();
-    node->set_name(free_name(absl::StrCat("freeze_graph/", name)));
+    node->set_name((*free_name)(absl::StrCat("freeze_graph/", name)));
     node->set_op(table.op->is_reference ? "LookupTableExport" : "LookupTableExportV2");
     node->add_input(name);
     Set("Tkeys", table.key_dtype, node);
@@ -137,7 +154,7 @@ StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef
     fetches.emplace_back(absl::StrCat(node->name(), ":0"));
     fetches.emplace_back(absl::StrCat(node->name(), ":1"));
   }
-  // A graph and a checkpoint have no tables yet; whoever has filled them stays as it is.
+  // A graph and a checkpoint have no tables yet; a table that has content keeps it.
   std::vector<FetchName> fills;
   for (const NodeDef& node : graph.node()) {
     if (node.input_size() == 0 || !Initializes(node.op())) continue;
@@ -149,9 +166,21 @@ StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef
     MR_RETURN_IF_ERROR(Prefixed("FreezeGraph", session->Run({}, {}, fills).status()));
   }
   MR_RETURN_IF_ERROR(session->Extend(readers));
-  const StatusOr<std::vector<Tensor>> content = session->Run({}, fetches);
+  StatusOr<std::vector<Tensor>> content = session->Run({}, fetches);
   if (!content.ok()) return Prefixed("FreezeGraph", content.status());
+  return content;
+}
 
+}  // namespace
+
+StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef& graph,
+                                                GraphDef* frozen) {
+  MR_ASSIGN_OR_RETURN(Tables found, FindTables(*frozen));
+  const std::map<std::string, Table>& tables = found.tables;
+  if (tables.empty()) return std::vector<std::string>();
+  FreeNames free_name(graph);
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> content,
+                      ReadTables(session, graph, tables, &free_name));
   std::vector<std::string> names;
   size_t next = 0;
   for (const auto& [name, table] : tables) {
@@ -159,8 +188,8 @@ StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef
     const std::string keys = free_name(absl::StrCat(name, "/frozen_keys"));
     const std::string values = free_name(absl::StrCat(name, "/frozen_values"));
     const std::string fill = free_name(absl::StrCat(name, "/frozen_init"));
-    AddConst(keys, device, (*content)[next], frozen);
-    AddConst(values, device, (*content)[next + 1], frozen);
+    AddConst(keys, device, content[next], frozen);
+    AddConst(values, device, content[next + 1], frozen);
     next += 2;
     frozen->mutable_node(table.node)->set_op(table.op->frozen_op);
     NodeDef* const node = frozen->add_node();
@@ -171,7 +200,7 @@ StatusOr<std::vector<std::string>> FreezeTables(Session* session, const GraphDef
     const bool imports = absl::StartsWith(table.op->fill, "LookupTableImport");
     Set(imports ? "Tin" : "Tkey", table.key_dtype, node);
     Set(imports ? "Tout" : "Tval", table.value_dtype, node);
-    for (const int user : users[name]) {
+    for (const int user : found.users[name]) {
       NodeDef* const waits = frozen->mutable_node(user);
       const std::string input = absl::StrCat("^", fill);
       if (waits->input().empty() || waits->input(waits->input_size() - 1) != input) {

@@ -106,12 +106,7 @@ class GraphSaver : public Saver {
   StatusOr<std::string> SaveAs(Session* session, const std::string& prefix,
                                std::optional<int64_t> global_step,
                                const SaveOptions& options) override {
-    for (const auto& [name, what] : {std::pair(&options.latest_filename, "latest_filename"),
-                                     std::pair(&options.meta_graph_suffix, "meta_graph_suffix")}) {
-      if (name->empty() || absl::StrContains(*name, '/')) {
-        return InvalidArgument("Saver: ", what, " must be a name without '/', got '", *name, "'");
-      }
-    }
+    MR_RETURN_IF_ERROR(CheckNames(options));
     const std::string path = !global_step ? prefix
                              : pads_step_ ? absl::StrFormat("%s-%08d", prefix, *global_step)
                                           : absl::StrCat(prefix, "-", *global_step);
@@ -143,21 +138,7 @@ class GraphSaver : public Saver {
                       [this](const std::string& path) { return IsKept(path); });
     }
     MR_RETURN_IF_ERROR(FailPoint("saver/before_save"));
-    std::vector<Feed> feeds = {{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}};
-    std::string parts;  // their directory
-    if (!temp_suffix_tensor_.empty()) {
-      parts = absl::StrCat(path, kTempMark, run_digits_.empty() ? RandomHexName() : run_digits_,
-                           RandomHexName());
-      feeds.emplace_back(temp_suffix_tensor_, Tensor::Scalar<std::string>(absl::StrCat(
-                                                  absl::StripPrefix(parts, path), "/part")));
-    }
-    const Status saved = session->Run(feeds, {def_.save_tensor_name()}).status();
-    if (!saved.ok()) {
-      // Parts that were written before the error.
-      if (!parts.empty()) fs_->RecursivelyDelete(parts).IgnoreError();
-      Remember(path, saved);
-      return saved;
-    }
+    MR_RETURN_IF_ERROR(RunSave(session, path));
     const Status described = [&]() -> Status {
       MR_RETURN_IF_ERROR(FailPoint("saver/after_save"));
       if (!meta) return absl::OkStatus();
@@ -169,60 +150,7 @@ class GraphSaver : public Saver {
       return described;
     }
     if (!options.write_state) return path;
-
-    std::vector<Kept> kept = kept_;
-    kept.erase(
-        std::remove_if(kept.begin(), kept.end(), [&](const Kept& k) { return k.path == path; }),
-        kept.end());
-    kept.push_back({path, NowSeconds(), options.meta_graph_suffix});
-    std::vector<Kept> evicted;
-    double next_keep_s = next_keep_s_;
-    if (def_.max_to_keep() <= 0) {
-      kept = {kept.back()};
-    }
-    while (def_.max_to_keep() > 0 && kept.size() > static_cast<size_t>(def_.max_to_keep())) {
-      if (kept.front().time_s > next_keep_s) {
-        next_keep_s += keep_period_s_;
-      } else if (Dirname(kept.front().path) == directory) {
-        // Others are somebody else's now.
-        evicted.push_back(kept.front());
-      }
-      kept.erase(kept.begin());
-    }
-    CheckpointState state;
-    state.latest = path;
-    for (const Kept& k : kept) {
-      if (Dirname(k.path) == directory || absl::StartsWith(k.path, "/"))
-        state.all.push_back(k.path);
-    }
-    const Status written = WriteCheckpointState(fs_, directory, state, options.latest_filename,
-                                                relative_paths_, may_commit_);
-    if (!written.ok()) {
-      Remember(path, written);
-      return written;
-    }
-    kept_ = def_.max_to_keep() > 0 ? std::move(kept) : std::vector<Kept>();
-    next_keep_s_ = next_keep_s;
-    // The new checkpoint is safe: what cannot be deleted now is tried again after the next save.
-    std::vector<Kept> to_delete = std::move(undeleted_);
-    to_delete.insert(to_delete.end(), evicted.begin(), evicted.end());
-    undeleted_.clear();
-    const Status may_delete = MayCommit();
-    if (!may_delete.ok()) {
-      undeleted_ = std::move(to_delete);
-      return may_delete;
-    }
-    for (Kept& old : to_delete) {
-      if (old.path == path || IsKept(old.path)) continue;  // saved again since
-      const Status deleted =
-          old.is_unfinished ? DeleteUnfinished(old) : Delete(old.path, old.meta_suffix);
-      if (!deleted.ok()) {
-        LogWarning("Checkpoint '", old.path,
-                   "' is left for the next save to delete: ", deleted.message());
-        old.is_unfinished = old.is_unfinished || !fs_->FileExists(BundleIndexPath(old.path));
-        undeleted_.push_back(std::move(old));
-      }
-    }
+    MR_RETURN_IF_ERROR(CommitCheckpoint(path, options));
     if (first_of_family) {
       leftovers_family_ = family;
     } else {
@@ -311,7 +239,7 @@ class GraphSaver : public Saver {
 
   bool is_empty() const { return may_be_empty_ && def_.save_tensor_name().empty(); }
 
-  double NowSeconds() { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
+  double NowSeconds() const { return absl::ToDoubleSeconds(clock_->Now() - absl::UnixEpoch()); }
 
   Status MayCommit() const { return may_commit_ ? may_commit_() : absl::OkStatus(); }
 
@@ -321,6 +249,104 @@ class GraphSaver : public Saver {
 
   Leftovers::Family Family(const std::string& directory, const std::string& base) const {
     return {directory, base, state_file_, run_digits_, def_.max_to_keep() > 0};
+  }
+
+  // --- Parts of SaveAs ---
+
+  static Status CheckNames(const SaveOptions& options) {
+    for (const auto& [name, what] : {std::pair(&options.latest_filename, "latest_filename"),
+                                     std::pair(&options.meta_graph_suffix, "meta_graph_suffix")}) {
+      if (name->empty() || absl::StrContains(*name, '/')) {
+        return InvalidArgument("Saver: ", what, " must be a name without '/', got '", *name, "'");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The step that writes the values.
+  Status RunSave(Session* session, const std::string& path) {
+    std::vector<Feed> feeds = {{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}};
+    std::string parts;  // their directory
+    if (!temp_suffix_tensor_.empty()) {
+      parts = absl::StrCat(path, kTempMark, run_digits_.empty() ? RandomHexName() : run_digits_,
+                           RandomHexName());
+      feeds.emplace_back(temp_suffix_tensor_, Tensor::Scalar<std::string>(absl::StrCat(
+                                                  absl::StripPrefix(parts, path), "/part")));
+    }
+    const Status saved = session->Run(feeds, {def_.save_tensor_name()}).status();
+    if (!saved.ok()) {
+      // Parts that were written before the error.
+      if (!parts.empty()) fs_->RecursivelyDelete(parts).IgnoreError();
+      Remember(path, saved);
+    }
+    return saved;
+  }
+
+  // The checkpoints that stay with the new one, and in *evicted those that are to be deleted.
+  std::vector<Kept> KeptWith(const std::string& path, const SaveOptions& options,
+                             std::vector<Kept>* evicted, double* next_keep_s) const {
+    const std::string directory = Dirname(path);
+    std::vector<Kept> kept = kept_;
+    kept.erase(
+        std::remove_if(kept.begin(), kept.end(), [&](const Kept& k) { return k.path == path; }),
+        kept.end());
+    kept.push_back({path, NowSeconds(), options.meta_graph_suffix});
+    if (def_.max_to_keep() <= 0) {
+      kept = {kept.back()};
+    }
+    while (def_.max_to_keep() > 0 && kept.size() > static_cast<size_t>(def_.max_to_keep())) {
+      if (kept.front().time_s > *next_keep_s) {
+        *next_keep_s += keep_period_s_;
+      } else if (Dirname(kept.front().path) == directory) {
+        // Others are somebody else's now.
+        evicted->push_back(kept.front());
+      }
+      kept.erase(kept.begin());
+    }
+    return kept;
+  }
+
+  // Names the new checkpoint in the state file, then deletes what is too much.
+  Status CommitCheckpoint(const std::string& path, const SaveOptions& options) {
+    const std::string directory = Dirname(path);
+    std::vector<Kept> evicted;
+    double next_keep_s = next_keep_s_;
+    std::vector<Kept> kept = KeptWith(path, options, &evicted, &next_keep_s);
+    CheckpointState state;
+    state.latest = path;
+    for (const Kept& k : kept) {
+      if (Dirname(k.path) == directory || absl::StartsWith(k.path, "/"))
+        state.all.push_back(k.path);
+    }
+    const Status written = WriteCheckpointState(fs_, directory, state, options.latest_filename,
+                                                relative_paths_, may_commit_);
+    if (!written.ok()) {
+      Remember(path, written);
+      return written;
+    }
+    kept_ = def_.max_to_keep() > 0 ? std::move(kept) : std::vector<Kept>();
+    next_keep_s_ = next_keep_s;
+    // The new checkpoint is safe: what cannot be deleted now is tried again after the next save.
+    std::vector<Kept> to_delete = std::move(undeleted_);
+    to_delete.insert(to_delete.end(), evicted.begin(), evicted.end());
+    undeleted_.clear();
+    const Status may_delete = MayCommit();
+    if (!may_delete.ok()) {
+      undeleted_ = std::move(to_delete);
+      return may_delete;
+    }
+    for (Kept& old : to_delete) {
+      if (old.path == path || IsKept(old.path)) continue;  // saved again since
+      const Status deleted =
+          old.is_unfinished ? DeleteUnfinished(old) : Delete(old.path, old.meta_suffix);
+      if (!deleted.ok()) {
+        LogWarning("Checkpoint '", old.path,
+                   "' is left for the next save to delete: ", deleted.message());
+        old.is_unfinished = old.is_unfinished || !fs_->FileExists(BundleIndexPath(old.path));
+        undeleted_.push_back(std::move(old));
+      }
+    }
+    return absl::OkStatus();
   }
 
   // After a save that failed with `why`. Of one that became no checkpoint, what there is is

@@ -251,54 +251,74 @@ std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call) {
   return std::make_shared<PullStream>(std::move(call));
 }
 
-std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
+namespace {
+
+using Handlers = std::map<std::string, RpcServer::Handler>;
+
+void Add(const char* service, const char* method, RpcServer::Handler handler, Handlers* handlers) {
+  (*handlers)[absl::StrCat(service, method)] = std::move(handler);
+}
+
+void Weigh(CallWeight weight, const char* service, std::initializer_list<const char*> methods,
+           Handlers* handlers) {
+  for (const char* method : methods) (*handlers)[absl::StrCat(service, method)].weight = weight;
+}
+
+// What the task is, and the sessions that masters have here.
+void AddSessionMethods(Worker* worker, Handlers* handlers) {
   using namespace tensorflow;  // NOLINT: the messages of a whole service
-  std::map<std::string, RpcServer::Handler> handlers;
-  const auto add = [&](const char* service, const char* method, RpcServer::Handler handler) {
-    handlers[absl::StrCat(service, method)] = std::move(handler);
-  };
-  const auto weigh = [&](CallWeight weight, const char* service,
-                         std::initializer_list<const char*> methods) {
-    for (const char* method : methods) handlers[absl::StrCat(service, method)].weight = weight;
-  };
-  add(kWorkerService, "GetStatus",
+  Add(kWorkerService, "GetStatus",
       Plain<GetStatusRequest, GetStatusResponse>(
-          "GetStatus", [worker](const GetStatusRequest&, GetStatusResponse* response) {
+          "GetStatus",
+          [worker](const GetStatusRequest&, GetStatusResponse* response) {
             for (const auto& device : worker->DeviceAttributes()) {
               *response->add_device_attributes() = device;
             }
             return absl::OkStatus();
-          }));
-  add(kWorkerService, "CreateWorkerSession",
+          }),
+      handlers);
+  Add(kWorkerService, "CreateWorkerSession",
       Plain<CreateWorkerSessionRequest, CreateWorkerSessionResponse>(
           "CreateWorkerSession",
           [worker](const CreateWorkerSessionRequest& request, CreateWorkerSessionResponse*) {
             return worker->CreateWorkerSession(request);
-          }));
-  add(kWorkerService, "DeleteWorkerSession",
+          }),
+      handlers);
+  Add(kWorkerService, "DeleteWorkerSession",
       Plain<DeleteWorkerSessionRequest, DeleteWorkerSessionResponse>(
           "DeleteWorkerSession",
           [worker](const DeleteWorkerSessionRequest& request, DeleteWorkerSessionResponse*) {
             return worker->DeleteWorkerSession(request);
-          }));
-  add(kWorkerService, "RegisterGraph",
+          }),
+      handlers);
+}
+
+// The partitions of a session, and what their steps leave behind.
+void AddGraphMethods(Worker* worker, Handlers* handlers) {
+  using namespace tensorflow;  // NOLINT: the messages of a whole service
+  Add(kWorkerService, "RegisterGraph",
       Plain<RegisterGraphRequest, RegisterGraphResponse>(
           "RegisterGraph",
           [worker](RegisterGraphRequest& request, RegisterGraphResponse* response) {
             return worker->RegisterGraph(std::move(request), nullptr, response);
-          }));
-  add(kWorkerService, "DeregisterGraph",
+          }),
+      handlers);
+  Add(kWorkerService, "DeregisterGraph",
       Plain<DeregisterGraphRequest, DeregisterGraphResponse>(
           "DeregisterGraph",
           [worker](const DeregisterGraphRequest& request, DeregisterGraphResponse*) {
             return worker->DeregisterGraph(request);
-          }));
-  add(kWorkerService, "CleanupGraph",
+          }),
+      handlers);
+  Add(kWorkerService, "CleanupGraph",
       Plain<CleanupGraphRequest, CleanupGraphResponse>(
-          "CleanupGraph", [worker](const CleanupGraphRequest& request, CleanupGraphResponse*) {
+          "CleanupGraph",
+          [worker](const CleanupGraphRequest& request, CleanupGraphResponse*) {
             return worker->CleanupGraph(request.step_id());
-          }));
-  add(kWorkerService, "CleanupAll",
+          }),
+      handlers);
+  Add(
+      kWorkerService, "CleanupAll",
       [worker](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
         const bool is_from_member = call->is_from_member();
         Plain<CleanupAllRequest, CleanupAllResponse>(
@@ -311,19 +331,26 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
               }
               return worker->CleanupAll(containers);
             })(std::move(call), bytes);
-      });
-  add(kTransportService, "RenewSessions",
+      },
+      handlers);
+}
+
+// Leases of sessions, and the training runs that they belong to.
+void AddRunMethods(Worker* worker, Handlers* handlers) {
+  Add(kTransportService, "RenewSessions",
       Plain<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
-          "RenewSessions", [worker](const wire::RenewSessionsRequest& request,
-                                    wire::RenewSessionsResponse* response) {
+          "RenewSessions",
+          [worker](const wire::RenewSessionsRequest& request,
+                   wire::RenewSessionsResponse* response) {
             const std::vector<std::string> handles(request.session_handle().begin(),
                                                    request.session_handle().end());
             for (const std::string& handle : worker->RenewSessions(handles)) {
               response->add_unknown(handle);
             }
             return absl::OkStatus();
-          }));
-  add(kTransportService, "FindRun",
+          }),
+      handlers);
+  Add(kTransportService, "FindRun",
       Plain<wire::FindRunRequest, wire::FindRunResponse>(
           "FindRun",
           [worker](const wire::FindRunRequest& request, wire::FindRunResponse* response) {
@@ -336,34 +363,55 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker) {
               response->add_former_trainer(former);
             }
             return absl::OkStatus();
-          }));
-  add(kTransportService, "EndRun",
+          }),
+      handlers);
+  Add(kTransportService, "EndRun",
       Plain<wire::EndRunRequest, wire::EndRunResponse>(
-          "EndRun", [worker](const wire::EndRunRequest& request, wire::EndRunResponse*) {
+          "EndRun",
+          [worker](const wire::EndRunRequest& request, wire::EndRunResponse*) {
             return worker->EndRun(request.session_handle(), FromWire(request.end()));
-          }));
+          }),
+      handlers);
+}
+
+// Steps and their tensors.
+void AddStepMethods(Worker* worker, Handlers* handlers) {
+  using namespace tensorflow;  // NOLINT: the messages of a whole service
   // RPCs are counted and steps traced elsewhere; these are there because clients may call them.
-  add(kWorkerService, "Logging",
+  Add(kWorkerService, "Logging",
       Plain<LoggingRequest, LoggingResponse>(
-          "Logging", [](const LoggingRequest&, LoggingResponse*) { return absl::OkStatus(); }));
-  add(kWorkerService, "Tracing",
+          "Logging", [](const LoggingRequest&, LoggingResponse*) { return absl::OkStatus(); }),
+      handlers);
+  Add(kWorkerService, "Tracing",
       Plain<TracingRequest, TracingResponse>(
-          "Tracing", [](const TracingRequest&, TracingResponse*) { return absl::OkStatus(); }));
+          "Tracing", [](const TracingRequest&, TracingResponse*) { return absl::OkStatus(); }),
+      handlers);
   const auto bind = [worker](auto serve) {
     return [worker, serve](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
       serve(worker, std::move(call), bytes);
     };
   };
-  add(kWorkerService, "RunGraph", bind(ServeRunGraph));
-  add(kWorkerService, "RecvTensor", bind(ServeRecvTensor));
-  add(kTransportService, "Pull", bind(ServePull));
+  Add(kWorkerService, "RunGraph", bind(ServeRunGraph), handlers);
+  Add(kWorkerService, "RecvTensor", bind(ServeRecvTensor), handlers);
+  Add(kTransportService, "Pull", bind(ServePull), handlers);
+}
+
+}  // namespace
+
+Handlers WorkerHandlers(Worker* worker) {
+  Handlers handlers;
+  AddSessionMethods(worker, &handlers);
+  AddGraphMethods(worker, &handlers);
+  AddRunMethods(worker, &handlers);
+  AddStepMethods(worker, &handlers);
   // All others are heavy: they run kernels, build graphs or decode tensors.
-  weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"});
-  weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "Pull"});
+  Weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"},
+        &handlers);
+  Weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "Pull"}, &handlers);
   // They cancel steps and free what belonged to them.
-  weigh(CallWeight::kUrgent, kWorkerService,
-        {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"});
-  weigh(CallWeight::kUrgent, kTransportService, {"EndRun"});
+  Weigh(CallWeight::kUrgent, kWorkerService,
+        {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"}, &handlers);
+  Weigh(CallWeight::kUrgent, kTransportService, {"EndRun"}, &handlers);
   return handlers;
 }
 
