@@ -113,6 +113,53 @@ bool LooksLikeText(absl::string_view bytes) {
   });
 }
 
+// Gives the nodes that were made their edges.
+Status ConnectNodes(const IncomingNodes& incoming, const ImportOptions& options,
+                    absl::Span<Node* const> made, Graph* graph) {
+  size_t at = 0;  // in incoming.sources
+  for (size_t i = 0; i < made.size(); ++i) {
+    const NodeDef& node = incoming.def->node(incoming.indices[i]);
+    Node* dst = made[i];
+    const auto where = [&] {
+      return absl::StrCat("GraphDef node[", incoming.indices[i], "] '", node.name(), "'");
+    };
+    int slot = 0;
+    bool has_imported_input = false;
+    for (const std::string& input : node.input()) {
+      const IncomingNodes::Source& source = incoming.sources[at++];
+      const bool is_control = source.index == kControlSlot;
+      const OutputRef* mapped = nullptr;
+      if (!options.input_map.empty()) {
+        MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
+        mapped = FindMapped(options, input, name);
+      }
+      Node* src = nullptr;
+      if (mapped != nullptr) {
+        src = mapped->node;
+      } else if (source.node >= 0) {
+        src = made[static_cast<size_t>(source.node)];
+        has_imported_input = true;
+      }
+      if (src == nullptr) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            where(), ": ", is_control ? std::string("control input") : absl::StrCat("input ", slot),
+            " refers to '", input, "', but neither the graph nor the input map has it"));
+      }
+      if (is_control) {
+        graph->AddControlEdge(src, dst);
+        continue;
+      }
+      const int output = mapped != nullptr ? mapped->index : source.index;
+      if (Status s = graph->AddEdge(src, output, dst, slot); !s.ok()) return Prefixed(where(), s);
+      ++slot;
+    }
+    if (!has_imported_input) {
+      for (Node* src : options.control_dependencies) graph->AddControlEdge(src, dst);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph* graph,
@@ -165,47 +212,7 @@ Status ImportNodes(IncomingNodes* incoming, const ImportOptions& options, Graph*
     }
     if (incoming->has_loops) RenameFrames(made, prefix, options.uniquify_names);
   }
-  size_t at = 0;  // in incoming->sources
-  for (size_t i = 0; i < n; ++i) {
-    const NodeDef& node = node_at(i);
-    Node* dst = made[i];
-    const auto where = [&] {
-      return absl::StrCat("GraphDef node[", incoming->indices[i], "] '", node.name(), "'");
-    };
-    int slot = 0;
-    bool has_imported_input = false;
-    for (const std::string& input : node.input()) {
-      const IncomingNodes::Source& source = incoming->sources[at++];
-      const bool is_control = source.index == kControlSlot;
-      const OutputRef* mapped = nullptr;
-      if (!options.input_map.empty()) {
-        MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(input));
-        mapped = FindMapped(options, input, name);
-      }
-      Node* src = nullptr;
-      if (mapped != nullptr) {
-        src = mapped->node;
-      } else if (source.node >= 0) {
-        src = made[static_cast<size_t>(source.node)];
-        has_imported_input = true;
-      }
-      if (src == nullptr) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            where(), ": ", is_control ? std::string("control input") : absl::StrCat("input ", slot),
-            " refers to '", input, "', but neither the graph nor the input map has it"));
-      }
-      if (is_control) {
-        graph->AddControlEdge(src, dst);
-        continue;
-      }
-      const int output = mapped != nullptr ? mapped->index : source.index;
-      if (Status s = graph->AddEdge(src, output, dst, slot); !s.ok()) return Prefixed(where(), s);
-      ++slot;
-    }
-    if (!has_imported_input) {
-      for (Node* src : options.control_dependencies) graph->AddControlEdge(src, dst);
-    }
-  }
+  MR_RETURN_IF_ERROR(ConnectNodes(*incoming, options, made, graph));
   // Edges into new nodes only: what the graph had can have got no cycle and no other frame, so it
   // is looked at again only where the new nodes may be in one of its loops.
   if (!options.input_map.empty()) {

@@ -2,6 +2,7 @@
 #include "layers/control_flow.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -257,6 +258,39 @@ struct RowLoopAttrs {
   bool keeps_all = false;  // stacks what the function gives
 };
 
+// The first dimension that all of `rows` have; -1 when it is not known. nullopt, and an error of
+// the scope, for a scalar and for different ones.
+std::optional<int64_t> NumRows(const ScopeAt& at, absl::string_view builder, absl::string_view name,
+                               const Outputs& rows) {
+  int64_t known_rows = -1;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const PartialShape shape = at.scope.shape(rows[i]);
+    if (!shape.has_rank()) continue;
+    if (shape.rank() == 0) {
+      LayerError(at, builder, name, "rows[", i, "] must have rank >= 1, got the scalar '",
+                 rows[i].name(), "'");
+      return std::nullopt;
+    }
+    if (shape.dim(0) == -1) continue;
+    if (known_rows != -1 && known_rows != shape.dim(0)) {
+      LayerError(at, builder, name, "rows must have equal first dimensions, got ", known_rows,
+                 " and ", shape.dim(0), " of '", rows[i].name(), "'");
+      return std::nullopt;
+    }
+    known_rows = shape.dim(0);
+  }
+  return known_rows;
+}
+
+// `stacked` has `num_rows` rows; -1: nobody knows.
+void SetNumRows(const Scope& scope, const Output& stacked, int64_t num_rows) {
+  if (num_rows < 0 || !scope.shape(stacked).has_rank()) return;
+  PartialShape shape = PartialShape::UnknownOfRank(scope.shape(stacked).rank());
+  std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
+  dims[0] = num_rows;
+  if (const auto made = PartialShape::Make(dims); made.ok()) scope.SetShape(stacked, *made);
+}
+
 // The loop behind all of them. Variables: the number of the iteration, then `initial`; function(
 // inside, variables, elements) gives their next values, or, where there are none, what to stack.
 Outputs LoopOverRows(const ScopeAt& at, absl::string_view builder, absl::string_view name,
@@ -273,23 +307,9 @@ Outputs LoopOverRows(const ScopeAt& at, absl::string_view builder, absl::string_
                attrs.options.parallel_iterations);
     return {};
   }
-  int64_t known_rows = -1;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const PartialShape shape = at.scope.shape(rows[i]);
-    if (!shape.has_rank()) continue;
-    if (shape.rank() == 0) {
-      LayerError(at, builder, name, "rows[", i, "] must have rank >= 1, got the scalar '",
-                 rows[i].name(), "'");
-      return {};
-    }
-    if (shape.dim(0) == -1) continue;
-    if (known_rows != -1 && known_rows != shape.dim(0)) {
-      LayerError(at, builder, name, "rows must have equal first dimensions, got ", known_rows,
-                 " and ", shape.dim(0), " of '", rows[i].name(), "'");
-      return {};
-    }
-    known_rows = shape.dim(0);
-  }
+  const std::optional<int64_t> checked_rows = NumRows(at, builder, name, rows);
+  if (!checked_rows.has_value()) return {};
+  const int64_t known_rows = *checked_rows;
   const Scope scope = at.scope.CompositeScope(name);
   const ScopeAt in(scope, at.where);
   std::vector<TensorArray> arrays;
@@ -348,12 +368,7 @@ Outputs LoopOverRows(const ScopeAt& at, absl::string_view builder, absl::string_
   if (attrs.keeps_all) {
     for (size_t r = 0; r < results.size(); ++r) {
       const Output stacked = results[r].WithFlow(loop.Exit(flows[r])).Stack(in);
-      if (known_rows >= 0 && scope.shape(stacked).has_rank()) {
-        PartialShape shape = PartialShape::UnknownOfRank(scope.shape(stacked).rank());
-        std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
-        dims[0] = known_rows;
-        if (const auto made = PartialShape::Make(dims); made.ok()) scope.SetShape(stacked, *made);
-      }
+      SetNumRows(scope, stacked, known_rows);
       outputs.push_back(stacked);
     }
   } else {

@@ -100,6 +100,21 @@ Output Masked(const ScopeAt& at, const Output& outputs, const Output& steps, con
   return Reshape(at, masked, ShapeOf(at, outputs));
 }
 
+// The state behind the last step of each example: of states [time, batch, ...], where `first` is
+// what was before the sequence, whose shape is `known` as far as it is.
+Output LastState(const ScopeAt& at, const Output& first, const Output& states,
+                 const PartialShape& known, const Output& steps, const Output& batch,
+                 const Output& lengths) {
+  if (lengths.valid()) {
+    const Output length = Minimum(at, Maximum(at, lengths, Const(at, 0)), steps);
+    return StepAt(at, first, states, length, batch);
+  }
+  if (!known.has_rank() || known.dim(0) <= 0) return StepAt(at, first, states, steps, batch);
+  const int32_t last = static_cast<int32_t>(known.dim(0)) - 1;
+  return StridedSlice(at, states, Const<int32_t>(at, {last}), Const<int32_t>(at, {last + 1}),
+                      Const<int32_t>(at, {1}), {.shrink_axis_mask = 1});
+}
+
 }  // namespace
 
 RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
@@ -144,20 +159,9 @@ RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
   if (attrs.in_one_op) {
     if (const auto sequence = result.cell->Along(in, steps_first, bound, initial)) {
       if (!scope.ok()) return {};
-      const bool some_steps = known.has_rank() && known.dim(0) > 0;
       for (size_t i = 0; i < initial.size(); ++i) {
-        const Output& states = sequence->states[i];
-        if (lengths.valid()) {
-          const Output length = Minimum(in, Maximum(in, lengths, Const(in, 0)), steps);
-          result.state.push_back(StepAt(in, initial[i], states, length, batch));
-        } else if (some_steps) {
-          const int32_t last = static_cast<int32_t>(known.dim(0)) - 1;
-          result.state.push_back(StridedSlice(in, states, Const<int32_t>(in, {last}),
-                                              Const<int32_t>(in, {last + 1}),
-                                              Const<int32_t>(in, {1}), {.shrink_axis_mask = 1}));
-        } else {
-          result.state.push_back(StepAt(in, initial[i], states, steps, batch));
-        }
+        result.state.push_back(
+            LastState(in, initial[i], sequence->states[i], known, steps, batch, lengths));
       }
       result.outputs = finish(lengths.valid() ? Masked(in, sequence->outputs, steps, batch, lengths)
                                               : sequence->outputs);

@@ -221,6 +221,82 @@ class Plan::Builder {
                           [](const millrace::Edge* edge) { return !edge->dst->is_send(); });
   }
 
+  // The sources and types of a node's inputs. Is one of them a reference?
+  StatusOr<bool> AddInputs(const millrace::Node& node) {
+    bool ref_inputs = false;
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      const OutputRef& input = node.input(i);
+      if (input.node == nullptr) {
+        return NodeError(InvalidArgument("input ", i, " must be connected, got no edge"), node.op(),
+                         node.name());
+      }
+      const bool is_ref =
+          IsRef(input.node->output_type(input.index)) || IsReadForSavesOnly(*input.node);
+      ref_inputs |= is_ref;
+      // A save gets the variable itself, of graphs of both kinds.
+      plan_->input_types_.push_back(is_ref && Saves(node, i) ? RefOf(WithoutRef(node.input_type(i)))
+                                                             : node.input_type(i));
+      plan_->sources_.push_back(
+          {ids_[static_cast<size_t>(input.node->id())], static_cast<uint32_t>(input.index)});
+    }
+    return ref_inputs;
+  }
+
+  // What the engines ask of a node, but for what hangs on its loop (SetFlow).
+  static uint32_t FlagsOf(const millrace::Node& node, const Plan::Node& item, bool ref_inputs) {
+    uint32_t flags = kEveryNode;
+    if (node.is_switch()) flags |= kSwitch | kMayLeaveOutputsDead;
+    if (node.is_merge()) flags |= kMerge;
+    if (node.is_send()) flags |= kSend | kRunsWhenDead;
+    if (node.is_recv()) flags |= kRecv | kRunsWhenDead | kMayLeaveOutputsDead;
+    if (IsTrigger(node)) flags |= kControlTrigger;
+    if (ref_inputs) flags |= kRefInputs;
+    if (node.op_entry()->def.allows_uninitialized_input()) flags |= kAllowsUninitialized;
+    // Starting an asynchronous kernel is cheap: what it waits for happens elsewhere.
+    if (item.async != nullptr) {
+      flags |= kAsync;
+    } else if (item.kernel->may_be_expensive()) {
+      flags |= kMayBeExpensive;
+    }
+    return flags;
+  }
+
+  // Where a node of a loop takes what it gets.
+  void SetFlow(const millrace::Node& node, Plan::Frame* frame, Plan::Node* item) {
+    if (node.is_enter()) {
+      item->flags |= kEnter;
+      item->flow = static_cast<uint32_t>(frames_.OutputFrameOf(node.id()));
+      Plan::Frame& into = plan_->frames_[item->flow];
+      ++into.num_enters;
+      const StatusOr<bool> constant = GetAttr<bool>(node, "is_constant");
+      if (constant.ok() && *constant) {
+        item->flags |= kConstant;
+        item->constant = into.num_constants++;
+      }
+    } else if (node.is_exit()) {
+      item->flags |= kExit;
+      item->flow = frame->num_exits++;
+    } else if (node.is_next_iteration()) {
+      item->flags |= kNextIteration;
+      item->flow = frame->num_next_iterations++;
+    }
+    frame->has_transfers |= node.is_send() || node.is_recv();
+  }
+
+  // Before a node runs: the edges that it waits for, or the counts of a Merge.
+  static StatusOr<uint32_t> PendingOf(const millrace::Node& node) {
+    if (node.is_merge()) {
+      if (node.control_inputs().size() > kMaxMergeControls || node.num_inputs() > kMaxMergeInputs) {
+        return NodeError(InvalidArgument("must have at most ", kMaxMergeInputs, " inputs and ",
+                                         kMaxMergeControls, " control inputs, got ",
+                                         node.num_inputs(), " and ", node.control_inputs().size()),
+                         node.op(), node.name());
+      }
+      return kMergeNoLive + static_cast<uint32_t>(node.control_inputs().size()) * kMergeOneControl;
+    }
+    return static_cast<uint32_t>(node.control_inputs().size() + node.inputs().size());
+  }
+
   Status AddNode(const millrace::Node& node) {
     const auto error = [&node](const Status& status) {
       return NodeError(status, node.op(), node.name());
@@ -239,22 +315,7 @@ class Plan::Builder {
     item.first_output = static_cast<uint32_t>(plan_->output_types_.size());
     item.num_outputs = static_cast<uint32_t>(node.num_outputs());
     plan_->max_outputs_ = std::max(plan_->max_outputs_, item.num_outputs);
-    bool ref_inputs = false;
-    for (int i = 0; i < node.num_inputs(); ++i) {
-      const OutputRef& input = node.input(i);
-      if (input.node == nullptr) {
-        return error(absl::InvalidArgumentError(
-            absl::StrCat("input ", i, " must be connected, got no edge")));
-      }
-      const bool is_ref =
-          IsRef(input.node->output_type(input.index)) || IsReadForSavesOnly(*input.node);
-      ref_inputs |= is_ref;
-      // A save gets the variable itself, of graphs of both kinds.
-      plan_->input_types_.push_back(is_ref && Saves(node, i) ? RefOf(WithoutRef(node.input_type(i)))
-                                                             : node.input_type(i));
-      plan_->sources_.push_back(
-          {ids_[static_cast<size_t>(input.node->id())], static_cast<uint32_t>(input.index)});
-    }
+    MR_ASSIGN_OR_RETURN(const bool ref_inputs, AddInputs(node));
     const bool saved = IsReadForSavesOnly(node);
     for (const DType type : node.output_types()) {
       plan_->output_types_.push_back(saved ? RefOf(type) : type);
@@ -281,53 +342,9 @@ class Plan::Builder {
                           frame.name, "'; fetch what leaves the loop through an Exit"));
     }
 
-    const bool trigger = IsTrigger(node);
-    uint32_t flags = kEveryNode;
-    if (node.is_switch()) flags |= kSwitch | kMayLeaveOutputsDead;
-    if (node.is_merge()) flags |= kMerge;
-    if (node.is_send()) flags |= kSend | kRunsWhenDead;
-    if (node.is_recv()) flags |= kRecv | kRunsWhenDead | kMayLeaveOutputsDead;
-    if (trigger) flags |= kControlTrigger;
-    if (ref_inputs) flags |= kRefInputs;
-    if (node.op_entry()->def.allows_uninitialized_input()) flags |= kAllowsUninitialized;
-    // Starting an asynchronous kernel is cheap: what it waits for happens elsewhere.
-    if (item.async != nullptr) {
-      flags |= kAsync;
-    } else if (item.kernel->may_be_expensive()) {
-      flags |= kMayBeExpensive;
-    }
-    if (node.is_enter()) {
-      flags |= kEnter;
-      item.flow = static_cast<uint32_t>(frames_.OutputFrameOf(node.id()));
-      Plan::Frame& into = plan_->frames_[item.flow];
-      ++into.num_enters;
-      const StatusOr<bool> constant = GetAttr<bool>(node, "is_constant");
-      if (constant.ok() && *constant) {
-        flags |= kConstant;
-        item.constant = into.num_constants++;
-      }
-    } else if (node.is_exit()) {
-      flags |= kExit;
-      item.flow = frame.num_exits++;
-    } else if (node.is_next_iteration()) {
-      flags |= kNextIteration;
-      item.flow = frame.num_next_iterations++;
-    }
-    frame.has_transfers |= node.is_send() || node.is_recv();
-    item.flags = flags;
-
-    uint32_t pending;
-    if (node.is_merge()) {
-      if (node.control_inputs().size() > kMaxMergeControls || node.num_inputs() > kMaxMergeInputs) {
-        return error(absl::InvalidArgumentError(absl::StrCat(
-            "must have at most ", kMaxMergeInputs, " inputs and ", kMaxMergeControls,
-            " control inputs, got ", node.num_inputs(), " and ", node.control_inputs().size())));
-      }
-      pending =
-          kMergeNoLive + static_cast<uint32_t>(node.control_inputs().size()) * kMergeOneControl;
-    } else {
-      pending = static_cast<uint32_t>(node.control_inputs().size()) + item.num_inputs;
-    }
+    item.flags = FlagsOf(node, item, ref_inputs);
+    SetFlow(node, &frame, &item);
+    MR_ASSIGN_OR_RETURN(const uint32_t pending, PendingOf(node));
     plan_->initial_pending_.push_back(pending);
     plan_->names_.push_back(node.name());
     plan_->ops_.push_back(node.op());
