@@ -25,6 +25,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "core/status.h"
+#include "graph/control_flow.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "graph/loops.h"
@@ -86,6 +87,14 @@ class Backprop {
   StatusOr<EnterGradients> DifferentiateLoop(
       const Region& around, const Loops::Loop& loop,
       const absl::flat_hash_map<Node*, Gradient>& exit_gradients);
+  // What the gradient of a variable of a loop begins with: the sum of those of its exits, or zeros.
+  // `here`: around the gradient loop; `in_forward`: in the loop itself.
+  StatusOr<Output> InitialGradient(const Scope& here, const Scope& in_forward,
+                                   const Loops::Variable& variable,
+                                   const absl::flat_hash_map<Node*, Gradient>& exit_gradients);
+  // Sums up, along the gradient loop, the gradients of what is the same in each iteration.
+  Status AddInvariantGradients(const Scope& here, const Loops::Loop& loop, const Region& body,
+                               LoopBuilder* backward, EnterGradients* result);
   // Which variables' gradients are needed, by number, for those of the exits.
   std::vector<bool> NeededVariables(const Loops::Loop& loop,
                                     const absl::flat_hash_map<Node*, Gradient>& exits) const;

@@ -222,13 +222,11 @@ std::vector<bool> Backprop::NeededVariables(
   return needed;
 }
 
-StatusOr<Backprop::EnterGradients> Backprop::DifferentiateLoop(
-    const Region& around, const Loops::Loop& loop,
-    const absl::flat_hash_map<Node*, Gradient>& exit_gradients) {
-  const std::string where = absl::StrCat("Gradients: loop '", loop.name, "'");
-  WhileContext* const forward = LoopOf(scope_.ContextOf(*loop.enters[0]));
-  if (forward == nullptr) return Internal(where, " has no context");
-  if (!forward->options().back_prop) return EnterGradients();
+namespace {
+
+// Unimplemented when the loop has what no gradient loop can follow.
+Status CheckDifferentiable(absl::string_view where, const Loops::Loop& loop,
+                           const absl::flat_hash_map<Node*, Gradient>& exit_gradients) {
   if (loop.has_pops) {
     return Unimplemented(where,
                          " is the gradient of a loop; second-order gradients of loops are "
@@ -250,6 +248,78 @@ StatusOr<Backprop::EnterGradients> Backprop::DifferentiateLoop(
                          " must be left by Exits of its variables' Switches to be "
                          "differentiated, got others");
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+StatusOr<Output> Backprop::InitialGradient(
+    const Scope& here, const Scope& in_forward, const Loops::Variable& variable,
+    const absl::flat_hash_map<Node*, Gradient>& exit_gradients) {
+  const Output merge(variable.merge, 0);
+  std::vector<Gradient> given;
+  for (Node* exit : variable.exits) {
+    const auto it = exit_gradients.find(exit);
+    if (it != exit_gradients.end()) given.push_back(it->second);
+  }
+  Output initial;
+  if (!given.empty()) {
+    initial = DenseGradient(here, gradient_nodes::Aggregate(here, given));
+  } else if (scope_.shape(merge).IsFullyDefined() && merge.dtype() != DT_VARIANT) {
+    initial = FilledLike(here, "zeros", merge, 0.0f);
+  } else {
+    const Output end = variable.exits.empty() ? ExitLoop(in_forward.WithoutControlDependencies(),
+                                                         Output(variable.branch, 0))
+                                              : Output(variable.exits[0], 0);
+    MR_RETURN_IF_ERROR(here.status());
+    initial = FilledLike(here, "zeros", end, 0.0f);
+  }
+  MR_RETURN_IF_ERROR(here.status());
+  return initial;
+}
+
+Status Backprop::AddInvariantGradients(const Scope& here, const Loops::Loop& loop,
+                                       const Region& body, LoopBuilder* backward,
+                                       EnterGradients* result) {
+  const Scope& inside = backward->inside();
+  for (Node* enter : loop.enters) {
+    const Output invariant(enter, 0);
+    const auto sum = body.sums.find(invariant);
+    if (sum == body.sums.end() || !HasGradient(sum->second) ||
+        !WhileContext::IsInvariant(invariant)) {
+      continue;
+    }
+    const Output outside = SourceOf(*enter);
+    if (const auto* slices = std::get_if<IndexedSlices>(&sum->second)) {
+      SliceAccumulator accumulator(here, backward, outside, *slices);
+      MR_RETURN_IF_ERROR(here.status());
+      accumulator.Add(*slices);
+      result->emplace_back(
+          enter, accumulator.Sum(WithoutRef(slices->values.dtype()), slices->indices.dtype()));
+      continue;
+    }
+    const Output zeros = Zeros(here, outside);
+    MR_RETURN_IF_ERROR(here.status());
+    const int accumulator = backward->AddVariable(zeros, scope_.shape(zeros));
+    const Output parts[] = {backward->in_body(accumulator), std::get<Output>(sum->second)};
+    MR_RETURN_IF_ERROR(here.status());
+    const Output total = gradient_nodes::AddN(inside, parts);
+    MR_RETURN_IF_ERROR(here.status());
+    MR_RETURN_IF_ERROR(scope_.refiner()->MergeOutputShape(*total.node(), 0, scope_.shape(zeros)));
+    backward->SetNext(accumulator, total);
+    result->emplace_back(enter, backward->Exit(accumulator));
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<Backprop::EnterGradients> Backprop::DifferentiateLoop(
+    const Region& around, const Loops::Loop& loop,
+    const absl::flat_hash_map<Node*, Gradient>& exit_gradients) {
+  const std::string where = absl::StrCat("Gradients: loop '", loop.name, "'");
+  WhileContext* const forward = LoopOf(scope_.ContextOf(*loop.enters[0]));
+  if (forward == nullptr) return Internal(where, " has no context");
+  if (!forward->options().back_prop) return EnterGradients();
+  MR_RETURN_IF_ERROR(CheckDifferentiable(where, loop, exit_gradients));
 
   const Scope scope = around.scope.WithSubScope(absl::StrCat(loop.name, "_grad"));
   MR_ASSIGN_OR_RETURN(const ForwardCount count, CountIterations(scope, loop, forward));
@@ -271,25 +341,8 @@ StatusOr<Backprop::EnterGradients> Backprop::DifferentiateLoop(
     if (!needed[v]) continue;
     const Loops::Variable& variable = loop.variables[v];
     const Output merge(variable.merge, 0);
-    std::vector<Gradient> given;
-    for (Node* exit : variable.exits) {
-      const auto it = exit_gradients.find(exit);
-      if (it != exit_gradients.end()) given.push_back(it->second);
-    }
-    Output initial;
-    if (!given.empty()) {
-      initial = DenseGradient(here, gradient_nodes::Aggregate(here, given));
-    } else if (scope_.shape(merge).IsFullyDefined() && merge.dtype() != DT_VARIANT) {
-      initial = FilledLike(here, "zeros", merge, 0.0f);
-    } else {
-      const Output end = variable.exits.empty()
-                             ? ExitLoop(scope.InContext(forward).WithoutControlDependencies(),
-                                        Output(variable.branch, 0))
-                             : Output(variable.exits[0], 0);
-      MR_RETURN_IF_ERROR(scope.status());
-      initial = FilledLike(here, "zeros", end, 0.0f);
-    }
-    MR_RETURN_IF_ERROR(scope.status());
+    MR_ASSIGN_OR_RETURN(const Output initial,
+                        InitialGradient(here, scope.InContext(forward), variable, exit_gradients));
     gradient_of[v] = backward.AddVariable(initial, scope_.shape(merge));
   }
   backward.SetCondition(NodeBuilder(inside, "GreaterEqual")
@@ -343,33 +396,7 @@ StatusOr<Backprop::EnterGradients> Backprop::DifferentiateLoop(
     backward.SetNext(gradient_of[v], next);
     result.emplace_back(loop.variables[v].enter, backward.Exit(gradient_of[v]));
   }
-  for (Node* enter : loop.enters) {
-    const Output invariant(enter, 0);
-    const auto sum = body.sums.find(invariant);
-    if (sum == body.sums.end() || !HasGradient(sum->second) ||
-        !WhileContext::IsInvariant(invariant)) {
-      continue;
-    }
-    const Output outside = SourceOf(*enter);
-    if (const auto* slices = std::get_if<IndexedSlices>(&sum->second)) {
-      SliceAccumulator accumulator(here, &backward, outside, *slices);
-      MR_RETURN_IF_ERROR(scope.status());
-      accumulator.Add(*slices);
-      result.emplace_back(
-          enter, accumulator.Sum(WithoutRef(slices->values.dtype()), slices->indices.dtype()));
-      continue;
-    }
-    const Output zeros = Zeros(here, outside);
-    MR_RETURN_IF_ERROR(scope.status());
-    const int accumulator = backward.AddVariable(zeros, scope_.shape(zeros));
-    const Output parts[] = {backward.in_body(accumulator), std::get<Output>(sum->second)};
-    MR_RETURN_IF_ERROR(scope.status());
-    const Output total = gradient_nodes::AddN(inside, parts);
-    MR_RETURN_IF_ERROR(scope.status());
-    MR_RETURN_IF_ERROR(scope_.refiner()->MergeOutputShape(*total.node(), 0, scope_.shape(zeros)));
-    backward.SetNext(accumulator, total);
-    result.emplace_back(enter, backward.Exit(accumulator));
-  }
+  MR_RETURN_IF_ERROR(AddInvariantGradients(here, loop, body, &backward, &result));
 
   const Output fewer = NodeBuilder(inside, "Sub")
                            .Input(left)

@@ -403,61 +403,76 @@ int64_t NodesVerifiedForTesting() { return nodes_verified.load(std::memory_order
 
 namespace {
 
-// `with_values`: the bodies get the values of constants.
-Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies,
-              IncomingNodes* incoming) {
-  const GraphDef& def = *incoming->def;
-  MR_RETURN_IF_ERROR(VerifyVersions(def.versions()));
-  if (def.node_size() > kMaxGraphNodes) {
-    return InvalidArgument("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ",
-                           def.node_size());
-  }
-  const std::shared_ptr<const FunctionLibrary> known = incoming->library;
-  MR_ASSIGN_OR_RETURN(incoming->library, known->With(def.library()));
-  const FunctionLibrary& functions = *incoming->library;
-  bodies->set_functions(&functions);
-  MR_RETURN_IF_ERROR(VerifyFunctions(functions, *known, options));
+Status CheckGraphAttrs(const NodeDef& node) { return CheckAttrs(node, /*in_function=*/false); }
 
-  const int n = static_cast<int>(incoming->indices.size());
-  nodes_verified.fetch_add(n, std::memory_order_relaxed);
-  const auto node_at = [&](int i) -> const NodeDef& {
-    return def.node(incoming->indices[static_cast<size_t>(i)]);
-  };
-  const auto name_at = [&](int i) { return node_at(i).name(); };
-  const std::function<std::string(int)> where = [&](int i) {
-    return absl::StrCat("GraphDef node[", incoming->indices[static_cast<size_t>(i)], "] '",
-                        node_at(i).name(), "'");
-  };
-  HashMap<absl::string_view, int> index;
-  index.reserve(static_cast<size_t>(n));
-  std::vector<Signature> signatures(static_cast<size_t>(n));
-  incoming->bodies.resize(static_cast<size_t>(n));
-  const auto check = [](const NodeDef& node) { return CheckAttrs(node, /*in_function=*/false); };
-  bool colocation = false;
-  int64_t outputs = 0;
-  for (int i = 0; i < n; ++i) {
-    const NodeDef& node = node_at(i);
-    if (!IsLegalNodeName(node.name(), options.allow_internal_names)) {
-      return InvalidArgument(where(i),
+// Checks the nodes that come into a graph, and makes their bodies.
+class NodeVerifier {
+ public:
+  // `with_values`: the bodies get the values of constants.
+  NodeVerifier(const VerifyOptions& options, bool with_values, NodeBodies* bodies,
+               IncomingNodes* incoming)
+      : options_(options),
+        with_values_(with_values),
+        bodies_(bodies),
+        incoming_(incoming),
+        n_(static_cast<int>(incoming->indices.size())) {}
+
+  Status Verify() {
+    const GraphDef& def = *incoming_->def;
+    MR_RETURN_IF_ERROR(VerifyVersions(def.versions()));
+    if (def.node_size() > kMaxGraphNodes) {
+      return InvalidArgument("GraphDef: must have at most ", kMaxGraphNodes, " nodes, got ",
+                             def.node_size());
+    }
+    const std::shared_ptr<const FunctionLibrary> known = incoming_->library;
+    MR_ASSIGN_OR_RETURN(incoming_->library, known->With(def.library()));
+    functions_ = incoming_->library.get();
+    bodies_->set_functions(functions_);
+    MR_RETURN_IF_ERROR(VerifyFunctions(*functions_, *known, options_));
+    nodes_verified.fetch_add(n_, std::memory_order_relaxed);
+    index_.reserve(static_cast<size_t>(n_));
+    signatures_.resize(static_cast<size_t>(n_));
+    incoming_->bodies.resize(static_cast<size_t>(n_));
+    for (int i = 0; i < n_; ++i) MR_RETURN_IF_ERROR(AddNode(i));
+    incoming_->ends.reserve(static_cast<size_t>(n_));
+    for (int i = 0; i < n_; ++i) MR_RETURN_IF_ERROR(AddInputs(i));
+    return CheckWhole();
+  }
+
+ private:
+  const NodeDef& NodeAt(int i) const {
+    return incoming_->def->node(incoming_->indices[static_cast<size_t>(i)]);
+  }
+  std::string Where(int i) const {
+    return absl::StrCat("GraphDef node[", incoming_->indices[static_cast<size_t>(i)], "] '",
+                        NodeAt(i).name(), "'");
+  }
+
+  // Name, op, attrs and numbers; makes the body.
+  Status AddNode(int i) {
+    const NodeDef& node = NodeAt(i);
+    if (!IsLegalNodeName(node.name(), options_.allow_internal_names)) {
+      return InvalidArgument(Where(i),
                              ": name must be letters, digits and any of '_./-' and begin with a "
                              "letter, a digit or '.', got '",
                              node.name(), "'");
     }
-    auto [it, inserted] = index.emplace(node.name(), i);
+    auto [it, inserted] = index_.emplace(node.name(), i);
     if (!inserted) {
-      return InvalidArgument(where(i), ": name must be unique, got it at node[",
-                             incoming->indices[static_cast<size_t>(it->second)], "], too");
+      return InvalidArgument(Where(i), ": name must be unique, got it at node[",
+                             incoming_->indices[static_cast<size_t>(it->second)], "], too");
     }
-    const OpDef* op = FindOpOrFunction(node.op(), functions);
-    if (Status s = CheckOpKind(node, op, options); !s.ok()) return Prefixed(where(i), s);
-    Signature& signature = signatures[static_cast<size_t>(i)];
-    colocation |= node.attr().contains("_class");
+    const OpDef* op = FindOpOrFunction(node.op(), *functions_);
+    if (Status s = CheckOpKind(node, op, options_); !s.ok()) return Prefixed(Where(i), s);
+    Signature& signature = signatures_[static_cast<size_t>(i)];
+    has_colocation_ |= node.attr().contains("_class");
     NodeDef* const taken =
-        incoming->taken == nullptr
+        incoming_->taken == nullptr
             ? nullptr
-            : incoming->taken->mutable_node(incoming->indices[static_cast<size_t>(i)]);
+            : incoming_->taken->mutable_node(incoming_->indices[static_cast<size_t>(i)]);
     StatusOr<std::shared_ptr<const NodeBody>> body =
-        with_values ? bodies->Make(node, taken, check) : bodies->MakeWithoutValue(node, check);
+        with_values_ ? bodies_->Make(node, taken, CheckGraphAttrs)
+                     : bodies_->MakeWithoutValue(node, CheckGraphAttrs);
     const Status status = body.status();
     if (body.ok()) {
       if (op != nullptr) {
@@ -465,131 +480,156 @@ Status Verify(const VerifyOptions& options, bool with_values, NodeBodies* bodies
         signature.inputs = (*body)->input_types();
         signature.outputs = (*body)->output_types();
       }
-      incoming->bodies[static_cast<size_t>(i)] = *std::move(body);
+      incoming_->bodies[static_cast<size_t>(i)] = *std::move(body);
     }
     if (!status.ok()) {
       // NodeTypes names op and node itself.
       const std::string self = absl::StrCat(node.op(), " '", node.name(), "': ");
       absl::string_view text = status.message();
       absl::ConsumePrefix(&text, self);
-      return absl::Status(status.code(), absl::StrCat(where(i), ": ", text));
+      return absl::Status(status.code(), absl::StrCat(Where(i), ": ", text));
     }
     // Before the next node is looked at: no message declares more than it has inputs for.
     size_t data = 0;
     for (const std::string& input : node.input()) data += !absl::StartsWith(input, "^");
     if (signature.known && data != signature.inputs.size()) {
-      return InvalidArgument(where(i), ": ", node.op(), " must have ", signature.inputs.size(),
+      return InvalidArgument(Where(i), ": ", node.op(), " must have ", signature.inputs.size(),
                              signature.inputs.size() == 1 ? " input" : " inputs", ", got ", data);
     }
     if (data > static_cast<size_t>(kMaxNodeArgs)) {
-      return InvalidArgument(where(i), ": number of inputs must be at most ", kMaxNodeArgs,
+      return InvalidArgument(Where(i), ": number of inputs must be at most ", kMaxNodeArgs,
                              ", got ", data);
     }
-    outputs += static_cast<int64_t>(signature.outputs.size());
-    if (outputs > kMaxGraphOutputs) {
-      return InvalidArgument(where(i), ": nodes must have at most ", kMaxGraphOutputs,
+    outputs_ += static_cast<int64_t>(signature.outputs.size());
+    if (outputs_ > kMaxGraphOutputs) {
+      return InvalidArgument(Where(i), ": nodes must have at most ", kMaxGraphOutputs,
                              " outputs in all, got more");
     }
-    incoming->has_loops |= HasLoops(node.op());
+    incoming_->has_loops |= HasLoops(node.op());
+    return absl::OkStatus();
   }
 
-  Dependencies dependencies;
-  std::vector<BackEdge> back_edges;
-  incoming->ends.reserve(static_cast<size_t>(n));
-  for (int i = 0; i < n; ++i) {
-    const NodeDef& node = node_at(i);
-    const Signature& signature = signatures[static_cast<size_t>(i)];
+  // Resolves the inputs of a node.
+  Status AddInputs(int i) {
+    const NodeDef& node = NodeAt(i);
     bool control = false;
     size_t data = 0;
     for (const std::string& input : node.input()) {
       absl::string_view source_name;
       int source_index = 0;
       if (!SplitTensorName(input, &source_name, &source_index)) {
-        return Prefixed(absl::StrCat(where(i), ": input ", data), ParseTensorName(input).status());
+        return Prefixed(absl::StrCat(Where(i), ": input ", data), ParseTensorName(input).status());
       }
       if (source_index != kControlSlot && control) {
-        return InvalidArgument(where(i), ": control inputs must come after all data inputs, got '",
+        return InvalidArgument(Where(i), ": control inputs must come after all data inputs, got '",
                                input, "' after one");
       }
       control |= source_index == kControlSlot;
       const size_t slot = data;
       data += source_index != kControlSlot;
-      auto source = index.find(source_name);
-      incoming->sources.push_back({source == index.end() ? -1 : source->second, source_index});
-      if (source == index.end()) {
-        if (options.allow_missing_inputs) continue;
+      auto source = index_.find(source_name);
+      incoming_->sources.push_back({source == index_.end() ? -1 : source->second, source_index});
+      if (source == index_.end()) {
+        if (options_.allow_missing_inputs) continue;
         return InvalidArgument(
-            where(i), control ? std::string(": control input") : absl::StrCat(": input ", slot),
+            Where(i), control ? std::string(": control input") : absl::StrCat(": input ", slot),
             " refers to '", input, "', but the graph has no node '", source_name, "'");
       }
-      const NodeDef& src = node_at(source->second);
       if (source_index != kControlSlot) {
-        Signature& from = signatures[static_cast<size_t>(source->second)];
-        const size_t output = static_cast<size_t>(source_index);
-        if (!from.known && output < static_cast<size_t>(kMaxUnknownOutputs)) {
-          // An unknown op has the outputs that the graph refers to.
-          outputs += std::max<int64_t>(0, source_index + 1 - from.unknown_outputs);
-          from.unknown_outputs = std::max(from.unknown_outputs, source_index + 1);
-          if (outputs > kMaxGraphOutputs) {
-            return InvalidArgument(where(i), ": nodes must have at most ", kMaxGraphOutputs,
-                                   " outputs in all, got more");
-          }
-        } else if (!from.known) {
-          return InvalidArgument(where(i), ": input ", slot, " refers to '", input,
-                                 "', but an unknown op ('", src.op(), "') has at most ",
-                                 kMaxUnknownOutputs, " outputs");
-        } else if (output >= from.outputs.size()) {
-          return InvalidArgument(where(i), ": input ", slot, " refers to '", input, "', but '",
-                                 src.name(), "' has ", from.outputs.size(),
-                                 from.outputs.size() == 1 ? " output" : " outputs");
-        }
-        if (from.known && signature.known && slot < signature.inputs.size()) {
-          const DType got = from.outputs[output];
-          const DType want = signature.inputs[slot];
-          if (got != want && !(IsRef(got) && WithoutRef(got) == want)) {
-            return InvalidArgument(where(i), ": input ", slot, " must be ", DTypeName(want),
-                                   ", got ", DTypeName(got), " from '", input, "'");
-          }
-        }
+        MR_RETURN_IF_ERROR(CheckSource(i, slot, input, source->second, source_index));
       }
       if (source_index != kControlSlot && IsOneOf(node.op(), "Merge") &&
-          IsOneOf(src.op(), "NextIteration")) {
-        back_edges.push_back({source->second, i});
+          IsOneOf(NodeAt(source->second).op(), "NextIteration")) {
+        back_edges_.push_back({source->second, i});
       } else {
-        dependencies.AddInput(source->second);
+        dependencies_.AddInput(source->second);
       }
     }
-    dependencies.EndNode();
-    incoming->ends.push_back(incoming->sources.size());
+    dependencies_.EndNode();
+    incoming_->ends.push_back(incoming_->sources.size());
+    return absl::OkStatus();
   }
-  const auto attrs_of = [&](int i) -> const NodeDef& {
-    return incoming->taken == nullptr ? node_at(i)
-                                      : incoming->bodies[static_cast<size_t>(i)]->def();
-  };
-  if (colocation) {
-    MR_RETURN_IF_ERROR(CheckColocation(
-        n, index, options.allow_missing_inputs,
-        [&](int i) -> const AttrValue* {
-          const auto& attrs = attrs_of(i).attr();
-          const auto it = attrs.find("_class");
-          return it == attrs.end() ? nullptr : &it->second;
-        },
-        where, name_at));
+
+  // Input `slot` of node i, `input`, is an output of node `source`: is it there, and of the type?
+  Status CheckSource(int i, size_t slot, const std::string& input, int source, int output_index) {
+    const NodeDef& src = NodeAt(source);
+    const Signature& signature = signatures_[static_cast<size_t>(i)];
+    Signature& from = signatures_[static_cast<size_t>(source)];
+    const size_t output = static_cast<size_t>(output_index);
+    if (!from.known && output < static_cast<size_t>(kMaxUnknownOutputs)) {
+      // An unknown op has the outputs that the graph refers to.
+      outputs_ += std::max<int64_t>(0, output_index + 1 - from.unknown_outputs);
+      from.unknown_outputs = std::max(from.unknown_outputs, output_index + 1);
+      if (outputs_ > kMaxGraphOutputs) {
+        return InvalidArgument(Where(i), ": nodes must have at most ", kMaxGraphOutputs,
+                               " outputs in all, got more");
+      }
+    } else if (!from.known) {
+      return InvalidArgument(Where(i), ": input ", slot, " refers to '", input,
+                             "', but an unknown op ('", src.op(), "') has at most ",
+                             kMaxUnknownOutputs, " outputs");
+    } else if (output >= from.outputs.size()) {
+      return InvalidArgument(Where(i), ": input ", slot, " refers to '", input, "', but '",
+                             src.name(), "' has ", from.outputs.size(),
+                             from.outputs.size() == 1 ? " output" : " outputs");
+    }
+    if (from.known && signature.known && slot < signature.inputs.size()) {
+      const DType got = from.outputs[output];
+      const DType want = signature.inputs[slot];
+      if (got != want && !(IsRef(got) && WithoutRef(got) == want)) {
+        return InvalidArgument(Where(i), ": input ", slot, " must be ", DTypeName(want), ", got ",
+                               DTypeName(got), " from '", input, "'");
+      }
+    }
+    return absl::OkStatus();
   }
-  MR_ASSIGN_OR_RETURN(const std::vector<int> order, dependencies.Order(name_at));
-  // Where inputs are missing it is unknown which frame they come from.
-  if (!incoming->has_loops || options.allow_missing_inputs) return absl::OkStatus();
-  const auto flow_node = [&](int i) {
-    const NodeDef& node = node_at(i);
-    return FlowNode{node.name(), node.op(), &attrs_of(i)};
-  };
-  return Prefixed("GraphDef", Frames::Of(order, dependencies, back_edges, flow_node).status());
-}
+
+  // Colocation, cycles and loops.
+  Status CheckWhole() {
+    const auto name_at = [&](int i) { return NodeAt(i).name(); };
+    const std::function<std::string(int)> where = [&](int i) { return Where(i); };
+    const auto attrs_of = [&](int i) -> const NodeDef& {
+      return incoming_->taken == nullptr ? NodeAt(i)
+                                         : incoming_->bodies[static_cast<size_t>(i)]->def();
+    };
+    if (has_colocation_) {
+      MR_RETURN_IF_ERROR(CheckColocation(
+          n_, index_, options_.allow_missing_inputs,
+          [&](int i) -> const AttrValue* {
+            const auto& attrs = attrs_of(i).attr();
+            const auto it = attrs.find("_class");
+            return it == attrs.end() ? nullptr : &it->second;
+          },
+          where, name_at));
+    }
+    MR_ASSIGN_OR_RETURN(const std::vector<int> order, dependencies_.Order(name_at));
+    // Where inputs are missing it is unknown which frame they come from.
+    if (!incoming_->has_loops || options_.allow_missing_inputs) return absl::OkStatus();
+    const auto flow_node = [&](int i) {
+      const NodeDef& node = NodeAt(i);
+      return FlowNode{node.name(), node.op(), &attrs_of(i)};
+    };
+    return Prefixed("GraphDef", Frames::Of(order, dependencies_, back_edges_, flow_node).status());
+  }
+
+  const VerifyOptions& options_;
+  const bool with_values_;
+  NodeBodies* const bodies_;
+  IncomingNodes* const incoming_;
+  const int n_;
+  const FunctionLibrary* functions_ = nullptr;
+  HashMap<absl::string_view, int> index_;
+  std::vector<Signature> signatures_;
+  Dependencies dependencies_;
+  std::vector<BackEdge> back_edges_;
+  int64_t outputs_ = 0;
+  bool has_colocation_ = false;
+};
 
 }  // namespace
 
 Status VerifyNodes(const VerifyOptions& options, NodeBodies* bodies, IncomingNodes* nodes) {
-  return Verify(options, /*with_values=*/true, bodies, nodes);
+  return NodeVerifier(options, /*with_values=*/true, bodies, nodes).Verify();
 }
 
 Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
@@ -598,7 +638,7 @@ Status VerifyGraphDef(const GraphDef& def, const VerifyOptions& options) {
   nodes.indices.resize(static_cast<size_t>(def.node_size()));
   std::iota(nodes.indices.begin(), nodes.indices.end(), 0);
   NodeBodies bodies;
-  return Verify(options, /*with_values=*/false, &bodies, &nodes);
+  return NodeVerifier(options, /*with_values=*/false, &bodies, &nodes).Verify();
 }
 
 Status VerifyGraph(const Graph& graph) {

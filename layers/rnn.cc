@@ -68,10 +68,21 @@ std::shared_ptr<const BuiltRnnCell> BuiltCell(const ScopeAt& in, const RnnCell& 
   return cell.Build(in, inputs, WithoutRef(x.dtype()));
 }
 
-// What a step gives: `now` where `time` is within an example's length, else `otherwise`.
+// What a step gives (Select takes rows): `now` where `time` is within an example's length, else
+// `otherwise`.
 Output Within(const ScopeAt& at, const Output& is_within, const Output& now,
               const Output& otherwise) {
   return Select(at, is_within, now, otherwise);
+}
+
+// Examples that have ended give zeros and keep their state. `is_within`: a vector of bools.
+void KeepWithin(const ScopeAt& at, const Output& is_within, const Outputs& now,
+                BuiltRnnCell::Step* step) {
+  const Output zeros = ZerosLike(at, step->output);
+  step->output = Within(at, is_within, step->output, zeros);
+  for (size_t i = 0; i < now.size(); ++i) {
+    step->state[i] = Within(at, is_within, step->state[i], now[i]);
+  }
 }
 
 // Of a sequence [time, batch, ...]: step `time` of each example, where step 0 is `first` [batch,
@@ -197,15 +208,7 @@ RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
   for (const int variable : state) now.push_back(loop.in_body(variable));
   BuiltRnnCell::Step step = (*result.cell)(body, input.Read(body, time), now);
   if (!scope.ok() || step.state.size() != now.size()) return {};
-  if (lengths.valid()) {
-    // A vector of bools: Select takes rows.
-    const Output is_within = Less(body, time, lengths);
-    const Output zeros = ZerosLike(body, step.output);
-    step.output = Within(body, is_within, step.output, zeros);
-    for (size_t i = 0; i < now.size(); ++i) {
-      step.state[i] = Within(body, is_within, step.state[i], now[i]);
-    }
-  }
+  if (lengths.valid()) KeepWithin(body, Less(body, time, lengths), now, &step);
   const TensorArray written = output.WithFlow(output_flow).Write(body, time, step.output);
   loop.SetNext(counter, Add(body, time, Const(body, 1)));
   loop.SetNext(flow, written.flow());

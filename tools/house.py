@@ -27,14 +27,14 @@ README_WORDS = 500  # a page; what is longer is a page of docs/
 # Folder -> names of ops, long functions, friends that are there. These numbers only fall: the commit
 # that reaches lower ones writes them here.
 MOST = {
-    "distributed": (0, 2, 0),
+    "distributed": (0, 0, 0),
     "estimator": (0, 0, 0),
-    "graph": (48, 3, 4),  # rewrites and gradients of loops
-    "layers": (0, 2, 0),
+    "graph": (48, 0, 4),  # rewrites and gradients of loops
+    "layers": (0, 0, 0),
     "ops": (0, 0, 1),
-    "runtime": (0, 2, 1),
-    "saver": (18, 2, 0),  # how TensorFlow's files name variables and their parts
-    "train": (0, 1, 0),
+    "runtime": (0, 1, 1),
+    "saver": (18, 0, 0),  # how TensorFlow's files name variables and their parts
+    "train": (0, 0, 0),
 }
 OP_NAME = re.compile(r'\b(?:op|type_string|op_name)(?:\(\))?\s*[!=]=\s*"\w+"'
                      r'|"\w+"\s*[!=]=\s*[\w.>()-]*\bop\(\)')

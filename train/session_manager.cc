@@ -129,6 +129,14 @@ struct SessionManager::Impl {
     MutexLock lock(&mu);
     return stop_reason;
   }
+  // Waits; returns at once with the reason when the manager is stopped.
+  Status WaitUnlessStopped(absl::Time wake) {
+    MutexLock lock(&mu);
+    while (stop_reason.ok() && options.clock->Now() < wake) {
+      options.clock->WaitUntil(&stopped, &mu, wake);
+    }
+    return stop_reason;
+  }
   // Of the call that runs.
   void SetSession(std::shared_ptr<Session> s) {
     MutexLock lock(&mu);
@@ -504,13 +512,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       LogInfo(options.name, ": waiting for the model to be ready since ",
               absl::FormatTime("%H:%M:%S", begin, absl::LocalTimeZone()), Whom(ends), "; ", last);
     }
-    const absl::Time wake = std::min(now + wait, leave());
-    Status reason;
-    {
-      MutexLock lock(&mu);
-      while (stop_reason.ok() && clock->Now() < wake) clock->WaitUntil(&stopped, &mu, wake);
-      reason = stop_reason;
-    }
+    const Status reason = WaitUnlessStopped(std::min(now + wait, leave()));
     if (!reason.ok()) {
       close();
       return reason;
