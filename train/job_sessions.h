@@ -63,8 +63,8 @@ class JobSessions {
   StatusOr<SessionManager::Ready> Open(const std::string& target);
   // Ends the wait of an Open that runs, and all later ones at once, with `reason` (not OK).
   void Stop(const Status& reason) { manager_->Stop(reason); }
-  // That an Open has made and not returned yet: whoever closes it ends what that waits for, unless
-  // it is storage. Null: none.
+  // That an Open has made and not returned yet: to close it ends what that waits for, unless it is
+  // storage. Null: none.
   std::shared_ptr<Session> opening() const { return manager_->session(); }
 
   // -1 when there is none.

@@ -11,7 +11,7 @@
 //   any   -> ending      EndBegins: what comes later is the job's own end's to bear
 //
 // Where checkpoints are kept a step has half of the grace to end, and the rest is for the last
-// checkpoint; elsewhere it has a second. Whoever sent the signal kills what goes on for longer.
+// checkpoint; elsewhere it has a second. The sender of a signal kills what goes on for longer.
 //
 // Thread-safety: all methods, from any thread; Unwatch not with a lock that a call of the options
 // takes.

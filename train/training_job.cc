@@ -289,7 +289,7 @@ Status TrainingJob::SaveAndClose() {
       error = WithWhatIsKept(error, saved);
     }
     error.Update(saved.status());
-    // A save that the service could not make, and nobody since.
+    // A save that the service could not make, and no later one that succeeded.
     if (saver() != nullptr) error.Update(saver()->failure());
     if (leave_ || !error.ok()) leave_ = error;
     if (!leave_) goal = goal_;
