@@ -11,6 +11,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: values: named bytes are read as files are, with the same errors
+
 namespace millrace {
 namespace {
 

@@ -12,6 +12,9 @@
 #include "gtest/gtest.h"
 #include "proto/op_def.pb.h"
 
+// covers: graphs: each op states what plans, passes and savers ask of it: how it uses
+//   variables, what it hands on, that it is to be fed
+
 namespace millrace {
 namespace {
 

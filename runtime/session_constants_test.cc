@@ -21,6 +21,8 @@
 #include "ops/array/reshape.h"
 #include "runtime/session.h"
 
+// covers: steps: a local session holds the bytes of its constants once, at its peak
+
 namespace millrace {
 namespace {
 

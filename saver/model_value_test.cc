@@ -37,6 +37,9 @@
 #include "saver/saved_model_reader.h"
 #include "saver/saver.h"
 
+// covers: values: a model from bytes that are cut at any offset is an error that names the file
+// covers: values: a model opens alike from its directory and from bytes
+
 namespace millrace {
 namespace {
 

@@ -29,6 +29,8 @@
 #include "saver/model.h"
 #include "saver/servable_model.h"
 
+// covers: clusters: a model in memory is opened on a server, its signatures compiled at once
+
 namespace millrace {
 namespace {
 

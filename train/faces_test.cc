@@ -27,6 +27,9 @@
 #include "train/testing/hooked_model.h"
 #include "train/train.h"
 
+// covers: training: Train, Supervisor and MonitoredSession write a last checkpoint however the job
+// ends
+
 namespace millrace {
 namespace {
 

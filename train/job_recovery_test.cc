@@ -6,6 +6,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: training: lost sessions are counted in a row, with pauses that double
+
 namespace millrace {
 namespace {
 

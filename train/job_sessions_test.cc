@@ -18,6 +18,9 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: of two chiefs of one directory the newer one has it; the servers hear of the
+//   end also when the directory cannot be written
+
 namespace millrace {
 namespace {
 

@@ -15,6 +15,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
+// covers: training: SIGTERM and Ctrl-C ask a job to leave once; a step that hangs is ended
+
 namespace millrace {
 namespace {
 

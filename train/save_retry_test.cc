@@ -6,6 +6,8 @@
 #include "gtest/gtest.h"
 #include "run/training_run.h"
 
+// covers: training: a save that storage refused is tried again; one of another chief is not
+
 namespace millrace {
 namespace {
 

@@ -28,6 +28,8 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutator.h"
 
+// covers: outside: models of damaged bytes are opened and asked without a crash or a hang
+
 namespace millrace {
 namespace {
 
