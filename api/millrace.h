@@ -13,7 +13,7 @@
 //   ...
 //
 // No header of protobuf is in it: messages (GraphDef, ConfigProto) are declared and not defined. A
-// program that reads or makes them includes their headers, <millrace/proto/graph.pb.h>, beside it.
+// program that reads or makes them includes their headers, <millrace/proto/graph.pb.h>, too.
 // What else is public is in the folders' own headers, <millrace/graph/import_export.h>;
 // api/README.md lists them.
 

@@ -26,7 +26,7 @@ size_t Edits(absl::string_view a, absl::string_view b, size_t most) {
   for (size_t i = 1; i <= a.size(); ++i) {
     auto& row = rows[i % 3];
     const auto& above = rows[(i - 1) % 3];
-    // Only cells near the diagonal can stay within `most`; those beside them count as too many.
+    // Only cells near the diagonal can stay within `most`; those next to them count as too many.
     const size_t begin = i > most ? i - most : 1, end = std::min(b.size(), i + most);
     row[begin - 1] = begin == 1 ? i : most + 1;
     if (end < b.size()) row[end + 1] = most + 1;

@@ -488,7 +488,7 @@ class PosixFileSystem final : public FileSystem {
     return absl::UnavailableError(
         absl::StrCat("File '", path, "': lock: must be free, got it held by ",
                      n > 0 ? absl::CEscape(absl::string_view(text, static_cast<size_t>(n)))
-                           : std::string("somebody who has not said who it is")));
+                           : std::string("a process that has not said its name")));
   }
 
   static StatusOr<std::unique_ptr<WritableFile>> OpenForWriting(const std::string& path,

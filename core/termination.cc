@@ -55,7 +55,7 @@ extern "C" void OnTerminationSignal(int signal) {
         ::write(event_fd.load(std::memory_order_acquire), &one, sizeof(one));
   } else if (signal != first ||
              NowMs() - first_time_ms.load(std::memory_order_relaxed) > kSameRequestMs) {
-    // Whoever asks twice means at once.
+    // A second request means: at once.
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }

@@ -14,7 +14,7 @@ constexpr size_t kBits = 64;
 
 // A bit for each number that a thread has. Relaxed: no memory hangs on a number.
 constinit std::array<std::atomic<uint64_t>, kThreadNumbers / kBits> taken{};
-constinit std::atomic<uint32_t> shared{0};  // who finds none free takes the next; relaxed
+constinit std::atomic<uint32_t> shared{0};  // a thread that finds none free takes the next; relaxed
 
 // Gives the number back when its thread ends. Objects of the thread that are destroyed later go on
 // with it.

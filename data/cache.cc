@@ -88,7 +88,7 @@ class CacheIterator : public ElementIterator {
     ++next_;
     if (!whole_) return true;
     if (blocks_) {
-      // What is not of the spec is not kept; who needs it to be says so.
+      // What is not of the spec is not kept; a caller that needs it says so.
       whole_ = filling_->rows->Put("Dataset.Cache", *element, filling_->rows->size()).ok();
     } else {
       filling_->elements.push_back(*element);

@@ -2,7 +2,7 @@
 //
 // Cache in a file. The file is a TFRecord file of our own: a head that tells the spec, one record
 // per element, and a tail with their number, so that nothing passes for whole that is not. It is
-// written beside its place and renamed, synced, when the input has ended: readers see a whole file
+// written next to its place and renamed, synced, when the input has ended: readers see a whole file
 // or none, and two that write at once each write theirs; the last one stays.
 
 #include <memory>

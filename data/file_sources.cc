@@ -399,7 +399,7 @@ class FilesIterator : public ElementIterator {
   }
 
  private:
-  // That are found at a time for who takes them one by one.
+  // Found at a time for a caller that takes them one by one.
   static constexpr size_t kRowsAhead = 64;
 
   StatusOr<bool> NextRows(size_t most, Views* rows) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bazel run -c opt //data:function_dataset_benchmark: what a dataset pays for calling a function of
-// a graph, per element: Map of a C++ function beside MapDataset of a function that gives its
+// a graph, per element: Map of a C++ function against MapDataset of a function that gives its
 // argument back, and of one with a chain of nodes (Square: nothing that a rewrite would remove).
 
 #include <memory>

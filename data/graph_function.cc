@@ -55,7 +55,7 @@ std::vector<DType> TypesOf(const Element& element) {
   return types;
 }
 
-// What one call needs beside its function; used again.
+// What one call needs besides its function; used again.
 struct CallSpace {
   explicit CallSpace(const std::string& device) : resources(device) {}
   StepContext step;

@@ -79,7 +79,7 @@ struct Iterator::State {
   State(const Dataset& d, const IteratorOptions& o, uint64_t seed)
       : dataset(d), options(o), base_seed(seed) {}
 
-  mutable Mutex mu;  // who has it may call the tree
+  mutable Mutex mu;  // its holder may call the tree
   bool ended ABSL_GUARDED_BY(mu) = false;
   SteadyTime last_return ABSL_GUARDED_BY(mu);
 

@@ -35,10 +35,10 @@ Status CheckSpec(const ElementSpec& want, const ElementSpec& got) {
 
 }  // namespace
 
-// One run over a dataset, and who waits for its elements.
+// One run over a dataset, and the calls that wait for its elements.
 //
-// A get: in line -> ended. Whoever takes it out of the line, under the lock, ends it without the
-// lock: the task that has made its element, its cancellation, or Close.
+// A get: in line -> ended. The thread that takes it out of the line, under the lock, ends it
+// without the lock: the task that has made its element, its cancellation, or Close.
 class IteratorResource::Run : public std::enable_shared_from_this<Run> {
  public:
   Run(std::string name, const ElementSpec& spec, std::unique_ptr<Iterator> iterator)
@@ -86,7 +86,7 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
     if (schedule) ScheduleMaking(pool);
   }
 
-  // What was made for somebody who has gone stands before the iterator's own state.
+  // What was made for a caller that has gone stands before the iterator's own state.
   StatusOr<std::string> Save() {
     MR_ASSIGN_OR_RETURN(const Idle idle, WaitUntilIdle());
     StateWriter writer;
@@ -212,7 +212,7 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
     EndGet(get, Cancelled());
   }
 
-  // By whoever has set making_.
+  // For the thread that has set making_.
   StatusOr<Element> MakeNext() {
     Element element;
     MR_ASSIGN_OR_RETURN(const bool more, iterator_->Next(&element));
@@ -243,7 +243,7 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
       MutexLock lock(&mu_);
       MR_DCHECK(scheduled_, "one task at a time is on its way to the pool");
       scheduled_ = false;
-      if (line_.empty() || making_) return;  // who makes goes on for the line
+      if (line_.empty() || making_) return;  // the thread that makes goes on for the line
       making_ = true;
       if (kept_) made = Take(&kept_);
     }
@@ -268,12 +268,12 @@ class IteratorResource::Run : public std::enable_shared_from_this<Run> {
 
   const std::string name_;
   const ElementSpec spec_;
-  // By whoever has set making_; Cancel and NextIsReady by anybody until AwaitEnd.
+  // For the thread that has set making_; Cancel and NextIsReady for any until AwaitEnd.
   std::unique_ptr<Iterator> iterator_;
   Mutex mu_;
   CondVar idle_;
   Line line_ ABSL_GUARDED_BY(mu_);
-  std::optional<StatusOr<Element>> kept_ ABSL_GUARDED_BY(mu_);  // for the next who asks
+  std::optional<StatusOr<Element>> kept_ ABSL_GUARDED_BY(mu_);  // for the next caller
   bool making_ ABSL_GUARDED_BY(mu_) = false;                    // somebody is in the iterator
   bool scheduled_ ABSL_GUARDED_BY(mu_) = false;                 // MakeForFirst will run
   Status closed_ ABSL_GUARDED_BY(mu_);                          // OK: open

@@ -106,8 +106,8 @@ class ParallelMapIterator : public ElementIterator {
           if (w->ended) return false;
           MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
         }
-        // Who takes an element that is not there yet may wait long: not while there are others to
-        // be given out.
+        // A thread that takes an element that is not there yet may wait long: not while there are
+        // others to be given out.
         if (!w->pulling) w->consumer_works = input_->NextIsReady();
         if (CallWorkers(w)) continue;
         const bool may_work =

@@ -3,7 +3,7 @@
 // bazel run -c opt //data:parse_benchmark: what it costs to read Examples and CSV. Items are
 // examples or rows. MILLRACE_NUM_THREADS=1 for one thread.
 //
-// Protobuf's own parser stands beside ours, on the same bytes, in the same run; it makes messages
+// Protobuf's own parser runs next to ours, on the same bytes, in the same run; it makes messages
 // only (into memory that it uses again), from which nobody has made tensors yet.
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The builders of parse_example.h and parse_sequence_example.h. What an op needs beside
+// The builders of parse_example.h and parse_sequence_example.h. What an op needs besides
 // `serialized` are constants, named as TensorFlow names them:
 // "ParseExample/ParseExample/dense_keys_0".
 
@@ -31,7 +31,7 @@ class ParserScope {
         where_(at.where) {}
 
   ScopeAt node() const { return ScopeAt(named_, where_); }
-  // Beside the node: "key_x".
+  // Next to the node: "key_x".
   Output Default(const DenseKey& feature) const {
     const std::string name =
         feature.default_value.num_elements() == 0 ? NodeName("key_", feature.key) : "Const";

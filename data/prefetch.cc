@@ -185,7 +185,7 @@ class PrefetchIterator : public ElementIterator {
   }
 
   // One element, and up to `most` with those that need no waiting: what has come is never held
-  // back. True: the input has ended. Whoever is `pulling` calls it, without the mutex.
+  // back. True: the input has ended. The thread that is `pulling` calls it, without the mutex.
   bool Pull(size_t most, std::vector<Pulled>* pulled) {
     while (pulled->size() < most) {
       Pulled next;

@@ -9,7 +9,7 @@
 namespace millrace::data {
 namespace {
 
-// What a key costs beside its bytes and sums: its object, its slot and a growing vector's reserve.
+// What a key costs besides its bytes and sums: its object, its slot and a growing vector's reserve.
 constexpr size_t kKeyBytes = 96;
 
 ExternalSortOptions Half(ExternalSortOptions options) {

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// How often the log says for whom the server stays.
+// How often the log says which clients the server stays for.
 constexpr absl::Duration kSayPeriod = absl::Seconds(10);
 // How often each master is asked whether it is there.
 constexpr absl::Duration kAskPeriod = absl::Seconds(1);

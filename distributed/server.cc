@@ -97,10 +97,10 @@ class StopEvent {
  private:
   // Readable, for good, once notified; -1 when the system had no descriptor left.
   const int fd_;
-  std::atomic<bool> notified_{false};  // release: who sees it sees what came before
+  std::atomic<bool> notified_{false};  // release: a reader that sees it sees what came before
 };
 
-// Whoever makes or keeps a session on this server keeps this; after Stop it only refuses.
+// Calls that make or keep a session on this server keep this; after Stop it only refuses.
 struct ServerCore {
   ~ServerCore() {
     // Sessions first: they end their steps on the worker.

@@ -150,7 +150,7 @@ class PredictingTask {
     std::string job;
     int index;
   };
-  // "worker 1"; "worker 1 (host:2222)" for who is waited for.
+  // "worker 1"; "worker 1 (host:2222)" for a task that is waited for.
   static std::string NameOf(const Task& task) {
     return task.job.empty() ? "this process" : absl::StrCat(task.job, " ", task.index);
   }
@@ -321,7 +321,7 @@ class PredictingTask {
     MonitoredSessionOptions session;
     hooks_ = graph_.AllHooks({&options_.hooks, &graph_.spec.prediction_hooks});
     session.hooks = PointersOf(hooks_);
-    // The chief waits for parts, whoever predicts them.
+    // The chief waits for parts, whichever task predicts them.
     session.await_trainers = false;
     session.clock = clock_;
     const bool restores = config_.is_chief() || !on_servers_;

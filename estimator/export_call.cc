@@ -94,7 +94,7 @@ void WarnOfNoDefault(const std::map<std::string, ExportOutput>& outputs, const R
 }
 
 // Placeholders that a signature needs and nobody feeds: the model is exported all the same, as
-// TensorFlow does, and whoever calls it fails.
+// TensorFlow does, and a call of it fails.
 void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
                              const ModelSignature& signature) {
   std::set<std::string> fed;

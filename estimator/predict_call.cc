@@ -37,7 +37,7 @@ class Stream : public PredictionStream {
     MonitoredSessionOptions options;
     options.hooks = PointersOf(hooks_);
     options.max_recoveries = 0;
-    // Whoever pulls decides what a signal means.
+    // The code that pulls decides what a signal means.
     options.handle_signals = false;
     options.clock = creator.clock;
     MR_ASSIGN_OR_RETURN(session_, MonitoredSession::Open(graph_.root,

@@ -113,7 +113,7 @@ ServingInputReceiverFn BuildCsvServingInputReceiverFn(data::CsvOptions csv,
   return [csv = std::move(csv),
           options = std::move(options)](const Scope& scope) -> StatusOr<ServingInputReceiver> {
     MR_RETURN_IF_ERROR(CheckBatchSize(options.default_batch_size));
-    // The rules of options, beside those of the op.
+    // The rules of options, besides those of the op.
     MR_RETURN_IF_ERROR(Prefixed("ServingInputReceiver", data::CsvParser::Make(csv).status()));
     if (csv.names.empty()) {
       return InvalidArgument("ServingInputReceiver: CSV columns must have names, got none");

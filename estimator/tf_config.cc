@@ -98,7 +98,7 @@ Status SetTfConfigFromFlags(int* argc, char** argv) {
 
 StatusOr<std::string> MasterAsChief(absl::string_view tf_config) {
   if (absl::StripAsciiWhitespace(tf_config).empty()) return std::string(tf_config);
-  // Whatever is wrong with it is said as it stands; an evaluator beside a master is right here.
+  // Whatever is wrong with it is said as it stands; an evaluator next to a master is right here.
   MR_RETURN_IF_ERROR(ClusterConfig::Parse(tf_config).status());
   Json json = Json::parse(tf_config.begin(), tf_config.end(), nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return InvalidArgument("TF_CONFIG: must be a JSON object");

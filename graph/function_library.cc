@@ -88,7 +88,7 @@ const std::string& Function::name() const { return def_->signature().name(); }
 
 // --- FunctionLibrary -----------------------------------------------------------------------------
 
-// Who calls whom, by position in the library.
+// Which function calls which, by position in the library.
 struct FunctionLibrary::CallGraph {
   std::vector<std::vector<size_t>> callees;
   std::vector<bool> stateful;
@@ -200,7 +200,8 @@ void FunctionLibrary::WriteTo(FunctionDefLibrary* def) const {
   }
 }
 
-// --- Who calls whom ------------------------------------------------------------------------------
+// --- Which function calls which
+// ------------------------------------------------------------------------------
 
 namespace {
 
@@ -276,7 +277,7 @@ const FunctionLibrary::CallGraph& FunctionLibrary::call_graph() const {
 
 Status FunctionLibrary::CheckNoRecursion() const { return call_graph().recursion; }
 
-// Who builds a graph asks about a function or two of each library that it makes: for these, all
+// A graph's builder asks about a function or two of each library that it makes: for these, all
 // functions need not be looked at.
 bool FunctionLibrary::IsStateful(const Function& function) const {
   const auto it = by_name_.find(function.name());

@@ -567,7 +567,7 @@ void Graph::ToGraphDef(tensorflow::GraphDef* def, int first_id, bool assigned) c
 
 StatusOr<std::vector<int>> Dependencies::Order(absl::FunctionRef<std::string(int)> name) const {
   const size_t n = end_.size();
-  // Who waits for node i: waiters[first[i] .. first[i + 1]).
+  // The nodes that wait for node i: waiters[first[i] .. first[i + 1]).
   std::vector<size_t> first(n + 1, 0);
   for (int source : sources_) ++first[static_cast<size_t>(source) + 1];
   for (size_t i = 0; i < n; ++i) first[i + 1] += first[i];

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// The shape that whoever made the node knew: attr _output_shapes, unknown without it.
+// The shape that the node's maker knew: attr _output_shapes, unknown without it.
 Status RecordedShape(InferenceContext* c) {
   PartialShape shape;
   if (HasAttr(c->node(), "_output_shapes")) {

@@ -97,7 +97,7 @@ bool CanDetach(const TensorProto& proto, const Tensor& tensor) {
 }
 
 // Stands for the bytes of a value. No tensor of kDetachedConstantBytes has a content of this
-// length, so whoever takes it for one gets an error.
+// length, so a reader that takes it for one gets an error.
 std::string DetachedMark() {
   static std::atomic<uint64_t> next{1};  // relaxed: only distinct
   const uint64_t number = next.fetch_add(1, std::memory_order_relaxed);

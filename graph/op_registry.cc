@@ -593,7 +593,7 @@ StatusOr<OpEntry> OpSpec::Build() const {
 }
 
 OpRegistration::OpRegistration(const OpSpec& spec) {
-  // Who finds the op finds what belongs to it.
+  // A caller that finds the op finds what belongs to it.
   for (const auto& fn : spec.on_registration()) fn(spec.name());
   if (PendingRegistrations* const pending = PendingRegistrations::Current()) {
     pending->AddOp(spec);

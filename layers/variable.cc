@@ -103,7 +103,7 @@ Output IsInitializedOf(const ScopeAt& at, const Variable& variable) {
       variable.handle);
 }
 
-// The initial value of a variable, in the scope `beside` it (which is colocated with it).
+// The initial value of a variable, in the scope `beside`, which is colocated with it.
 using InitialValue = absl::FunctionRef<Output(const Scope& beside, const std::string& name)>;
 
 // The handle of a variable that every task has for itself: it goes where plain ops of the scope go,

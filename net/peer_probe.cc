@@ -126,7 +126,7 @@ BioPtr BioOf(const std::string& text) {
   return BioPtr(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
 }
 
-// What we show and whom we trust, as gRPC does.
+// What we show and which peers we trust, as gRPC does.
 ContextPtr MakeContext(const Credentials& credentials, bool* asked) {
   ContextPtr context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr || !credentials.is_tls()) return context;
@@ -268,7 +268,7 @@ PeerView Judge(const Attempt& attempt, const std::string& address, const Credent
     return {true, "it speaks TLS, but this process was given no CA; set MILLRACE_CA_FILE here"};
   }
   if (credentials.ca.empty()) {
-    // Those whom gRPC trusts then are not known here.
+    // The peers that gRPC trusts then are not known here.
     if (attempt.verified != X509_V_OK) {
       return {.what =
                   "its certificate must be signed by an authority of the system, because this "

@@ -254,7 +254,7 @@ std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const Rpc
 
 Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
 
-// Both kinds of calls: End is heard once, whoever says it first.
+// Both kinds of calls: End is heard once, from the first that says it.
 class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
  public:
   UnaryCall(std::shared_ptr<const Callee> callee, bool asks_for_refusal,
@@ -624,7 +624,8 @@ class GrpcRpcServer : public RpcServer {
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<CallThreads> threads_;  // set before the first call
   int port_ = 0;
-  // Calls that could not be accepted for want of memory. Relaxed: who sees it late looks again.
+  // Calls that could not be accepted for want of memory. Relaxed: a reader that sees it late looks
+  // again.
   std::atomic<int> owed_{0};
   Mutex mu_;
   bool accepting_ ABSL_GUARDED_BY(mu_) = true;

@@ -73,7 +73,7 @@ class OperatorNodes {
         inputs_(home.WithSubScope(name_ + "/")),
         where_(where) {}
 
-  // The operand; a number in the dtype of `other`, the operand beside it.
+  // The operand; a number in the dtype of `other`, the other operand.
   Output Input(const char* name, const OutputOperand& operand, const OutputOperand& other) const {
     if (const Output* output = OutputOf(operand)) return *output;
     const DType dtype = WithoutRef(OutputOf(other)->dtype());

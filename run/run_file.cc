@@ -200,7 +200,7 @@ void SweepRunFiles(FileSystem* fs, const std::string& directory, int64_t epoch,
 
 namespace {
 
-// What one file says, whoever wrote it.
+// What one file says, whichever chief wrote it.
 StatusOr<std::optional<RunEndFile>> ReadEndIn(FileSystem* fs, const std::string& directory,
                                               const std::string& path) {
   RunEndFile end;

@@ -18,7 +18,7 @@ namespace {
 constexpr absl::Duration kLookPeriod = absl::Seconds(1);
 // A reading that takes longer counts as one that failed.
 constexpr absl::Duration kLookBound = absl::Seconds(10);
-// Who waits for a run asks once a second.
+// A task that waits for a run asks once a second.
 constexpr absl::Duration kLongestAsk = absl::Seconds(3);
 // How often the log says what the server waits for: while it trains, and when only somebody else
 // keeps it.
@@ -98,7 +98,8 @@ bool RunWatch::IsTime(const RunRegistry::Finished& finished, absl::Time now) {
     runs_->EndSessionsOfRun(finished.run, finished.end);
     ended_sessions_ = true;
   }
-  // Who waits for the run asks once a second. Whose session was ended may be between two steps.
+  // A task that waits for the run asks once a second. One whose session was ended may be between
+  // two steps.
   return since >= (ended_sessions_ ? options_.grace : std::min(kLongestAsk, options_.grace));
 }
 

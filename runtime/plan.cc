@@ -359,7 +359,7 @@ class Plan::Builder {
   // The value of a variable that nobody but saves looks at is not read: the read passes a reference
   // on and the save has the variable itself, whose rows it walks (saver/save_restore.h). A read
   // would freeze the table from that moment on, and each row that is updated until the save begins
-  // would cost a copy of its stripe. Who waits for the read (a control edge) may change the
+  // would cost a copy of its stripe. A node that waits for the read (a control edge) may change the
   // variable before the save begins, which is to have what was read: then the read is a real one.
   static bool IsReadForSavesOnly(const millrace::Node& node) {
     if (node.traits().VariableUseOf(0) != VariableUse::kReads) return false;

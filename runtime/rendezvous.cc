@@ -65,7 +65,7 @@ class LocalRendezvous : public Rendezvous {
  public:
   explicit LocalRendezvous(std::shared_ptr<const TransferTable> transfers)
       : transfers_(std::move(transfers)), slots_(transfers_ == nullptr ? 0 : transfers_->size()) {}
-  // Nobody can send any more: whoever still waits is told so. Needs no memory.
+  // Nobody can send any more: waits that are left end with an error. Needs no memory.
   ~LocalRendezvous() override {
     for (Slot& slot : slots_) TellWaiters(slot.queue, ended_);
     for (auto& [key, queue] : in_loops_) TellWaiters(queue, ended_);
@@ -229,7 +229,7 @@ class LocalRendezvous : public Rendezvous {
   const Status ended_ = StepHasEnded();
   Mutex abort_mu_;
   Status first_abort_;                   // written once, before is_aborted_ is set
-  std::atomic<bool> is_aborted_{false};  // release when set, acquire by who reads first_abort_
+  std::atomic<bool> is_aborted_{false};  // release when set, acquire by readers of first_abort_
 };
 
 }  // namespace

@@ -15,8 +15,8 @@ namespace {
 constexpr size_t kHoldersInMessages = 5;
 constexpr absl::string_view kOverLimit = "step memory must be at most ";
 
-// Who asks for the block that Tensor::Allocate is taking on this thread, and whether the limit (not
-// the system) refused it.
+// What asks for the block that Tensor::Allocate is taking on this thread, and whether the limit
+// (not the system) refused it.
 struct Request {
   explicit Request(const std::string* name) : node(name), outer(current) { current = this; }
   ~Request() { current = outer; }

@@ -142,7 +142,7 @@ StatusOr<Tensor> VariableStorage::Read() const {
 }
 
 StatusOr<Tensor> VariableStorage::ReadTogether() const {
-  // Copied per hold of mu_, so that who waits for it exclusively waits some ten microseconds.
+  // Copied per hold of mu_, so that an exclusive lock waits some ten microseconds.
   constexpr size_t kStripesAtOnce = 8;
   MutexLock one(&together_mu_);
   for (;;) {
@@ -202,7 +202,7 @@ StatusOr<Tensor> VariableStorage::ReadTogether() const {
     WriterLock lock(&mu_);
     if (!moved || generation_ != generation) continue;
     MR_DCHECK(!kept || stripes_->target.has_value(),
-              "who has made a target finds it again while the generation is the same");
+              "the maker of a target finds it again while the generation is the same");
     if (kept) old_value = std::exchange(value_, stripes_->TakeTarget());
     if (stripes_->IsAnyApart()) continue;
     frozen_ = true;
@@ -451,7 +451,7 @@ Status VariableStorage::MakeReadyForRows() {
     ++generation_;
   } else if (IsToLeaveReader()) {
     stripes_->updates_beside.store(0, std::memory_order_relaxed);
-    // Without memory for it rows go on beside the reader.
+    // Without memory for it rows go on while the buffer has its reader.
     if (Flatten().ok()) frozen_ = false;
   } else if (!IsReadyForRows()) {
     frozen_ = false;
@@ -738,8 +738,8 @@ StatusOr<VariableStorage::Range> VariableStorage::CopyRows(
     }
     if (changed) {
       if (!begun) copied.begin = static_cast<int64_t>(begin);
-      // A few rows at a time: who holds the locks may lose its core, and gathers would wait for all
-      // of the stripe until it has one again.
+      // A few rows at a time: the holder of the locks may lose its core, and gathers would wait for
+      // all of the stripe until it has one again.
       for (size_t row = begin; row < end;) {
         size_t run_end = row;
         while (run_end < end && locks.Add(run_end)) ++run_end;

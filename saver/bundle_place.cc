@@ -54,7 +54,7 @@ class Patience {
     const absl::Time due = std::min(report_, deadline_);
     return stop_ ? std::min(due, now + kLongestPause) : due;
   }
-  // Not OK: it is over. `why`: who is waited for.
+  // Not OK: it is over. `why`: what is waited for.
   Status Check(absl::Time now, absl::string_view why) {
     if (stop_) MR_RETURN_IF_ERROR(stop_());
     if (now >= deadline_) {

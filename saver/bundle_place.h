@@ -38,7 +38,7 @@ class PrefixHold {
   // stopped, or waits for a disk that does not answer.
   static constexpr absl::Duration kPatience = absl::Minutes(2);
 
-  // Waits until nobody else holds the prefix, and says every 10 s in the log for whom;
+  // Waits until nobody else holds the prefix, and says every 10 s in the log for which process;
   // DeadlineExceeded after `patience`. `stop`, asked several times a second while it waits, ends
   // the wait with its error.
   static StatusOr<std::unique_ptr<PrefixHold>> Take(FileSystem* fs, const std::string& prefix,

@@ -120,7 +120,7 @@ struct BundleReader::State::Reading {
   }
 
   std::vector<uint32_t> crcs;     // of the chunks
-  std::atomic<int64_t> num_left;  // chunks; acq_rel: who reads the last one sees all of crcs
+  std::atomic<int64_t> num_left;  // chunks; acq_rel: the reader of the last one sees all of crcs
 };
 
 Status BundleReader::State::CheckEntry(absl::string_view name,

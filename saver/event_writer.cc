@@ -447,7 +447,7 @@ Status EventWriter::Close() {
     MutexLock lock(&s->mu);
     s->closing = true;
     s->work.SignalAll();
-    s->changed.SignalAll();  // who waits for room
+    s->changed.SignalAll();  // calls that wait for room
   }
   const bool ended = thread->WaitUntil(options_.clock->Now() + options_.max_wait);
   MutexLock lock(&s->mu);

@@ -179,7 +179,7 @@ class Freezer {
     const GraphVariable* variable;
   };
 
-  // Whoever takes output `output` of `node` takes `variable`.
+  // A node that takes output `output` of `node` takes `variable`.
   void Follow(const std::string& node, int output, const GraphVariable* variable) {
     const auto found = consumers_.find(node);
     if (found == consumers_.end()) return;

@@ -62,7 +62,7 @@ StatusOr<std::vector<Feed>> AssetFeeds(FileSystem* fs, const std::string& direct
   std::vector<Feed> feeds;
   for (const tensorflow::AssetFileDef& asset : *assets) {
     const std::string path = JoinPath(JoinPath(directory, kAssetsDirectory), asset.filename());
-    // Whoever reads the file says that it is missing, with the op's name; maybe nobody does.
+    // The op that reads the file says that it is missing; maybe none does.
     if (!fs->FileExists(path)) {
       LogWarning("SavedModel '", directory, "': asset file '", path,
                  "' does not exist; its path is fed all the same");

@@ -79,9 +79,9 @@ class GraphSaver : public Saver {
  public:
   // Of options only what is asked for after the nodes were made is looked at. `expected`: of a
   // checkpoint, as far as it is known; it is empty with a `def` without names when there is nothing
-  // to save. `graph`: whose meta graph is written beside each checkpoint. `temp_suffix`: the tensor
-  // with what follows a checkpoint's name in those of its parts; "" when the graph was not made
-  // here, or is not sharded.
+  // to save. `graph`: whose meta graph is written next to each checkpoint. `temp_suffix`: the
+  // tensor with what follows a checkpoint's name in those of its parts; "" when the graph was not
+  // made here, or is not sharded.
   GraphSaver(tensorflow::SaverDef def, std::vector<Expected> expected, std::string temp_suffix,
              std::optional<Scope> graph, const SaverOptions& options)
       : def_(std::move(def)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a save costs: steps per second of two workers with and without a save beside them, memory
+// What a save costs: steps per second of two workers with and without a save meanwhile, memory
 // above the variables, and the time of a save and a restore against what the same bytes cost
 // without us, alternating. Arguments: directory, rows (of 64 floats; 4,194,304 are 1 GiB), rounds,
 // and "slot" for Adagrad (a second table) in place of SGD. One line of JSON per round; the last has
@@ -14,10 +14,10 @@
 //   first   each in a process of its own, as after a start: the memory is new to the process, and
 //           both have its pages faulted in and cleared. The time runs from Restore (or the first
 //           allocation) on. Before, each has touched as much memory and given it back: on a virtual
-//           machine memory that is free for seconds goes back to the host, and whoever is first to
+//           machine memory that is free for seconds goes back to the host, and the first thread to
 //           want it again pays ten times what reading costs, whatever he does with it.
 //   again   in a process that has variables, and the memory of the ones before, already.
-// It is not compared with `dd of=/dev/null`, which stands beside (dd_read): dd reads into one MiB
+// It is not compared with `dd of=/dev/null`, which runs next to it (dd_read): dd reads into one MiB
 // over and over, which stays in the cache of the core and never faults, while a variable must have
 // its memory.
 

@@ -19,7 +19,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-sys.dont_write_bytecode = True  # beside the sources
+sys.dont_write_bytecode = True  # next to the sources
 import check_includes
 import compatibility
 import count_compiles
@@ -44,7 +44,7 @@ class ProgramsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.programs = sorted(name for name in os.listdir(TOOLS) if name.endswith((".py", ".sh"))
                               and not name.endswith("_test.py") and not name.startswith("program."))
-        # Whoever starts one of these has not looked at the flags first.
+        # A program that starts one of these has not looked at the flags first.
         cls.folder = tempfile.TemporaryDirectory()
         cls.calls = os.path.join(cls.folder.name, "calls")
         for name in ("bazel", "apt-get", "dpkg-query", "clang-format-16", "git", "pkg-config"):

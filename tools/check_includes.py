@@ -18,7 +18,7 @@ import sys
 
 import program
 
-# Folder -> what it may include beside itself; a header stands for itself alone.
+# Folder -> what it may include besides itself; a header stands for itself alone.
 KERNEL_API = ["runtime/function_runner.h", "runtime/holds_for_sessions.h", "runtime/kernel.h",
               "runtime/resource_manager.h", "runtime/step_context.h",
               "runtime/step_loans.h", "runtime/variable_storage.h"]
@@ -208,7 +208,7 @@ def add_includes(path, headers):
     with open(path, encoding="utf-8") as source:
         lines = source.read().split("\n")
     last = max(i for i, line in enumerate(lines) if line.startswith("#include "))
-    # Beside the last project header, in whose block clang-format sorts.
+    # Next to the last project header, in whose block clang-format sorts.
     quoted = [i for i, line in enumerate(lines) if line.startswith('#include "') and "/" in line]
     at = (quoted[-1] if quoted else last) + 1
     lines[at:at] = [f'#include "{header}"' for header in headers]

@@ -23,7 +23,7 @@ import subprocess
 import program
 
 LIMIT_BYTES = 10 * 1000 ** 3
-# What turns sources into files, beside -dev packages: preprocessor, compiler, linker, protoc.
+# What turns sources into files, besides -dev packages: preprocessor, compiler, linker, protoc.
 TOOLS = re.compile(r"(g\+\+|gcc|cpp|binutils|protobuf-compiler)(-.*)?$")
 # What folder() makes.
 FOLDER = re.compile(r"g\+\+-[0-9.]+-[0-9a-f]{16}$")

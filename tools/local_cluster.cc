@@ -40,7 +40,7 @@ constexpr int kReadsPerTurn = 4;
 // What is left in the pipe of a task that has ended: no pipe holds more. (Who left the task's
 // process group may still be writing to it.)
 constexpr int kLastReads = (1 << 20) / kReadSize;
-// How often it is said whom the launcher waits for at the end.
+// How often the launcher says what it waits for at the end.
 constexpr absl::Duration kWaitReport = absl::Seconds(10);
 // How often a line at the bottom of a terminal is brought up to date.
 constexpr absl::Duration kStatusPeriod = absl::Seconds(1);
@@ -357,7 +357,7 @@ class Launcher {
       [[maybe_unused]] const ssize_t n = write(2, cannot.data(), cannot.size());
       _exit(127);
     }
-    setpgid(pid, pid);  // whoever of the two comes first
+    setpgid(pid, pid);  // the first of the two does it
     task->pid = pid;
     task->pipe = std::move(reader);
     task->output = TaskOutput();
@@ -391,7 +391,7 @@ class Launcher {
   }
 
   // Trainers and evaluator first: what they do at their end may need the parameter servers.
-  // `code`: of whoever is the reason; none when that is a signal.
+  // `code`: of the task that is the reason; none when that is a signal.
   void EndJob(std::optional<int> code, int signal, const std::string& why) {
     if (!job_code_) job_code_ = code;
     ending_ = true;
@@ -624,7 +624,7 @@ class Launcher {
   bool task_shows_status_ = false;  // a task writes a progress line
   std::optional<int> job_code_;
   absl::Time deadline_ = absl::InfiniteFuture();     // when those who were asked are killed
-  absl::Time next_report_ = absl::InfiniteFuture();  // when it is said who is waited for
+  absl::Time next_report_ = absl::InfiniteFuture();  // when to say what is waited for
   absl::Time next_status_ = absl::InfinitePast();    // when it is said who runs
   absl::Time started_;
 };

@@ -164,7 +164,7 @@ def is_public(symbol, kind, declared):
         return False
     if any(n.startswith("_GLOBAL__N") for n in names):
         return False
-    describes_type = re.match(r"_ZT[VIST]N", symbol) is not None  # weak, whoever makes it
+    describes_type = re.match(r"_ZT[VIST]N", symbol) is not None  # weak, in every object
     if names[0] == "tensorflow":
         return kind in "TDRB" or describes_type
     if names[0] != "millrace":

@@ -381,7 +381,7 @@ CheckedTask LoadingOf(FileSystem* fs, const std::string& directory, MetaGraphDef
   const LoadPlan plan = PlanLoading(fs, directory, meta);
   for (const Status& error : plan.errors) loading.other.emplace_back(error.message());
   StatusOr<std::unique_ptr<Session>> opened = OpenMetaGraph(ToolSessionOptions(), directory, &meta);
-  // Who is asked decides, not what was found about nodes.
+  // The answer decides, not what was found about nodes.
   for (size_t i = 0; i < problems->size(); ++i) {
     OpProblem& problem = (*problems)[i];
     problem.stops_loading = problem.stops_loading && !opened.ok();

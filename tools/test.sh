@@ -4,7 +4,7 @@
 #
 # Usage: tools/test.sh [bazel flags and targets]     default target: //...
 # Tests that compare with files of TensorFlow look for them below $MILLRACE_SHARED (or
-# ../shared beside the checkout) and report themselves as skipped where there are none.
+# ../shared next to the checkout) and report themselves as skipped where there are none.
 # What is compiled is kept for other clones (tools/disk_cache.py), --disk_cache= builds without;
 # tests are run, whatever the cache has of them.
 set -euo pipefail

@@ -145,7 +145,7 @@ void CheckpointService::SaveLoop(Session* session, int64_t number) {
       MR_ASSIGN_OR_RETURN(step, options_.read_step(session));
       return step >= 0 ? std::optional<int64_t>(step) : std::nullopt;
     };
-    // Whoever stops it closes its session, too: that is no failure.
+    // The call that stops it closes its session, too: that is no failure.
     const auto as_kept = [&](const Status& why) {
       MutexLock lock(&mu_);
       return service_ == number ? FailureOf(PathOfStep(step), why) : absl::OkStatus();

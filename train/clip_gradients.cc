@@ -68,8 +68,8 @@ DType NormType(DType dtype) {
 }
 Output Wide(ScopeAt at, const Output& x) { return CastTo(at, x, NormType(x.dtype())); }
 
-// clip(scope, t) in place of each gradient's numbers t, with nodes beside them. Nothing after an
-// error.
+// clip(scope, t) in place of each gradient's numbers t, with nodes on their devices. Nothing after
+// an error.
 template <typename Clip>
 Gradients ClipEach(const ScopeAt& at, Gradients gradients, Clip clip) {
   for (GradientAndVariable& pair : gradients) {

@@ -118,7 +118,7 @@ Status Coordinator::Join(const ThreadJoinOptions& options) const {
   for (const State::Thread& thread : threads) {
     if (!thread.call->WaitUntil(deadline)) live.push_back(thread.name);
   }
-  threads.clear();  // leaves behind who has not ended
+  threads.clear();  // leaves behind threads that have not ended
   MutexLock lock(&state_->mu);
   state_->joined = true;
   if (live.empty()) return state_->first_error;

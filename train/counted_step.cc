@@ -97,7 +97,7 @@ StatusOr<CountedStep> MakeCountedStep(const Scope& model, const Operation& op,
   }
   made.step_after = StepAfter(root.WithName("step_after"), counted, made.global_step);
   // What was counted when the step began to read comes with it, in one tensor; in a process of
-  // its own a task has no others beside it.
+  // its own a task has no others next to it.
   if (options.among_others) {
     made.step_after =
         Pack(beside.WithName("step_after_and_before"), {made.step_after, made.global_step.value});

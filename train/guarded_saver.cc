@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// Who waits says so this often.
+// Waits are logged this often.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 
 Status NotKept(const Status&) { return absl::OkStatus(); }

@@ -11,7 +11,7 @@
 // the save; after one that failed again: a newer chief deletes what is left of the saves of the
 // older ones, and why such a save failed is that it came, and not which file is gone.
 //
-// Who waits for a save that its storage holds up says so every 10 s, by the real clock.
+// A wait for a save that its storage holds up is logged every 10 s, by the real clock.
 //
 // It keeps what it wrote last and, for those who save without anybody to tell, how their last save
 // failed: in the order in which saves end, so that a failure never hides a later success, nor a

@@ -5,7 +5,7 @@
 // HookedSession: runs a program's steps with what hooks ask for, in one session after another.
 //
 // It knows the order of the calls (train/session_run_hook.h) and nothing of recovery: an
-// error leaves it as it is, and whoever owns it (train/monitored_session.h) begins another session.
+// error leaves it as it is, and its owner (train/monitored_session.h) begins another session.
 //
 // A step of the program is named once (AddStep). For each set of groups that the hooks ask for with
 // it a step of both is prepared in the session, at most kMaxPreparedSteps for each of the

@@ -66,7 +66,7 @@ inline std::vector<Output> Batch(ScopeAt at, std::initializer_list<Output> tenso
 struct ShuffleBatchAttrs {
   int num_threads = 1;
   int64_t capacity = 0;           // > min_after_dequeue
-  int64_t min_after_dequeue = 0;  // what batches are drawn from, beside the batch
+  int64_t min_after_dequeue = 0;  // what batches are drawn from, besides the batch
   std::optional<int64_t> seed = std::nullopt;
   bool enqueue_many = false;
   bool allow_smaller_final_batch = false;

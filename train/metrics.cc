@@ -388,7 +388,7 @@ Output AreaUnder(const ScopeAt& at, const AucAttrs& attrs, absl::Span<const Outp
     const Output positives = Maximum(at, Add(at, upper(tp), upper(fn)), zero);
     return area(DivNoNan(at, precision, positives));
   }
-  // Beside nothing at all it keeps quotients what they are at the ends of the curve.
+  // Next to zeros it keeps quotients what they are at the ends of the curve.
   const Output epsilon = Const(at, 1e-6);
   const auto share = [&](const Output& part, const Output& rest) {
     return RealDiv(at, Add(at, part, epsilon), Add(at, Add(at, part, rest), epsilon));

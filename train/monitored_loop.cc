@@ -24,7 +24,7 @@ constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
 // makes a session anew has none for a moment.
 constexpr absl::Duration kTrainersPoll = absl::Milliseconds(200);
 constexpr absl::Duration kTrainersGone = absl::Seconds(1);
-// Who waits says so this often.
+// Waits are logged this often.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 
 }  // namespace

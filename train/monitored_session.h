@@ -79,7 +79,7 @@ struct MonitoredSessionOptions {
   bool await_trainers = true;
   // That the cluster has, this one and the chief among them; those that have not come before
   // trainers_grace has passed since this one began are not waited for. 0: not known, and nobody is
-  // waited for who has not come yet.
+  // waited for tasks that have not come yet.
   int num_trainers = 0;
   absl::Duration trainers_grace = absl::Seconds(20);
   // The longest wait before a session is made anew, at most 2 s; the first time there is none.
@@ -87,7 +87,7 @@ struct MonitoredSessionOptions {
   // How long the threads of hooks may take to end.
   absl::Duration stop_grace = absl::Seconds(120);
   // After a signal, where it is less: who sent it kills what goes on for longer. A chief has half
-  // of it for the step that runs, and the rest for a checkpoint beside it.
+  // of it for the step that runs, and the rest for a checkpoint meanwhile.
   absl::Duration signal_grace = absl::Seconds(20);
   // Off: signals do what they did before.
   bool handle_signals = true;
@@ -171,7 +171,7 @@ class MonitoredSession {
   // The session of the moment, without hooks: until the next Run, which may replace it. Null when
   // there is none.
   Session* raw_session() const;
-  // Sessions made since Open, beside the first one.
+  // Sessions made since Open, besides the first one.
   int recoveries() const;
 
  private:

@@ -186,7 +186,7 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
   Operation train;
   if (options.global_step && options.global_step->valid()) {
     const Variable& step = *options.global_step;
-    // Beside the step: what runs on its device says so without a message.
+    // On the step's device: what runs there says so without a message.
     const Scope beside = NextTo(updates_scope, step);
     const Operation all = Group(ScopeAt(beside.WithName("update"), at.where), updates);
     const Scope after = beside.WithControlDependencies({all});

@@ -22,7 +22,7 @@
 //
 // Control dependencies of the scope order nothing here: Minimize, ComputeGradients and
 // ApplyGradients make their nodes without them (in TensorFlow they order these). What is to run in
-// each step, such as the moving averages in collection "update_ops", is run beside the training
+// each step, such as the moving averages in collection "update_ops", is run with the training
 // operation: by Train (train/train.h), or by TrainWithUpdates (layers/normalization.h) in a loop of
 // one's own.
 //
@@ -166,9 +166,9 @@ class Optimizer {
 };
 
 // The global step with this step's own update in it, as TensorFlow's global_step.assign_add(1)
-// yields it: a read beside the variable, after `train`. Fetching it runs `train`. (A plain read,
-// `global_step.value`, may come before or after the update; in asynchronous training both may have
-// the updates of other workers in them.)
+// yields it: a read on the variable's device, after `train`. Fetching it runs `train`. (A plain
+// read, `global_step.value`, may come before or after the update; in asynchronous training both may
+// have the updates of other workers in them.)
 //
 //   const Operation train = optimizer.Minimize(model, loss, {.global_step = step});
 //   const Output step_after = StepAfter(model, train, step);

@@ -3,7 +3,7 @@
 #define MILLRACE_TRAIN_RUN_STATE_H_
 
 // RunState: what RunContext reads and writes: the run under way, and what hooks have asked for so
-// far. For whoever calls hooks (train/hooked_session.h); hooks themselves see a RunContext.
+// far. For the code that calls hooks (train/hooked_session.h); hooks themselves see a RunContext.
 //
 // Plain data.
 

@@ -107,7 +107,7 @@ struct SessionManager::Impl {
   // The source tells of `end`, of the owner with `token`, if it says whose it is.
   void HearEnd(const RunEnd& end, const std::string& token, EndSource* source) const;
   void HearNone(EndSource* source) const;
-  // ", of a chief ...": for whom a wait is, as far as the directory says.
+  // ", of a chief ...": what a wait is for, as far as the directory says.
   std::string Whom(const Ends& ends) const;
   // RunEndedError when an end is to be believed now.
   Status CheckEnds(const Ends& ends) const;
@@ -489,7 +489,7 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
       }
     } else if (!tried.ok()) {
       close();
-      // What an initial value reads and nobody writes is not lost; others wait for who writes it.
+      // What an initial value reads and nobody writes is not lost; others wait for its writer.
       preparations = absl::IsFailedPrecondition(tried.status()) ? preparations + 1 : 0;
       if (!IsSessionLost(tried.status()) || (is_chief && preparations >= kMaxPreparations)) {
         return tried.status();

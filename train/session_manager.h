@@ -21,9 +21,9 @@
 //
 // A session that is lost on the way (IsSessionLost) is opened again until max_wait. A task that
 // refuses us for good (core/refusal.h: another CA, a token, TLS where there is none, another
-// version of the wire) is not waited for: what it says is the error. Whoever waits says every 10 s
-// for what, looks each 10 ms at first, then each eighth of the time that it has waited, at most
-// recovery_wait (a worker that waited a second joins 125 ms after the chief), and leaves with
+// version of the wire) is not waited for: what it says is the error. A wait is logged every 10 s,
+// and says for what, looks each 10 ms at first, then each eighth of the time that it has waited, at
+// most recovery_wait (a worker that waited a second joins 125 ms after the chief), and leaves with
 // RunEndedError when the run has ended: by what the servers say, and by the files in checkpoint_dir
 // (run/run_file.h) when this task sees them. Which end is believed, and when: run/end_belief.h,
 // for each of the two by itself; the goal is last_step, the grace end_grace. An end that may be old
@@ -125,7 +125,7 @@ class SessionManager {
   // Ends the wait of a call that runs, and all later ones at once, with `reason` (not OK). What the
   // call is at (a restore) ends first; no function of the options is called any more.
   void Stop(const Status& reason);
-  // That a call opened and has not returned yet: whoever closes it ends what the call is at, unless
+  // That a call opened and has not returned yet: closing it ends what the call is at, unless
   // that waits for files. Null: none.
   std::shared_ptr<Session> session() const;
 

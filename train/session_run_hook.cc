@@ -75,7 +75,7 @@ void RunContext::RequestStop(absl::string_view reason) const {
 }
 
 void RunContext::RequestLeave(const Status& result) const {
-  // Who leaves with an error must not end the run for the others, whoever has spoken before.
+  // A task that leaves with an error must not end the run for the others, whatever was said before.
   run_->is_goal = false;
   run_->stop_requested = true;
   run_->leave_with.Update(result);

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_TRAIN_SESSION_RUN_HOOK_H_
 #define MILLRACE_TRAIN_SESSION_RUN_HOOK_H_
 
-// SessionRunHook: what a training loop does beside its step: saves, reports, guards, stops.
+// SessionRunHook: what a training loop does in addition to its step: saves, reports, guards, stops.
 //
 //   class LossPrinter : public SessionRunHook {
 //     std::string name() const override { return "LossPrinter"; }
@@ -130,7 +130,7 @@ class HookSetup {
   int AddGroup(HookGroup group);
   // The graph's step counter; FailedPrecondition when it has none.
   StatusOr<Variable> GlobalStep() const;
-  // That training ends at this global step, for who waits for it or shows how far it is.
+  // That training ends at this global step, for code that waits for it or shows how far it is.
   void SetLastStep(int64_t step) { last_step_ = step; }
   // By several hooks: the last one's; 0 when none has said so.
   int64_t last_step() const { return last_step_; }

@@ -9,7 +9,8 @@
 //
 // While one lives, the first signal is a request and the second one ends the process at once
 // (core/termination.h). `on_signal` is called once at most, on a thread of the watch: it may lock
-// and wait. The destructor waits until it has returned; whoever makes it wait must end that first.
+// and wait. The destructor waits until it has returned; the code that makes it wait must end that
+// first.
 //
 // Thread-safety: made and destroyed on any thread.
 // Failure of Start: ResourceExhausted without a thread or a descriptor left; signals do then what

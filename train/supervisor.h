@@ -46,7 +46,7 @@
 // chief it makes `logdir` and tries to write there, so that status() tells before any training
 // that no checkpoint could be kept.
 //
-// Whoever waits for a checkpoint that is being written says so every 10 s.
+// A wait for a checkpoint that is being written is logged every 10 s.
 // Storage that hangs holds up no Stop: after stop_grace (or three times the last save, if that is
 // more) and a few seconds it returns, and leaves a thread behind that waits for the storage. That
 // thread keeps the graph and the session, and uses the clock, the file system and the Saver of the
@@ -119,7 +119,7 @@ struct SupervisorOptions {
   // last successful save of this process took long, three times that time counts if it is more.
   // More for models whose only checkpoint takes longer.
   absl::Duration stop_grace = absl::Seconds(120);
-  // The same after a signal, from then on, where it is less: whoever sent it kills what goes on for
+  // The same after a signal, from then on, where it is less: the sender kills what goes on for
   // longer (Kubernetes, terminationGracePeriodSeconds, and tools/launch after 30 s), and closing
   // the session and the server takes some seconds of that. Half of it is a chief's for a step that
   // does not end, the rest for the last checkpoint.

@@ -16,7 +16,7 @@
 // are done or the data ends; the chief saves, evaluates, exports. A lost parameter server means a
 // new session, from the last checkpoint.
 //
-// With `op` a step runs what keeps the model whole beside it: the updates in the graph's collection
+// With `op` a step runs what keeps the model whole with it: the updates in the graph's collection
 // "update_ops", the moving averages of batch normalisation, unless `op` runs them itself
 // (TrainWithUpdates) or .update_ops is off. They run with it in no order: an update of one's own
 // that reads a weight says by control dependencies whether before or after the weight's.

@@ -232,7 +232,7 @@ Status TrainLoop::AtEnd(Session* session, bool exported) {
   const Status exported_now =
       Prefixed("Train", ExportModel(session, model_, options_.signature, options_.export_to,
                                     options_.supervisor.file_system));
-  // The steps are done: who is started again has the export to do alone.
+  // The steps are done: a task that is started again has only the export to do.
   if (absl::IsResourceExhausted(exported_now)) return WithExitCode(exported_now, kExitRetryable);
   MR_RETURN_IF_ERROR(exported_now);
   Say(absl::StrCat("Exported ", options_.export_to));

@@ -167,7 +167,8 @@ class TrainingJob : public std::enable_shared_from_this<TrainingJob> {
   SessionPreparation preparation_;
   std::unique_ptr<CheckpointService> checkpoints_;
 
-  Mutex stop_mu_;  // held by who writes the last checkpoint, before mu_: the others wait for it
+  Mutex stop_mu_;  // held by the thread that writes the last checkpoint, before mu_: the others
+                   // wait for it
   mutable Mutex mu_;
   CondVar changed_;
   // Written under mu_, and read without it in each step: release, acquire.

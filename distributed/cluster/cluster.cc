@@ -69,7 +69,7 @@ using Jobs = std::map<std::string, std::map<int, std::string>>;
 
 // `where` names the source: "ClusterSpec", "TF_CONFIG: cluster".
 Status CheckJobs(absl::string_view where, const Jobs& jobs) {
-  std::map<std::string, std::string> seen;  // address -> who has it
+  std::map<std::string, std::string> seen;  // address -> the task that has it
   for (const auto& [job, tasks] : jobs) {
     if (!IsJobName(job)) {
       return InvalidArgument(where,

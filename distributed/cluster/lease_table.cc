@@ -87,7 +87,7 @@ void LeaseTable::Watch() {
         continue;
       }
     }
-    // Without the lock: who is told may ask for another lease.
+    // Without the lock: the callback may ask for another lease.
     for (const auto& [handle, silent] : ended) {
       {
         MutexLock lock(&mu_);

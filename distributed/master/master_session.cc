@@ -185,7 +185,7 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
     if (!closed_.ok()) return;
     ++asking_;
   }
-  // A task says why it has ended a session to whoever uses that.
+  // A task tells callers of an ended session why it has ended.
   auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
   request->set_session_handle(lost.handle);
   request->set_create_worker_session_called(true);
@@ -245,8 +245,8 @@ TrainingRun MasterSession::run() const {
   return run_;
 }
 
-// The parameter servers keep what belongs to a run, or, when there are none, whoever else is not
-// this task: its own worker learns of the run from this master.
+// The parameter servers keep what belongs to a run, or, when there are none, every other task that
+// is not this task: its own worker learns of the run from this master.
 Status MasterSession::FindRun(absl::Span<const ReachedTask> reached, const AwaitOptions& await) {
   {
     MutexLock lock(&mu_);

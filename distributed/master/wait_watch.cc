@@ -31,7 +31,7 @@ void WaitWatch::StartThread() {
   try {
     thread_ = std::thread([this] { Watch(); });
   } catch (const std::system_error&) {
-    LogWarning("The system gives no thread that says for whom steps wait");
+    LogWarning("The system gives no thread that says what steps wait for");
   }
 }
 

@@ -513,7 +513,7 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
                        clock_->Now());
   });
   if (!started.ok()) {
-    // Who waits for it hears of it; a step that runs already is somebody else's.
+    // Its waits end with this error; a step that runs already belongs to another call.
     if (!absl::IsAlreadyExists(started)) End(step.get(), started);
     return started;
   }

@@ -36,7 +36,8 @@ using DeviceList = std::vector<std::shared_ptr<Device>>;
 constexpr size_t kTrackedRequests = 100'000;
 // Ended sessions whose masters can still hear why.
 constexpr size_t kRememberedSessions = 1000;
-// TensorFlow's masters and ours make 16. Whoever opens sessions decides how much is remembered.
+// TensorFlow's masters and ours make 16. The programs that open sessions decide how much is
+// remembered.
 constexpr size_t kMaxHandleBytes = 256;
 
 // A handle that is not ours may have any length, and messages about it are kept.
@@ -398,7 +399,7 @@ std::vector<std::string> Worker::RenewSessions(absl::Span<const std::string> han
 FoundRun Worker::FindRun(absl::string_view name, absl::string_view id) const {
   MutexLock lock(&mu_);
   FoundRun found = runs_.Find(name, id);
-  // Who asks by the name only waits for the run.
+  // A caller that knows only the name waits for the run.
   if (found.state == FoundRun::State::kUnknown || !name.empty()) return found;
   std::set<std::string> open;
   for (const auto& [handle, session] : sessions_) {
@@ -597,7 +598,7 @@ Status Worker::CheckMayClear(absl::string_view method, absl::Span<const std::str
     return absl::PermissionDeniedError(absl::StrCat(
         method, " on ", options_.task, ": who clears variables must be a member of the cluster, ",
         "who shows a token (MILLRACE_TOKEN_FILE) or a certificate, or nobody's variables may be ",
-        "there, got a caller of whom neither is asked, and ", got...));
+        "there, got a caller that need not show either, and ", got...));
   };
   MutexLock lock(&mu_);
   const int open = std::max(master_sessions, static_cast<int>(sessions_.size()));

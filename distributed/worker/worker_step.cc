@@ -368,8 +368,8 @@ void WorkerStep::Finish() {
     });
     if (status.ok()) status = ended;
   }
-  // Before the caller hears of it: who asks next finds what was given back. A step that ended well
-  // settles when the last of what it sent is pulled.
+  // Before the caller hears of it: the next caller finds what was given back. A step that ended
+  // well settles when the last of what it sent is pulled.
   if (IsGivenUp()) {
     loans_->GiveBack();
   } else if (!status.ok()) {

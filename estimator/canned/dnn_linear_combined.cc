@@ -41,7 +41,8 @@ Status Check(const DNNLinearCombinedEstimatorOptions& options) {
   return options.dnn_optimizer.Check("dnn_optimizer");
 }
 
-// Counts the step once, when all variables have changed; beside it, so that no message orders that.
+// Counts the step once, when all variables have changed; on its device, so that no message orders
+// that.
 Operation CountStep(const Scope& scope, const std::vector<Operation>& updates) {
   const Variable step = GlobalStep(scope);
   const Scope beside = scope.ColocatedWith(step.handle.op());

@@ -68,7 +68,7 @@ bool AreRead(const std::vector<PartitionedVariable>& variables, ColumnLowering l
   return !variables.empty();
 }
 
-// Counted beside each part: only numbers travel.
+// Counted on the device of each part: only numbers travel.
 Output FractionOfZeros(const ScopeAt& at, const std::vector<PartitionedVariable>& variables,
                        ColumnLowering lowering) {
   const Scope scope = at.scope.WithSubScope("zero_fraction");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a head's step costs beside its network: a step of training over batches of a census model
+// What a head's step costs besides its network: a step of training over batches of a census model
 // (40) and larger ones, and what an evaluation does with one batch, streamed thresholds included.
 //
 //   bazel run -c opt //estimator/heads:heads_benchmark

@@ -108,7 +108,7 @@ StatusOr<std::shared_ptr<const data::RowFunction>> PeopleOfRows() {
   return std::make_shared<const PersonOfRow>(std::move(csv));
 }
 
-// A file that cannot be looked at is told by who reads it.
+// A file that cannot be looked at is an error of the code that reads it.
 bool AreKept(const PeopleOptions& options) {
   if (options.num_epochs == 1) return false;
   auto room = static_cast<uint64_t>(options.most_kept_bytes);

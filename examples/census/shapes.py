@@ -17,7 +17,7 @@ import sys
 import seeds
 
 LOCAL = "local"
-# By name: flags of launch. Who has no evaluator evaluates in the master.
+# By name: flags of launch. Without an evaluator the master evaluates.
 SHAPES = {
     LOCAL: [],
     "ps1_chief": ["--ps=1", "--chief", "--evaluator"],

@@ -92,7 +92,7 @@ Status RunTrainer(const ArticleJob& job, const ClusterConfig& cluster, const std
     if (!batch) {
       MR_ASSIGN_OR_RETURN(batch, batches.Next(job.batch_size));
     }
-    // The step that is fetched beside the update may be the one before it or after it, and others
+    // The step that is fetched with the update may be the one before it or after it, and others
     // count, too: it is good for reports and for the end, not for numbering updates.
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out,
                         session->Run({{graph.images, batch->images},

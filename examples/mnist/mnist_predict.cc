@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mnist_predict: classifies digits with an exported model and prints predictions beside labels.
+// mnist_predict: classifies digits with an exported model and prints predictions next to labels.
 //
 //   mnist_predict --model_dir=run/export --count=10
 

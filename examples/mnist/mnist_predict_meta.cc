@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mnist_predict_meta: classifies digits with a model of the older form, export.meta and a
-// checkpoint beside it, as mnist_dist and mnist_monitored write it, or TensorFlow.
+// checkpoint next to it, as mnist_dist and mnist_monitored write it, or TensorFlow.
 //
 // It knows nothing of the network: the collections `inputs` and `outputs` of the meta graph say in
 // JSON which tensors are the image, its key and the scores.

@@ -22,12 +22,12 @@ constexpr char kPrefix[] = "_cloop";
 
 bool IsControlLoop(const Node& node) { return absl::StartsWith(node.name(), kPrefix); }
 
-// Of who needs both.
+// For nodes that need both.
 Presence Both(Presence a, Presence b) {
   if (a == Presence::kEvery) return b;
   return b == Presence::kEvery || a == b ? a : Presence::kNever;
 }
-// Of who takes either.
+// For nodes that take either.
 Presence Either(Presence a, Presence b) {
   if (a == Presence::kNever) return b;
   return b == Presence::kNever || a == b ? a : Presence::kEvery;

@@ -159,8 +159,8 @@ class Remover {
     int num_open = 0;
     for (int d = 0; d < from.rank(); ++d) {
       const int64_t wanted = shape[static_cast<size_t>(d)];
-      // Dimensions that are not known agree only by what -1 makes of the others. Beside a dimension
-      // of 0 a -1 is refused.
+      // Dimensions that are not known agree only by what -1 makes of the others. Next to a
+      // dimension of 0 a -1 is refused.
       if (wanted == -1) {
         if (++num_open > 1) return false;
       } else if (wanted != from.dim(d)) {

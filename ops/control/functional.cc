@@ -398,7 +398,7 @@ class LoopRun {
       (*next)->Run(ctx_->step(), absl::MakeSpan(arguments_), absl::MakeSpan(results_),
                    [this](Status status) {
                      status_ = std::move(status);
-                     // Who comes second goes on.
+                     // The second one goes on.
                      if (answered_.exchange(true, std::memory_order_acq_rel)) Resume();
                    });
       if (!answered_.exchange(true, std::memory_order_acq_rel)) return;
@@ -445,7 +445,7 @@ class WhileRun final : public LoopRun {
       MR_ASSIGN_OR_RETURN(const bool holds, Holds(results_[0]));
       if (!holds) return nullptr;
       arguments_.swap(variables_);
-      variables_.clear();  // what cond has not read would be held twice, so copied by who writes it
+      variables_.clear();  // what cond has not read would be held twice, so writers would copy it
       results_.clear();
       results_.resize(arguments_.size());
       last_ = Last::kBody;

@@ -497,7 +497,7 @@ const OpRegistration kSetItem =
           return absl::OkStatus();
         }));
 
-// `shape` and what the elements that are set say beside it.
+// `shape` and what the elements that are set say besides it.
 StatusOr<PartialShape> WithShapesOf(const TensorListView& list, PartialShape shape) {
   for (const Tensor& element : list.elements) {
     if (shape.IsFullyDefined()) break;

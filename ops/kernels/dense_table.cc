@@ -84,7 +84,7 @@ class Buckets {
     const Probe probe = Search(key);
     return probe.is_there ? probe.bucket : -1;
   }
-  // Requires an empty bucket beside the one that the key may take.
+  // Requires an empty bucket besides the one that the key may take.
   Status Insert(const K* key_to_add, const Tensor& values, int64_t i) {
     const Probe probe = Search(key_to_add);
     MR_RETURN_IF_ERROR(values_.Set(probe.bucket, values, i));

@@ -73,7 +73,7 @@ Status QueueSpec::CheckSame(const QueueSpec& want) const {
   MR_RETURN_IF_ERROR(check("component shapes", "were", ListText(shapes), ListText(want.shapes)));
   MR_RETURN_IF_ERROR(check("min_after_dequeue", "was", absl::StrCat(min_after_dequeue),
                            absl::StrCat(want.min_after_dequeue)));
-  // Who gives no seed takes any.
+  // Without a seed any is taken.
   if (want.seed == 0 && want.seed2 == 0) return absl::OkStatus();
   return check("random seeds", "were", absl::StrCat("(", seed, ", ", seed2, ")"),
                absl::StrCat("(", want.seed, ", ", want.seed2, ")"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables: a batch of words looked up in a vocabulary, beside the standard library's map; a
+// Tables: a batch of words looked up in a vocabulary, against the standard library's map; a
 // vocabulary read from a file.
 //   bazel run -c opt //ops/kernels:table_benchmark
 #include <cstdint>

@@ -224,7 +224,7 @@ Status CellGradient(GradientContext* c) {
       s, c->input(0), c->input(1), c->input(2), c->input(3), c->input(4), c->input(5), c->input(6),
       c->input(7), cell, c->dense_grad(1), c->dense_grad(6), use_peephole);
   const Output inputs_and_cells = MatMul(s, grad.dicfo, c->input(3), {.transpose_b = true});
-  // x_grad and h_prev_grad beside each other.
+  // x_grad and h_prev_grad next to each other.
   const Output zero = Const(s, 0), one = Const(s, 1);
   const auto columns = [&](const Output& like) {
     return StridedSlice(s, ShapeOf(s, like), Pack(s, {one}), Const<int32_t>(s, {2}), Pack(s, {one}),

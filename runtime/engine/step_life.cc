@@ -103,14 +103,15 @@ void StepLife::Fail(const Status& error) noexcept {
   {
     MutexLock lock(&mu_);
     if (failed_.exchange(true, std::memory_order_relaxed)) {
-      // Whoever cancelled the step may tell its reason later than those whom it took along.
+      // The call that cancelled the step may tell its reason later than the calls that it took
+      // along.
       if (IsDerived(status_) && !IsDerived(status)) status_ = status;
       return;
     }
     status_ = status;
   }
   const Status derived = DerivedOrNoMemory(status);
-  // Who waits must hear of it: what fails for want of memory is tried once more.
+  // Waits must end: what fails for want of memory is tried once more.
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       if (context_->rendezvous != nullptr) context_->rendezvous->StartAbort(derived);

@@ -120,7 +120,7 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   SourceLines source_lines_;
   const std::shared_ptr<KernelStore> kernels_ = std::make_shared<KernelStore>();
   std::shared_ptr<FunctionRuntime> functions_;
-  // By whoever compiles, which is one at a time.
+  // For the thread that compiles; there is one at a time.
   StatefulPlacements placements_;
   bool warned_of_missing_gpu_ = false;
   SignatureCompiler<const CompiledSignature> compiler_;
@@ -386,7 +386,7 @@ StatusOr<std::vector<Tensor>> SessionState::RunByNames(const tensorflow::RunOpti
     const uint64_t version = steps_.version();
     MR_ASSIGN_OR_RETURN(std::shared_ptr<const DirectBinding> bound, compiler_.Find(key));
     if (bound == nullptr) {
-      step.reset();  // Close does not wait for who compiles
+      step.reset();  // Close does not wait for compilations
       MR_ASSIGN_OR_RETURN(bound, BindBefore(deadline, key, signature));
       MR_RETURN_IF_ERROR(begin());
     }

@@ -111,7 +111,7 @@ class FunctionRuntime::Instance final : public CalledFunction {
   // Runs that are over, for reuse; each thread has a favourite place.
   static constexpr size_t kPooledCalls = 16;
   struct alignas(64) Place {
-    std::atomic<Call*> call{nullptr};  // release by who puts it in, acquire by who takes it out
+    std::atomic<Call*> call{nullptr};  // release when put in, acquire when taken out
   };
   std::array<Place, kPooledCalls> pool_;
 };

@@ -6,7 +6,7 @@
 //
 // One when a session begins, unless its variables are those of a checkpoint of this directory; one
 // each `every`; one at the end, unless there is one of that step. A step is written once, whatever
-// asks for it. `graph.pbtxt` beside them is the graph, for people.
+// asks for it. `graph.pbtxt` next to them is the graph, for people.
 //
 // Those by steps are written between two steps. Those by time are written on a thread while
 // training goes on, one at a time: each row of a variable is from one moment, not all of them from
@@ -47,7 +47,7 @@
 
 namespace millrace {
 
-// What is to be done with checkpoints beside writing them.
+// What is to be done with checkpoints besides writing them.
 class CheckpointSaverListener {
  public:
   virtual ~CheckpointSaverListener() = default;
