@@ -5,17 +5,20 @@
 // TrainingJob: the engine under Supervisor, Train and MonitoredSession: one task's session, its
 // checkpoints, its signals and its end.
 //
-//   idle    -> running    Open and Use: a session that is ready
-//   running -> idle       TakeSession, for another one after a loss; a step that hangs after a
-//   signal any     -> stopping   RequestStop, RequestLeave, RequestEnd, a signal, a checkpoint that
-//   no try
-//                         can mend: no Open returns a session any more, waits end at once
-//   stopping -> ended     Stop; or EndBegins, TellEnd and Unwatch by a face that ends hooks between
+//   idle     -> running   Open and Use: a session that is ready
+//   running  -> idle      TakeSession, for another one after a loss; a step that hangs after
+//                         a signal
+//   any      -> stopping  RequestStop, RequestLeave, RequestEnd, a signal, a checkpoint that
+//                         no try can mend: no Open returns a session any more, waits end at
+//                         once
+//   stopping -> ended     Stop; or EndBegins, TellEnd and Unwatch by a face that ends hooks
+//                         between
 //
-// Who may ask for the stop, and what it says of the run:
+// Which call asks for the stop, and what it says of the run:
 //
-//   RequestStop     the goal is reached: training is over for all tasks, unless somebody leaves,
-//   too RequestLeave    this task leaves with a result, the run is to go on; signals leave so
+//   RequestStop     the goal is reached: training is over for all tasks, unless another call
+//                   leaves, too
+//   RequestLeave    this task leaves with a result, the run is to go on; signals leave so
 //   RequestEnd      neither: the face just ends
 //
 // A request to stop ends Open whatever it is at: a session that is being prepared (a restore from
