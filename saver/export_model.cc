@@ -25,6 +25,7 @@
 #include "proto/meta_graph.pb.h"
 #include "proto/variable.pb.h"
 #include "saver/saver.h"
+#include "saver/saver_nodes.h"
 #include "saver/table_saveable.h"
 
 namespace millrace {

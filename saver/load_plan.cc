@@ -17,7 +17,9 @@
 #include "proto/meta_graph.pb.h"
 #include "saver/bundle_paths.h"
 #include "saver/model_signature.h"
+#include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
+#include "saver/saver_nodes.h"
 
 namespace millrace {
 namespace {

@@ -17,13 +17,10 @@
 #include "core/file_system.h"
 #include "core/status.h"
 #include "runtime/session.h"
-#include "saver/save_restore.h"
 
 namespace tensorflow {
 class AssetFileDef;
-class GraphDef;
 class MetaGraphDef;
-class SaverDef;
 }  // namespace tensorflow
 
 namespace millrace {
@@ -80,27 +77,6 @@ void AddAssetFile(const std::string& tensor, const std::string& file_name,
 // is free or its file has the same bytes.
 StatusOr<std::string> AssetFileName(
     const std::string& base, absl::FunctionRef<StatusOr<bool>(const std::string& name)> may_have);
-
-// A RestoreV2 that the restore op of a Saver runs on the Saver's file.
-struct RestoreNode {
-  std::string name;
-  RestoreRequest request;
-  // Are the names, slices and dtypes constants of the graph? Otherwise the request is empty.
-  bool is_constant = false;
-};
-// Empty, too, where the graph is not sound: the step that restores says what is wrong.
-std::vector<RestoreNode> RestoreNodesOf(const tensorflow::GraphDef& graph,
-                                        const tensorflow::SaverDef& saver);
-
-// A tensor that the save op of a Saver writes.
-struct SavedTensor {
-  std::string name, slice;  // in the checkpoint
-  std::string tensor;       // of the graph
-};
-// InvalidArgument for a SaveV2 that does not name its tensors by constants, and for a save op that
-// is not in the graph.
-StatusOr<std::vector<SavedTensor>> SavedTensorsOf(const tensorflow::GraphDef& graph,
-                                                  const tensorflow::SaverDef& saver);
 
 }  // namespace millrace
 

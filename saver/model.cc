@@ -13,6 +13,7 @@
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
+#include "saver/saver_nodes.h"
 
 namespace millrace {
 namespace {
