@@ -31,7 +31,7 @@ Status JobRecovery::NoteLoss(const Status& why) {
   } else {
     pause_ = std::min(losses_ == 2 ? kFirstPause : 2 * pause_, options_.longest_pause);
   }
-  LogWarning(options_.speaker, ": the session was lost, making a new one (", losses_,
+  LogWarning(options_.speaker, ": The session was lost, making a new one (", losses_,
              " of at most ", options_.max_losses, " in a row): ", why.message());
   return absl::OkStatus();
 }
