@@ -9,6 +9,7 @@
 #include "core/new_message.h"
 #include "graph/attr.h"
 #include "graph/function_library.h"
+#include "graph/node_body.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
 #include "proto/versions.pb.h"
@@ -186,7 +187,7 @@ StatusOr<bool> RewriteContext::Bypass(Node* node, OutputRef source,
 
 StatusOr<Node*> RewriteContext::Replace(Node* node, int output, tensorflow::NodeDef* def,
                                         absl::Span<const OutputRef> inputs,
-                                        absl::Span<Node* const> controls) {
+                                        absl::Span<Node* const> controls, const Tensor* value) {
   const std::vector<Edge> edges = OutEdges(*node);
   const std::vector<OutputRef> sources(inputs.begin(), inputs.end());
   const std::vector<Node*> befores(controls.begin(), controls.end());
@@ -195,7 +196,8 @@ StatusOr<Node*> RewriteContext::Replace(Node* node, int output, tensorflow::Node
   def->set_device(node->requested_device());
   unneeded_.erase(node);
   graph_->RemoveNode(node);
-  MR_ASSIGN_OR_RETURN(Node * by, graph_->AddNode(*def));
+  MR_ASSIGN_OR_RETURN(Node * by,
+                      value != nullptr ? graph_->AddConst(*def, *value) : graph_->AddNode(*def));
   by->set_assigned_device(assigned);
   by->set_built_at(built_at);
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -216,8 +218,18 @@ Status RewriteContext::ReplaceByConstants(Node* node, absl::Span<const Tensor> v
     auto def = NewMessage<tensorflow::NodeDef>();
     def->set_op("Const");
     SetAttr(value.dtype(), &(*def->mutable_attr())["dtype"]);
-    SetAttr(value, &(*def->mutable_attr())["value"]);
+    tensorflow::AttrValue* const attr = &(*def->mutable_attr())["value"];
+    if (!NodeBodies::CanShare(value)) {
+      SetAttr(value, attr);
+    } else {
+      attr->mutable_tensor()->set_dtype(static_cast<tensorflow::DataType>(value.dtype()));
+      value.shape().ToProto(attr->mutable_tensor()->mutable_tensor_shape());
+    }
     return def;
+  };
+  // The bytes of a large value are held once, also where others have them.
+  const auto shared = [](const Tensor& value) {
+    return NodeBodies::CanShare(value) ? &value : nullptr;
   };
   // The first value takes the node's place, and its control edges.
   size_t first = 0;
@@ -228,14 +240,17 @@ Status RewriteContext::ReplaceByConstants(Node* node, absl::Span<const Tensor> v
   const std::vector<Tensor> tensors(values.begin(), values.end());
   const std::vector<Node*> befores(controls.begin(), controls.end());
   const std::vector<Edge> edges = OutEdges(*node);
-  MR_ASSIGN_OR_RETURN(Node * place, Replace(node, static_cast<int>(first),
-                                            const_def(tensors[first]).get(), {}, befores));
+  MR_ASSIGN_OR_RETURN(Node * place,
+                      Replace(node, static_cast<int>(first), const_def(tensors[first]).get(), {},
+                              befores, shared(tensors[first])));
   for (size_t i = first + 1; i < tensors.size(); ++i) {
     if (!tensors[i].has_value()) continue;
     const auto def = const_def(tensors[i]);
     def->set_name(graph_->UniqueName(absl::StrCat(place->name(), "/output_", i)));
     def->set_device(place->requested_device());
-    MR_ASSIGN_OR_RETURN(Node * constant, graph_->AddNode(*def));
+    MR_ASSIGN_OR_RETURN(Node * constant, shared(tensors[i]) != nullptr
+                                             ? graph_->AddConst(*def, tensors[i])
+                                             : graph_->AddNode(*def));
     constant->set_assigned_device(place->assigned_device());
     constant->set_built_at(place->built_at());
     for (Node* before : befores) graph_->AddControlEdge(before, constant);

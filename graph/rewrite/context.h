@@ -71,9 +71,11 @@ class RewriteContext {
 
   // Puts a node of another op in the place of `node`: same name (`*def` gets it), devices and line.
   // Readers of output `output` read output 0 of it, control edges that leave `node` leave it; other
-  // readers lose their input. `node` is removed.
+  // readers lose their input. `node` is removed. `value`: of a Const that shares it
+  // (Graph::AddConst).
   StatusOr<Node*> Replace(Node* node, int output, tensorflow::NodeDef* def,
-                          absl::Span<const OutputRef> inputs, absl::Span<Node* const> controls);
+                          absl::Span<const OutputRef> inputs, absl::Span<Node* const> controls,
+                          const Tensor* value = nullptr);
   // Puts constants in the place of outputs of `node`; `values` without a value are of outputs that
   // nobody reads. The constant of a node with one output has its name.
   Status ReplaceByConstants(Node* node, absl::Span<const Tensor> values,
