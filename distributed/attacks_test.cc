@@ -334,7 +334,7 @@ TEST(AttackTest, RequestsThatTogetherAreTooMuchAreNotDecoded) {
 constexpr int64_t kClaimedBytes = int64_t{64} << 20, kSentBytes = int64_t{48} << 20;
 constexpr int kSenders = 4, kCallsOfSender = 8;
 
-// What malloc keeps of memory that was freed: 64 MiB of each poller's heap (distributed/README.md,
+// What malloc keeps of memory that was freed: 64 MiB of each poller's heap (docs/clusters.md,
 // Memory).
 int64_t KeptByMalloc() {
   return int64_t{std::clamp(std::thread::hardware_concurrency(), 4u, 16u)} << 26;

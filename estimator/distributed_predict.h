@@ -31,7 +31,7 @@
 // A task that waits for another names it every 10 s: workers for the chief, and all for the
 // parameter servers, for RunConfig::session_creation_timeout_secs at most: DeadlineExceeded. The
 // chief waits for no worker longer than its grace, and a parameter server until the end, as in
-// training (train/README.md).
+// training (docs/training_runs.md).
 //
 // Without parameter servers each task restores the checkpoint for itself.
 //
@@ -71,7 +71,7 @@ struct ClusterPredictOptions {
   std::string checkpoint_path = "";  // "": the latest one when the chief begins
   Hooks hooks = {};
   double worker_grace_secs = 20;
-  // How long an end that was there before a task is not believed (train/README.md).
+  // How long an end that was there before a task is not believed (docs/training_runs.md).
   double end_grace_secs = 20;
   ServerOptions server = {};
 };

@@ -20,9 +20,9 @@
 //   master      a chief that evaluates as one process does
 //   evaluator   evaluates and exports each new checkpoint; no server, in no cluster
 //
-// The end. The chief says that training is over (train/README.md): at max_steps, when a hook stops
-// it, or when the data of every trainer has ended (train/monitored_session.h: one that
-// died is not waited for when its lease is over). Its last checkpoint is the one that counts: the
+// The end. The chief says that training is over (docs/training_runs.md): at max_steps, when a hook
+// stops it, or when the data of every trainer has ended (train/monitored_session.h: one that died
+// is not waited for when its lease is over). Its last checkpoint is the one that counts: the
 // evaluator evaluates it as the last one, with is_the_final_export, writes `evaluation_done` in
 // model_dir and leaves; ps and workers leave with 0. A task that is started again afterwards finds
 // that out and leaves with 0. A chief with more steps to do takes the record back.

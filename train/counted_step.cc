@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/counted_step.h"
 
-#include <algorithm>
-#include <iterator>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "core/logging.h"
 #include "graph/graph.h"
 #include "layers/normalization.h"

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_TRAIN_JOB_SESSIONS_H_
 #define MILLRACE_TRAIN_JOB_SESSIONS_H_
 
-// JobSessions: the sessions of a training job's task, and its part in the run (train/README.md).
+// JobSessions: the sessions of a training job's task, and its part in the run
+// (docs/training_runs.md).
 //
 //   the chief    makes its directory, takes it and the run over with its first session, adopts,
 //                restores or initialises, saves while the directory is its own, and tells the end

@@ -24,7 +24,7 @@
 // The order in which hooks are called, and what their errors do, is in
 // train/session_run_hook.h. When a session is lost (IsSessionLost), a new one is made through
 // the creator (the chief adopts and restores, others wait for that) and the step that met it is run
-// again: nobody knows whether it was applied (at least once, see train/README.md). After
+// again: nobody knows whether it was applied (at least once, see docs/training_runs.md). After
 // max_recoveries losses in a row without a global step further than before the loss itself is the
 // error.
 //

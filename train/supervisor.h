@@ -84,8 +84,8 @@ namespace millrace {
 struct SupervisorOptions {
   bool is_chief = true;
   // Where checkpoints go; "" = no checkpoints, no restore, and no run: the variables are those that
-  // the parameter servers hold for everybody, and nobody hears of the end (train/README.md). With
-  // session.run's name there is a run all the same, for as long as its chief lives.
+  // the parameter servers hold for everybody, and nobody hears of the end (docs/training_runs.md).
+  // With session.run's name there is a run all the same, for as long as its chief lives.
   std::string logdir = "";
   // A checkpoint of another directory to begin from as long as logdir has none (warm start); its
   // variables and its global step are taken as they are.
