@@ -26,10 +26,10 @@ void DetachedParts::Start(absl::Span<const PartitionRun> parts, const ExecutorOp
       watched_.reserve(parts.size());
     }
     for (const PartitionRun& part : parts) {
-      begun.push_back(part.executor->engine_->Begin({.context = part.step,
-                                                     .stats = options.stats,
-                                                     .deadline = options.deadline,
-                                                     .end = this}));
+      begun.push_back(part.executor->engine()->Begin({.context = part.step,
+                                                      .stats = options.stats,
+                                                      .deadline = options.deadline,
+                                                      .end = this}));
     }
   } catch (const std::bad_alloc&) {
     for (Step* const step : begun) {

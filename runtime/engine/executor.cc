@@ -128,13 +128,13 @@ Status RunPartitions(absl::Span<const PartitionRun> partitions, const ExecutorOp
   HostedSteps steps(options, static_cast<int>(partitions.size()));
   try {
     for (const PartitionRun& partition : partitions) {
-      steps.Begin(partition.executor->engine_.get(), *partition.step);
+      steps.Begin(partition.executor->engine(), *partition.step);
     }
   } catch (const std::bad_alloc&) {
     steps.Cancel(NoMemory());
     return NoMemory();
   }
-  return steps.Run(&partitions[0].executor->engine_->blocking_waits);
+  return steps.Run(&partitions[0].executor->engine()->blocking_waits);
 }
 
 }  // namespace millrace

@@ -80,13 +80,10 @@ class Executor {
 
   const Plan& plan() const;
   ExecutorCounters counters() const;
-  // For who runs steps without a thread that waits for them.
+  // For callers that begin steps themselves and see to their end (step.h). Lives as long as this.
   Engine* engine() const { return engine_.get(); }
 
  private:
-  friend Status RunPartitions(absl::Span<const struct PartitionRun> partitions,
-                              const ExecutorOptions& options);
-  friend class DetachedParts;
   explicit Executor(std::unique_ptr<Engine> engine);
   const std::unique_ptr<Engine> engine_;
 };
