@@ -84,11 +84,11 @@ int64_t ReducePlan::Offset(const Dims& dims, int64_t index) {
 //   P Merge(P, P), which also takes an A; T Finish(P, count); T Empty().
 // P is wider than A where many additions would lose digits: inner loops are short, what they give
 // is merged in P.
-struct ReduceLoops {
+struct ReducePlan::Loops {
   // Offsets of consecutive combinations, starting anywhere.
   class Walk {
    public:
-    Walk(const ReducePlan::Dims& dims, int64_t index) : dims_(dims), index_(dims.size()) {
+    Walk(const Dims& dims, int64_t index) : dims_(dims), index_(dims.size()) {
       for (size_t d = dims.size(); d-- > 0;) {
         index_[d] = index % dims[d].size;
         offset_ += index_[d] * dims[d].stride;
@@ -106,7 +106,7 @@ struct ReduceLoops {
     }
 
    private:
-    const ReducePlan::Dims& dims_;
+    const Dims& dims_;
     absl::InlinedVector<int64_t, 4> index_;
     int64_t offset_ = 0;
   };
@@ -157,7 +157,7 @@ struct ReduceLoops {
     const int64_t tile = task / p.pieces_ % p.tiles_;
     const int64_t kept = task / p.pieces_ / p.tiles_;
     P* out = static_cast<P*>(partials) + piece * p.num_outputs() + kept * p.width_;
-    const T* base = x + ReducePlan::Offset(p.kept_, kept);
+    const T* base = x + Offset(p.kept_, kept);
     if (p.rows_) {
       const int64_t begin = piece * p.piece_;
       const int64_t end = std::min(begin + p.piece_, p.outer_reduced_ * p.row_pieces_);
@@ -218,6 +218,8 @@ struct ReduceLoops {
 };
 
 namespace {
+
+using Loops = ReducePlan::Loops;
 
 // Sums of floats are merged in double.
 template <typename A>
@@ -351,11 +353,11 @@ struct AllOf {
 
 template <template <typename> typename R, typename List>
 ReduceFns FnsOf(DType dtype) {
-  return LoopFor<List>(dtype, []<typename T> { return ReduceLoops::Fns<R<T>>(); });
+  return LoopFor<List>(dtype, []<typename T> { return Loops::Fns<R<T>>(); });
 }
 template <template <typename> typename R>
 ReduceFns SignlessFnsOf(DType dtype) {
-  return LoopFor<NumberTypes>(dtype, []<typename T> { return ReduceLoops::Fns<R<Signless<T>>>(); });
+  return LoopFor<NumberTypes>(dtype, []<typename T> { return Loops::Fns<R<Signless<T>>>(); });
 }
 
 template <typename E, bool kMax>
@@ -412,9 +414,9 @@ ReduceFns FindReduce(ReduceOp op, DType dtype) {
     case ReduceOp::kMin:
       return FnsOf<MinOf, RealTypes>(dtype);
     case ReduceOp::kAny:
-      return dtype == DT_BOOL ? ReduceLoops::Fns<AnyOf>() : ReduceFns{};
+      return dtype == DT_BOOL ? Loops::Fns<AnyOf>() : ReduceFns{};
     case ReduceOp::kAll:
-      return dtype == DT_BOOL ? ReduceLoops::Fns<AllOf>() : ReduceFns{};
+      return dtype == DT_BOOL ? Loops::Fns<AllOf>() : ReduceFns{};
     case ReduceOp::kHalfSumOfSquares:
       return FnsOf<HalfSumOfSquaresOf, FloatTypes>(dtype);
   }

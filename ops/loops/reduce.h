@@ -39,8 +39,10 @@ class ReducePlan {
   int64_t num_partials() const { return pieces_ * num_outputs(); }
   int64_t elements_per_task() const { return elements_per_task_; }
 
+  // The loops over a plan, which read how the work is cut; in reduce.cc alone.
+  struct Loops;
+
  private:
-  friend struct ReduceLoops;
   struct Dim {
     int64_t size;
     int64_t stride;
