@@ -185,60 +185,53 @@ NodeBody::Kind NodeBody::KindOf(absl::string_view op) {
 
 const OpTraits& NodeBody::traits() const {
   static const OpTraits kNone;
-  return op_entry_ == nullptr ? kNone : op_entry_->traits;
+  return parts_.op_entry == nullptr ? kNone : parts_.op_entry->traits;
 }
 
-NodeBody::NodeBody() : def_(NewMessage<NodeDef>()) {}
+NodeBody::NodeBody(Parts parts) : parts_(std::move(parts)) {}
 NodeBody::~NodeBody() = default;
-NodeBody::NodeBody(const NodeBody& other)
-    : def_(NewMessage<NodeDef>()),
-      op_entry_(other.op_entry_),
-      function_(other.function_),
-      kind_(other.kind_),
-      detached_(other.detached_),
-      input_types_(other.input_types_),
-      output_types_(other.output_types_),
-      value_(other.value_) {
-  *def_ = *other.def_;
+NodeBody::NodeBody(const NodeBody& other) : parts_(other.parts_) {
+  parts_.def = NewMessage<NodeDef>();
+  *parts_.def = *other.parts_.def;
   // Two bodies that are written differently must not look equal.
-  if (detached_) {
-    (*def_->mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
-  } else if (const TensorProto* value = ConstProto(*def_)) {
+  if (parts_.is_detached) {
+    (*parts_.def->mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
+  } else if (const TensorProto* value = ConstProto(*parts_.def)) {
     CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
   }
 }
 
-const std::string& NodeBody::op() const { return def_->op(); }
+const std::string& NodeBody::op() const { return parts_.def->op(); }
 
 void NodeBody::WriteTo(NodeDef* def) const {
   if (def->GetArena() != nullptr) {
-    def->MergeFrom(*def_);
+    def->MergeFrom(*parts_.def);
   } else {
     // What a constructor that fails has made is lost, not destroyed; see NewMessage.
-    NodeDef copy(*def_);
+    NodeDef copy(*parts_.def);
     def->Swap(&copy);
   }
-  if (detached_) {
-    const absl::Span<const char> bytes = value_.bytes();
+  if (parts_.is_detached) {
+    const absl::Span<const char> bytes = parts_.value.bytes();
     CountConstantBytes(static_cast<int64_t>(bytes.size()));
     // Not by the setter, which makes a copy on the way.
     (*def->mutable_attr())[kValueAttr].mutable_tensor()->mutable_tensor_content()->assign(
         bytes.data(), bytes.size());
-  } else if (const TensorProto* value = ConstProto(*def_)) {
+  } else if (const TensorProto* value = ConstProto(*parts_.def)) {
     CountConstantBytes(static_cast<int64_t>(value->ByteSizeLong()));
   }
 }
 
 AttrValue* NodeBody::MutableAttr(absl::string_view name) {
-  AttrValue* const attr = &(*def_->mutable_attr())[std::string(name)];
-  if (name == kValueAttr && value_.has_value()) {
-    if (detached_) {
-      const absl::Span<const char> bytes = value_.bytes();
+  AttrValue* const attr = &(*parts_.def->mutable_attr())[std::string(name)];
+  if (name == kValueAttr && parts_.value.has_value()) {
+    if (parts_.is_detached) {
+      const absl::Span<const char> bytes = parts_.value.bytes();
       CountConstantBytes(static_cast<int64_t>(bytes.size()));
       attr->mutable_tensor()->mutable_tensor_content()->assign(bytes.data(), bytes.size());
-      detached_ = false;
+      parts_.is_detached = false;
     }
-    value_ = Tensor();  // the message is the truth from here on
+    parts_.value = Tensor();  // the message is the truth from here on
   }
   return attr;
 }
@@ -299,12 +292,13 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
     if (const auto it = known_->by_key.find(key_); it != known_->by_key.end()) return it->second;
   }
   MR_RETURN_IF_ERROR(check(node));
-  std::shared_ptr<NodeBody> body(new NodeBody);
-  body->op_entry_ = entry;
-  body->function_ = std::move(function);
-  body->kind_ = NodeBody::KindOf(node.op());
-  if (body->op_entry_ != nullptr) {
-    MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, body->op_entry_->def));
+  NodeBody::Parts parts;
+  parts.def = NewMessage<NodeDef>();
+  parts.op_entry = entry;
+  parts.function = std::move(function);
+  parts.kind = NodeBody::KindOf(node.op());
+  if (parts.op_entry != nullptr) {
+    MR_RETURN_IF_ERROR(ValidateNodeAttrs(node, parts.op_entry->def));
   } else {
     size_t num_inputs = 0;
     for (const std::string& input : node.input()) num_inputs += !absl::StartsWith(input, "^");
@@ -313,18 +307,18 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
                                                      "': number of inputs must be at most ",
                                                      kMaxNodeArgs, ", got ", num_inputs));
     }
-    body->input_types_.assign(num_inputs, DT_INVALID);
+    parts.input_types.assign(num_inputs, DT_INVALID);
   }
 
   const TensorProto* const value = ConstProto(node);
   if (shared != nullptr) {
-    body->value_ = *shared;
-    body->detached_ = true;
+    parts.value = *shared;
+    parts.is_detached = true;
   } else if (value != nullptr && with_value) {
-    body->value_ = ParseConst(*value);
-    body->detached_ = body->value_.has_value() && CanDetach(*value, body->value_);
+    parts.value = ParseConst(*value);
+    parts.is_detached = parts.value.has_value() && CanDetach(*value, parts.value);
   }
-  NodeDef& def = *body->def_;
+  NodeDef& def = *parts.def;
   def.set_op(node.op());
   def.set_name(node.name());  // for messages
   for (const auto& [name, attr] : node.attr()) {
@@ -332,7 +326,7 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
                        attr.value_case() == AttrValue::kI || attr.value_case() == AttrValue::kList;
     if (!with_value && !types) continue;
     if (value != nullptr && name == kValueAttr) {
-      if (body->detached_) {
+      if (parts.is_detached) {
         CopyWithoutContent(attr, &(*def.mutable_attr())[name]);
         continue;
       }
@@ -345,18 +339,19 @@ StatusOr<std::shared_ptr<const NodeBody>> NodeBodies::FindOrMake(const NodeDef& 
   }
   const auto& unknown = node.GetReflection()->GetUnknownFields(node);
   if (!unknown.empty()) def.GetReflection()->MutableUnknownFields(&def)->MergeFrom(unknown);
-  if (body->detached_) {
+  if (parts.is_detached) {
     (*def.mutable_attr())[kValueAttr].mutable_tensor()->set_tensor_content(DetachedMark());
   }
   if (taken != nullptr) taken->clear_attr();
-  if (body->op_entry_ != nullptr) {
-    const OpDef& op = body->op_entry_->def;
+  if (parts.op_entry != nullptr) {
+    const OpDef& op = parts.op_entry->def;
     AddDefaultAttrs(op, &def);
-    MR_RETURN_IF_ERROR(NodeTypes(def, op, &body->input_types_, &body->output_types_));
+    MR_RETURN_IF_ERROR(NodeTypes(def, op, &parts.input_types, &parts.output_types));
   }
   def.clear_name();
+  auto body = std::make_shared<const NodeBody>(std::move(parts));
   if (keep) known_->by_key.emplace(key_, body);
-  return std::shared_ptr<const NodeBody>(std::move(body));
+  return body;
 }
 
 }  // namespace millrace

@@ -61,25 +61,38 @@ class NodeBody {
   // Of a node that is not part of a graph.
   static Kind KindOf(absl::string_view op);
 
+  // What a body is made of; the accessors below say what each part is. `def` is not null and the
+  // other parts agree with it: NodeBodies validates that. Nodes get bodies of NodeBodies, and those
+  // that WithAttr makes of them.
+  struct Parts {
+    std::shared_ptr<tensorflow::NodeDef> def;
+    const OpEntry* op_entry = nullptr;  // of the registry, or of `function`
+    std::shared_ptr<const Function> function;
+    Kind kind = Kind::kOther;
+    bool is_detached = false;  // the bytes of attr `value` are in `value` only
+    std::vector<DType> input_types, output_types;
+    Tensor value;
+  };
+  explicit NodeBody(Parts parts);
   ~NodeBody();
   NodeBody& operator=(const NodeBody&) = delete;
 
   const std::string& op() const;
   // Null for an op kind that is neither registered nor a function of the graph.
-  const OpEntry* op_entry() const { return op_entry_; }
+  const OpEntry* op_entry() const { return parts_.op_entry; }
   // Of its op; none of them where op_entry() is null.
   const OpTraits& traits() const;
   // The function that a node of this op calls by its name; null for other nodes.
-  const std::shared_ptr<const Function>& function() const { return function_; }
+  const std::shared_ptr<const Function>& function() const { return parts_.function; }
   // Op and attrs, defaults filled in; without name, device and inputs.
-  const tensorflow::NodeDef& def() const { return *def_; }
+  const tensorflow::NodeDef& def() const { return *parts_.def; }
   // Of an unknown op: DT_INVALID for each input, and no outputs.
-  absl::Span<const DType> input_types() const { return input_types_; }
-  absl::Span<const DType> output_types() const { return output_types_; }
+  absl::Span<const DType> input_types() const { return parts_.input_types; }
+  absl::Span<const DType> output_types() const { return parts_.output_types; }
   // Attr `value` of a Const; null for other ops, for a value that is no legal tensor and for one
   // that would take far more memory than its message (few numbers that stand for many).
-  const Tensor* value() const { return value_.has_value() ? &value_ : nullptr; }
-  Kind kind() const { return kind_; }
+  const Tensor* value() const { return parts_.value.has_value() ? &parts_.value : nullptr; }
+  Kind kind() const { return parts_.kind; }
 
   // Puts op and attrs, all bytes in their places, into `*def`, which is empty.
   void WriteTo(tensorflow::NodeDef* def) const;
@@ -92,21 +105,13 @@ class NodeBody {
   bool is_edited() const { return edited_; }
 
  private:
-  friend class NodeBodies;
-  NodeBody();
   NodeBody(const NodeBody& other);
 
   // The attr that is to be written, its value's bytes put back if they are detached.
   tensorflow::AttrValue* MutableAttr(absl::string_view name);
 
-  std::shared_ptr<tensorflow::NodeDef> def_;
-  const OpEntry* op_entry_ = nullptr;  // of the registry, or of function_
-  std::shared_ptr<const Function> function_;
-  Kind kind_ = Kind::kOther;
-  bool edited_ = false;    // by WithAttr
-  bool detached_ = false;  // the bytes of attr `value` are in value_ only
-  std::vector<DType> input_types_, output_types_;
-  Tensor value_;
+  Parts parts_;
+  bool edited_ = false;  // by WithAttr
 };
 
 // Makes bodies and keeps those whose attrs are plain values, so that equal nodes share one.

@@ -205,7 +205,8 @@ Status Named(const std::string& input, const Status& rule) {
 
 Status NodeBuilder::AdoptInputs() {
   const Scope& scope = at_.scope;
-  control_.insert(control_.begin(), scope.control_.begin(), scope.control_.end());
+  const absl::Span<const Operation> of_scope = scope.control_dependencies();
+  control_.insert(control_.begin(), of_scope.begin(), of_scope.end());
   if (!scope.has_contexts()) return absl::OkStatus();
   std::vector<Output> adopted;
   int index = 0;
@@ -289,7 +290,7 @@ BuiltNode NodeBuilder::Finish() {
   if (!added.ok()) return fail(added.status());
   Node* node = *added;
   node->set_built_at(absl::StrCat(at_.where.file_name(), ":", at_.where.line()));
-  node->set_home(scope.home_);
+  node->set_home(scope.home());
 
   Status status;
   int index = 0;

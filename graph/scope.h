@@ -196,6 +196,8 @@ class Scope {
     OwnContext(std::move(context));
     return added;
   }
+  // Is there any context?
+  bool has_contexts() const;
   // Where the outputs of `node` are; null outside of all.
   ControlFlowContext* ContextOf(const Node& node) const;
   // For nodes that lead from one context to another.
@@ -245,24 +247,29 @@ class Scope {
   // Refuses new nodes from now on: FailedPrecondition "Graph is finalized and cannot be modified.".
   void Finalize() const;
 
+  // --- For NodeBuilder: what a new node gets of its scope
+
+  // False after an error; refusal by Finalize() becomes the error.
+  bool MayBuild(std::source_location where) const;
+  // The full name that a node of this op asks for; not yet unique.
+  std::string AskedName(absl::string_view op) const;
+  // Gives `def` its unique name, _class and (unless `own_device`) its device.
+  Status Prepare(bool own_device, tensorflow::NodeDef* def) const;
+  // An input of a node of this op as a tensor of the scope's context; likewise a control input.
+  // InvalidArgument "must be ...".
+  StatusOr<Output> Adopted(const Output& tensor, absl::string_view op) const;
+  StatusOr<Operation> AdoptedControl(const Operation& operation, absl::string_view op) const;
+  // What WithControlDependencies has added.
+  absl::Span<const Operation> control_dependencies() const { return control_; }
+  // What the node remembers (Node::set_home).
+  const std::shared_ptr<const ScopeHome>& home() const { return home_; }
+
  private:
-  friend class NodeBuilder;
   explicit Scope(std::shared_ptr<ScopeState> shared);
 
   // This scope with another place; also its nodes' home, unless a composite scope has fixed that.
   Scope At(ScopeHome place) const;
-  // For NodeBuilder. The full name that a node of this op asks for; not yet unique.
-  std::string AskedName(absl::string_view op) const;
   void OwnContext(std::unique_ptr<ControlFlowContext> context) const;
-  // Is there any context?
-  bool has_contexts() const;
-  // For NodeBuilder: an input of a node of this context. InvalidArgument "must be ...".
-  StatusOr<Output> Adopted(const Output& tensor, absl::string_view op) const;
-  StatusOr<Operation> AdoptedControl(const Operation& operation, absl::string_view op) const;
-  // False after an error; refusal by Finalize() becomes the error.
-  bool MayBuild(std::source_location where) const;
-  // Gives `def` its name, _class and (unless `own_device`) its device.
-  Status Prepare(bool own_device, tensorflow::NodeDef* def) const;
 
   std::shared_ptr<ScopeState> shared_;
   std::shared_ptr<const ScopeHome> here_;  // where nodes are put
