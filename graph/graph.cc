@@ -93,7 +93,7 @@ Status AppendArgTypes(const NodeDef& node, const OpDef::ArgDef& arg, std::vector
 
 // The next push_back allocates nothing.
 template <typename T>
-void ReserveOneMore(std::vector<T>* items) {
+void ReserveRoomForOne(std::vector<T>* items) {
   if (items->size() == items->capacity()) items->reserve(std::max<size_t>(1, 2 * items->size()));
 }
 
@@ -149,6 +149,31 @@ Status ValidateNodeAttrs(const NodeDef& node, const OpDef& op) {
   return absl::OkStatus();
 }
 
+// --- EdgeList ------------------------------------------------------------------------------------
+
+template <typename Item>
+void EdgeList<Item>::ReserveOneMore() {
+  ReserveRoomForOne(&items_);
+}
+
+template <typename Item>
+template <typename Moved>
+void EdgeList<Item>::Remove(uint32_t place, Moved moved) {
+  ++edges_visited;
+  items_[place] = Item{};
+  ++num_holes_;
+  if (num_holes_ <= items_.size() / 2) return;
+  uint32_t kept = 0;
+  for (const Item& item : items_) {
+    ++edges_visited;
+    if (IsHole(item)) continue;
+    moved(item, kept);
+    items_[kept++] = item;
+  }
+  items_.resize(kept, Item{});
+  num_holes_ = 0;
+}
+
 // --- Node ----------------------------------------------------------------------------------------
 
 Node::Node(Graph* graph, int id, std::string name, std::shared_ptr<const NodeBody> body)
@@ -175,6 +200,9 @@ void Node::set_assigned_device(absl::string_view device) {
   assigned_device_ = graph_->Text(device);
 }
 void Node::set_built_at(absl::string_view where) { built_at_ = graph_->Text(where); }
+void Node::set_home(const std::shared_ptr<const ScopeHome>& home) {
+  home_ = graph_->KeepHome(home);
+}
 
 bool Node::is_stateful() const { return op_entry() != nullptr && op_entry()->def.is_stateful(); }
 
@@ -251,9 +279,9 @@ Graph::Graph()
 }
 Graph::~Graph() = default;
 
-void Node::set_home(const std::shared_ptr<const ScopeHome>& home) {
-  graph_->tables_->homes.try_emplace(home.get(), home);
-  home_ = home.get();
+const ScopeHome* Graph::KeepHome(const std::shared_ptr<const ScopeHome>& home) {
+  tables_->homes.try_emplace(home.get(), home);
+  return home.get();
 }
 
 const std::string* Graph::Text(absl::string_view text) {
@@ -348,7 +376,7 @@ StatusOr<Node*> Graph::AddNode(absl::string_view name, std::shared_ptr<const Nod
 Node* Graph::Insert(std::string name, std::shared_ptr<const NodeBody> body) {
   std::unique_ptr<Node> made(new Node(this, num_node_ids(), std::move(name), std::move(body)));
   Node* const node = made.get();
-  ReserveOneMore(&nodes_);
+  ReserveRoomForOne(&nodes_);
   tables_->by_name.emplace(node->name(), node);
   nodes_.push_back(std::move(made));
   NoteName(node->name(), /*added=*/true);
@@ -380,52 +408,28 @@ void Graph::ReserveNodes(int count) {
 }
 
 void Graph::RemoveOutEdge(Node* src, uint32_t at) {
-  EdgeList<Edge>& list = src->out_edges_;
-  std::vector<Edge>& edges = list.items_;
-  ++edges_visited;
-  edges[at].dst = nullptr;
-  ++list.num_holes_;
-  if (list.num_holes_ <= edges.size() / 2) return;
-  uint32_t kept = 0;
-  for (const Edge& edge : edges) {
-    ++edges_visited;
-    if (IsHole(edge)) continue;
+  src->out_edges_.Remove(at, [](const Edge& edge, uint32_t place) {
     if (edge.is_control()) {
-      edge.dst->control_inputs_.items_[edge.control_at].edge_at = kept;
+      edge.dst->control_inputs_.at(edge.control_at).edge_at = place;
     } else {
-      edge.dst->inputs_[static_cast<size_t>(edge.dst_input)].edge_at = kept;
+      edge.dst->inputs_[static_cast<size_t>(edge.dst_input)].edge_at = place;
     }
-    edges[kept++] = edge;
-  }
-  edges.resize(kept, Edge{});
-  list.num_holes_ = 0;
+  });
 }
 
 void Graph::RemoveControlInput(Node* dst, uint32_t at) {
-  EdgeList<ControlInput>& list = dst->control_inputs_;
-  std::vector<ControlInput>& inputs = list.items_;
-  ++edges_visited;
-  tables_->control_edges.erase({inputs[at].node, dst});
-  inputs[at].node = nullptr;
-  ++list.num_holes_;
-  if (list.num_holes_ <= inputs.size() / 2) return;
-  uint32_t kept = 0;
-  for (const ControlInput& input : inputs) {
-    ++edges_visited;
-    if (IsHole(input)) continue;
-    input.node->out_edges_.items_[input.edge_at].control_at = kept;
-    tables_->control_edges[{input.node, dst}] = kept;
-    inputs[kept++] = input;
-  }
-  inputs.resize(kept);
-  list.num_holes_ = 0;
+  tables_->control_edges.erase({dst->control_inputs_.at(at).node, dst});
+  dst->control_inputs_.Remove(at, [this, dst](const ControlInput& input, uint32_t place) {
+    input.node->out_edges_.at(input.edge_at).control_at = place;
+    tables_->control_edges[{input.node, dst}] = place;
+  });
 }
 
 void Graph::RemoveControlEdge(Node* src, Node* dst) {
   const auto edge = tables_->control_edges.find({src, dst});
   if (edge == tables_->control_edges.end()) return;
   const uint32_t at = edge->second;
-  RemoveOutEdge(src, dst->control_inputs_.items_[at].edge_at);
+  RemoveOutEdge(src, dst->control_inputs_.at(at).edge_at);
   RemoveControlInput(dst, at);
 }
 
@@ -435,14 +439,14 @@ void Graph::RemoveNode(Node* node) {
     const OutputRef input = node->inputs_[i];
     if (input.node != nullptr && input.node != node) RemoveOutEdge(input.node, input.edge_at);
   }
-  for (size_t i = 0; i < node->control_inputs_.items_.size(); ++i) {
-    const ControlInput input = node->control_inputs_.items_[i];
+  for (size_t i = 0; i < node->control_inputs_.places().size(); ++i) {
+    const ControlInput input = node->control_inputs_.places()[i];
     if (IsHole(input)) continue;
     tables_->control_edges.erase({input.node, node});
     if (input.node != node) RemoveOutEdge(input.node, input.edge_at);
   }
-  for (size_t i = 0; i < node->out_edges_.items_.size(); ++i) {
-    const Edge edge = node->out_edges_.items_[i];
+  for (size_t i = 0; i < node->out_edges_.places().size(); ++i) {
+    const Edge edge = node->out_edges_.places()[i];
     ++edges_visited;
     if (IsHole(edge) || edge.dst == node) continue;
     if (edge.is_control()) {
@@ -480,21 +484,21 @@ Status Graph::AddEdge(Node* src, int src_output, Node* dst, int dst_input) {
 }
 
 void Graph::Connect(Node* src, int src_output, Node* dst, int dst_input) {
-  std::vector<Edge>& edges = src->out_edges_.items_;
-  edges.push_back(Edge{src, src_output, dst, dst_input});
+  EdgeList<Edge>& edges = src->out_edges_;
+  edges.Add(Edge{src, src_output, dst, dst_input});
   src->num_outputs_ = std::max(src->num_outputs_, src_output + 1);
   dst->inputs_[static_cast<size_t>(dst_input)] =
-      OutputRef{src, src_output, static_cast<uint32_t>(edges.size() - 1)};
+      OutputRef{src, src_output, static_cast<uint32_t>(edges.places().size() - 1)};
 }
 
 void Graph::AddControlEdge(Node* src, Node* dst) {
-  const uint32_t at = static_cast<uint32_t>(dst->control_inputs_.items_.size());
-  ReserveOneMore(&dst->control_inputs_.items_);
-  ReserveOneMore(&src->out_edges_.items_);
+  const uint32_t at = static_cast<uint32_t>(dst->control_inputs_.places().size());
+  dst->control_inputs_.ReserveOneMore();
+  src->out_edges_.ReserveOneMore();
   if (!tables_->control_edges.try_emplace({src, dst}, at).second) return;
-  dst->control_inputs_.items_.push_back(
-      ControlInput{src, static_cast<uint32_t>(src->out_edges_.items_.size())});
-  src->out_edges_.items_.push_back(Edge{src, kControlSlot, dst, kControlSlot, at});
+  dst->control_inputs_.Add(
+      ControlInput{src, static_cast<uint32_t>(src->out_edges_.places().size())});
+  src->out_edges_.Add(Edge{src, kControlSlot, dst, kControlSlot, at});
 }
 
 Status Graph::UpdateInput(Node* dst, int dst_input, Node* src, int src_output) {

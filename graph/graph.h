@@ -157,8 +157,19 @@ class EdgeList {
                            : *std::next(begin(), static_cast<std::ptrdiff_t>(i));
   }
 
+  // --- For the graph; all others see lists that are const.
+
+  // Edges and holes. An edge keeps its place among them until Remove says that it has moved.
+  const std::vector<Item>& places() const { return items_; }
+  Item& at(uint32_t place) { return items_[place]; }
+  // The next Add allocates nothing.
+  void ReserveOneMore();
+  void Add(const Item& item) { items_.push_back(item); }
+  // When that closes the list up, `moved(item, place)` is called for each edge that is left.
+  template <typename Moved>
+  void Remove(uint32_t place, Moved moved);
+
  private:
-  friend class Graph;
   std::vector<Item> items_;
   uint32_t num_holes_ = 0;
 };
@@ -230,6 +241,8 @@ class Node {
   void set_home(const std::shared_ptr<const ScopeHome>& home);
 
  private:
+  // An edge stands in both of its nodes, each with its place in the other: only the graph writes
+  // them, which has both. Setters or a key for it would open the same members in more words.
   friend class Graph;
   Node(Graph* graph, int id, std::string name, std::shared_ptr<const NodeBody> body);
   bool Is(NodeBody::Kind kind) const { return body_->kind() == kind; }
@@ -335,6 +348,11 @@ class Graph : public std::enable_shared_from_this<Graph> {
   // The versions and, without a copy, the library of `from`.
   void TakeVersionsAndLibrary(const Graph& from);
 
+  // The one copy of a device or source line, valid as long as the graph.
+  const std::string* Text(absl::string_view text);
+  // Keeps a scope's home as long as the graph; returns it.
+  const ScopeHome* KeepHome(const std::shared_ptr<const ScopeHome>& home);
+
   // What the Scopes that build into this graph share, while there is one.
   std::shared_ptr<ScopeState> scope() const { return scope_.lock(); }
   void set_scope(std::weak_ptr<ScopeState> scope) { scope_ = std::move(scope); }
@@ -352,13 +370,10 @@ class Graph : public std::enable_shared_from_this<Graph> {
   void RemoveOutEdge(Node* src, uint32_t at);
   void RemoveControlInput(Node* dst, uint32_t at);
 
-  friend class Node;
   struct NamesIgnoringCase;
   NamesIgnoringCase* names_ignoring_case();
   void NoteName(absl::string_view name, bool added);
   Node* Insert(std::string name, std::shared_ptr<const NodeBody> body);
-  // The one copy of a device or source line, valid as long as the graph.
-  const std::string* Text(absl::string_view text);
 
   const int64_t id_;
   std::vector<std::unique_ptr<Node>> nodes_;
