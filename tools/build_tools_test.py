@@ -168,6 +168,11 @@ class HouseTest(unittest.TestCase):
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])
+        # A class of the same file is nested only where it is indented.
+        self.assertEqual(house.friends("\n\nclass B;\nclass A {\n  friend class B;\n};\n\nclass B {\n};\n"),
+                         ["B"])
+        self.assertEqual(house.friends("class A final : public B {\n  class C {\n    friend class A;\n"
+                                       "  };\n};\n"), [])
 
 
 class CoverageTest(unittest.TestCase):
