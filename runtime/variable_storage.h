@@ -18,28 +18,14 @@
 //     all of it anyway, and once for a reader that stays, in tables that are not large. Read and
 //     row updates copy stripe by stripe, walks a few rows at a time; gathers go on meanwhile.
 //
-// How: a dense update writes into the buffer in place when nobody else holds it, and into a
-// recycled second buffer otherwise (one pass, no copy first). From the first row update on the
-// rows lie in stripes: blocks of consecutive rows of about 16 KiB. Read() shares the buffer at any
-// time; a row update that finds it shared copies the stripes it touches into memory of their own
-// and leaves the buffer to its readers; when these are gone the stripes return, some with every
-// row update, the rest with the next Read. A table that is not large and whose reader stays (the
-// constant that it was initialised with, which several may share) is brought together in memory of
-// its own after some updates. So a reader costs the stripes that are written while it holds on, and
-// one buffer of the whole at most.
-//
-// Why stripes are consecutive rows and locks are not: a walk, a copy and a stamp want memory that
-// lies together; contention wants the opposite, because the frequent ids of a vocabulary are
-// neighbours. So row r belongs to stripe r / rows_per_stripe, and its lock is number r mod 1024 of
-// its variable (they all fit into the first-level cache). A row update on several threads sorts its
-// rows by lock: one lock per run, threads take disjoint ranges of locks, and hot neighbours spread
-// over them. A few rows of one thread go without locks of rows where the variable is free. Nor do
-// gathers lock rows of a single number, which one instruction reads.
+// A reader that holds on costs memory for the stripes (blocks of consecutive rows) that are written
+// meanwhile, at most one buffer of the whole. variable_stripes.h says where rows are and how they
+// are locked.
 //
 // Stamps: a stripe knows the epoch of its last change, which is version and dirty bit for any
 // number of observers: NextEpoch() begins an epoch, CopyRows(..., since e) passes over what changed
 // in epoch e or later. Epochs are the process's, so that one number serves all variables. An update
-// stamps its stripes at its end: who begins an epoch after that finds the stamps.
+// stamps its stripes at its end: an epoch that starts later sees these stamps.
 //
 // A record is the rows of equal number of several storages (weight and slots, of any dtype and
 // width). UpdateRows locks it as a whole, CopyRows copies it as a whole.
@@ -210,16 +196,38 @@ class VariableStorage : public Resource {
 
   Status Uninitialized() const;
   // The value's memory has no holder but this storage.
-  bool OwnsValue() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  bool OwnsValue() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return value_.num_elements() == 0 || value_.BufferIsUnique();
+  }
   // Rows can be reached: initialised, plain bytes, rank >= 1.
   Status CheckHasRows() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
-  size_t RowBytes() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  size_t RowBytes() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return static_cast<size_t>(value_.shape().NumElements(1, value_.rank())) * DTypeSize(dtype_);
+  }
   // Row updates can work: there are stripes, and the buffer is not kept for readers who have left.
   bool IsReadyForRows() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   Status MakeReadyForRows();
   // A reader of the buffer has stayed for long, and the table is not too large to be copied at
   // once.
   bool IsToLeaveReader() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  // The steps of UpdateRows, under the locks of the variables. First, what it asks of them and of
+  // the indices. True: they are ready for rows; `made_ready`: MakeReadyForRows was called before.
+  template <typename Index>
+  static StatusOr<bool> CheckRowUpdate(
+      absl::Span<VariableStorage* const> variables, absl::Span<const Index> indices,
+      bool made_ready, absl::FunctionRef<Status(absl::Span<const Shape> shapes)> check);
+  // Then rows are moved to where they may be written. ResourceExhausted.
+  template <typename Index>
+  static Status MakeRowsWritable(absl::Span<VariableStorage* const> variables,
+                                 absl::Span<const Index> indices);
+  // Then `update` is called for all rows and they are stamped. `several`: nobody else is there, and
+  // options.update_several gets them.
+  template <typename Index>
+  static void WriteRows(absl::Span<VariableStorage* const> variables,
+                        absl::Span<VariableStorage* const> by_address,
+                        absl::Span<const Index> indices, const RowUpdateOptions& options,
+                        bool several,
+                        absl::FunctionRef<void(int64_t i, absl::Span<char* const> rows)> update);
   // Before rows are written while the buffer has readers: their stripes get memory of their own.
   template <typename Index>
   Status TakeRowsApart(absl::Span<const Index> indices) ABSL_SHARED_LOCKS_REQUIRED(mu_);

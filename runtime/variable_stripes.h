@@ -3,7 +3,22 @@
 #define MILLRACE_RUNTIME_VARIABLE_STRIPES_H_
 
 // VariableStripes and RowRun: where the rows of a variable are, their locks, and how several are
-// held together. Inside of VariableStorage (variable_storage.h says why stripes and locks differ).
+// held together. Inside of VariableStorage.
+//
+// From the first row update on the rows lie in stripes: blocks of consecutive rows of about 16 KiB.
+// Read() shares the buffer at any time; a row update that finds it shared copies the stripes it
+// touches into memory of their own and leaves the buffer to its readers; when these are gone the
+// stripes return, some with every row update, the rest with the next Read. A table that is not
+// large and whose reader stays (the constant that it was initialised with, which several may share)
+// is brought together in memory of its own after some updates.
+//
+// Why stripes are consecutive rows and locks are not: a walk, a copy and a stamp want memory that
+// lies together; contention wants the opposite, because the frequent ids of a vocabulary are
+// neighbours. So row r belongs to stripe r / rows_per_stripe, and its lock is number r mod 1024 of
+// its variable (they all fit into the first-level cache). A row update on several threads sorts its
+// rows by lock: one lock per run, threads take disjoint ranges of locks, and hot neighbours spread
+// over them. A few rows of one thread go without locks of rows where the variable is free. Nor do
+// gathers lock rows of a single number, which one instruction reads.
 //
 // Always true: where a stripe is changes only under the locks of all its rows, or with the variable
 // locked exclusively. Nobody waits for a row lock while holding a lock that comes after it (by

@@ -33,7 +33,7 @@ MOST = {
     "graph": (48, 0, 1),  # rewrites and gradients of loops; a graph and its nodes
     "layers": (0, 0, 0),
     "ops": (0, 0, 0),
-    "runtime": (0, 1, 0),
+    "runtime": (0, 0, 0),
     "saver": (18, 0, 0),  # how TensorFlow's files name variables and their parts
     "train": (0, 0, 0),
 }
