@@ -15,6 +15,7 @@
 #include "distributed/cluster/server_limits.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/worker/session_life.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker_step.h"
 #include "graph/device_name.h"
 #include "graph/graph.h"

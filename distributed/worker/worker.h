@@ -51,6 +51,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
+#include "distributed/worker/step_table.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
