@@ -2,138 +2,27 @@
 #include "distributed/worker/step_rendezvous.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
-#include "core/exceptions.h"
-#include "core/hash64.h"
 #include "core/tensor.h"
-#include "graph/attr.h"
-#include "graph/device_name.h"
-#include "graph/node_body.h"
 #include "runtime/done_callback.h"
 #include "runtime/plan.h"
 
 namespace millrace {
 namespace {
 
-constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
-
 thread_local StepRendezvous* corked = nullptr;
-
-bool IsSend(const tensorflow::NodeDef& node) {
-  return NodeBody::KindOf(node.op()) == NodeBody::Kind::kSend;
-}
-bool IsRecv(const tensorflow::NodeDef& node) {
-  return NodeBody::KindOf(node.op()) == NodeBody::Kind::kRecv;
-}
-
-// Whether a node needs something from another task, directly or not; by id. `received`: the names
-// of the nodes that receive from other tasks.
-std::vector<bool> NeedsOthers(const Graph& graph,
-                              const absl::flat_hash_set<absl::string_view>& received) {
-  std::vector<bool> needs(static_cast<size_t>(graph.num_node_ids()), false);
-  std::vector<const Node*> stack;
-  for (const auto& node : graph.nodes()) {
-    if (node != nullptr && received.contains(node->name())) stack.push_back(node.get());
-  }
-  while (!stack.empty()) {
-    const Node* const node = stack.back();
-    stack.pop_back();
-    if (needs[static_cast<size_t>(node->id())]) continue;
-    needs[static_cast<size_t>(node->id())] = true;
-    for (const Edge& edge : node->out_edges()) stack.push_back(edge.dst);
-  }
-  return needs;
-}
 
 Status GivenUp() { return absl::CancelledError("Pull was cancelled by its caller"); }
 
-Status StepEnded(int64_t step_id) {
-  return Derived(absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
-}
-
 }  // namespace
 
-StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflow::NodeDef> wire,
-                                  std::shared_ptr<const TransferTable> plan,
-                                  absl::string_view own_task) {
-  struct Crossing {
-    RendezvousKey key;
-    uint32_t number;
-    bool immediate;
-  };
-  StepEdges result;
-  std::map<std::string, std::vector<Crossing>> sends, recvs;  // by task
-  absl::flat_hash_set<absl::string_view> received;
-  for (const tensorflow::NodeDef& node : wire) {
-    if (!IsRecv(node)) continue;
-    const StatusOr<std::string> src = GetAttr<std::string>(node, "send_device");
-    const StatusOr<std::string> task = src.ok() ? TaskOfDevice(*src) : src;
-    if (!task.ok() || *task != own_task) received.insert(node.name());
-  }
-  const std::vector<bool> late = NeedsOthers(graph, received);
-  for (const tensorflow::NodeDef& node : wire) {
-    const bool is_send = IsSend(node);
-    if (!is_send && !IsRecv(node)) continue;
-    const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
-    if (client.ok() && *client) continue;
-    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Of(&node));
-    MR_ASSIGN_OR_RETURN(const std::string task,
-                        TaskOfDevice(is_send ? key.dst_device : key.src_device));
-    if (task == own_task) continue;
-    const uint32_t number =
-        plan == nullptr ? Transfer::kUnnumbered : plan->NumberOfNode(node.name());
-    if (number == Transfer::kUnnumbered) {
-      return absl::InternalError(
-          absl::StrCat("Partition: '", node.name(), "' must have a number in its plan, got none"));
-    }
-    const Node* const planned = graph.FindNode(node.name());
-    if (planned == nullptr) {
-      return absl::InternalError(
-          absl::StrCat("Partition: '", node.name(), "' must be a node of its plan, got none"));
-    }
-    if (plan->IsInLoop(number)) {
-      if (is_send) {
-        result.loop_sends.emplace(std::move(key.text), number);
-        result.loop_send_numbers.insert(number);
-      } else {
-        result.loop_recvs.emplace(number, LoopRecv{task, std::move(key.text)});
-      }
-      continue;
-    }
-    (is_send ? sends : recvs)[task].push_back(
-        {std::move(key), number, !late[static_cast<size_t>(planned->id())]});
-  }
-  for (const bool is_send : {true, false}) {
-    for (auto& [task, edges] : is_send ? sends : recvs) {
-      std::sort(edges.begin(), edges.end(),
-                [](const Crossing& a, const Crossing& b) { return a.key.text < b.key.text; });
-      Peer peer;
-      peer.task = task;
-      for (Crossing& edge : edges) {
-        peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
-        peer.src_incarnation = edge.key.src_incarnation;
-        if (is_send) {
-          peer.immediate.push_back(edge.immediate);
-          peer.num_immediate += edge.immediate ? 1 : 0;
-          ++result.num_sends;
-        }
-        peer.wire_keys.push_back(std::move(edge.key.text));
-        peer.numbers.push_back(edge.number);
-      }
-      (is_send ? result.sends : result.recvs).push_back(std::move(peer));
-    }
-  }
-  result.transfers = std::move(plan);
-  return result;
+Status StepIsOver(int64_t step_id) {
+  return Derived(absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
 }
-
-// --- StepRendezvous ------------------------------------------------------------------------------
 
 // One pull under way.
 struct StepRendezvous::ServedPull {
@@ -150,13 +39,13 @@ struct StepRendezvous::ServedPull {
   }
 };
 
-StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<StepTable> table)
-    : step_id_(step_id), table_(std::move(table)) {}
+StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<Keeper> keeper, Clock* clock)
+    : step_id_(step_id), keeper_(std::move(keeper)), clock_(clock) {}
 
 StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
-  for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepEnded(step_id_));
-  for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepEnded(step_id_), Tensor(), false);
+  for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepIsOver(step_id_));
+  for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepIsOver(step_id_), Tensor(), false);
 }
 
 std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
@@ -215,12 +104,12 @@ void StepRendezvous::StartAbort(const Status& status) {
 }
 
 std::string StepRendezvous::Describe(uint32_t number) const {
-  const std::shared_ptr<const StepTable> table = table_.lock();
+  const std::shared_ptr<const Keeper> keeper = keeper_.lock();  // keeps the clock
   MutexLock lock(&mu_);
-  if (edges_ == nullptr || table == nullptr) return std::string();
+  if (edges_ == nullptr || keeper == nullptr) return std::string();
   const auto describe = [&](const std::string& wire_key, const std::string& task) {
     const auto key = RendezvousKey::Parse(wire_key);
-    const absl::Duration waited = table->clock_->Now() - started_;
+    const absl::Duration waited = clock_->Now() - started_;
     return absl::StrCat("tensor '", key.ok() ? key->edge_name : wire_key, "' of ", task, ", for ",
                         absl::FormatDuration(absl::Trunc(waited, absl::Milliseconds(1))));
   };
@@ -290,7 +179,7 @@ void StepRendezvous::GiveUp(int64_t number) {
   }
   if (sink != nullptr) sink->OnDone(GivenUp());
   if (done) done(GivenUp(), Tensor(), false);
-  if (const auto table = table_.lock()) table->EraseUnused(this);
+  if (const auto keeper = keeper_.lock()) keeper->WaitGivenUp(this);
 }
 
 bool StepRendezvous::EndUnused() {
@@ -298,7 +187,7 @@ bool StepRendezvous::EndUnused() {
   if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty()) {
     return false;
   }
-  aborted_ = StepEnded(step_id_);
+  aborted_ = StepIsOver(step_id_);
   return true;
 }
 
@@ -438,18 +327,30 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
 }
 
 void StepRendezvous::Consumed() {
-  if (outstanding_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  SettleLoans();
-  if (const auto table = table_.lock()) table->Erase(step_id_, this);
+  if (!ReleaseOne()) return;
+  if (const auto keeper = keeper_.lock()) keeper->AllPulled(this);
 }
 
-void StepRendezvous::SettleLoans() {
-  std::shared_ptr<StepLoans> loans;
-  {
-    MutexLock lock(&mu_);
-    loans = loans_;
-  }
-  if (loans != nullptr) loans->Settle();
+bool StepRendezvous::ReleaseOne() {
+  if (outstanding_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+  if (const std::shared_ptr<StepLoans> loans = this->loans()) loans->Settle();
+  return true;
+}
+
+bool StepRendezvous::IsWanted() const {
+  MutexLock lock(&mu_);
+  return aborted_.ok() && session_ != nullptr && session_->ended().ok();
+}
+
+Status StepRendezvous::EndOfSession() const {
+  MutexLock lock(&mu_);
+  if (!aborted_.ok() || session_ == nullptr) return absl::OkStatus();
+  return session_->ended();
+}
+
+std::shared_ptr<StepLoans> StepRendezvous::loans() const {
+  MutexLock lock(&mu_);
+  return loans_;
 }
 
 void StepRendezvous::FlushAll() {
@@ -469,196 +370,6 @@ StepRendezvous::Cork::~Cork() {
   MR_DCHECK(corked == step_, "corks live on the stack: the last one of a thread ends first");
   corked = outer_;
   if (outer_ != step_) step_->FlushAll();
-}
-
-// --- StepTable -----------------------------------------------------------------------------------
-
-StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
-
-StepTable::~StepTable() {
-  std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> left;
-  {
-    MutexLock lock(&mu_);
-    left.swap(steps_);
-  }
-  for (const auto& [id, step] : left) step->StartAbort(StepEnded(id));
-}
-
-std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
-  std::shared_ptr<StepRendezvous> step;
-  Status aborted;
-  {
-    MutexLock lock(&mu_);
-    const auto it = steps_.find(step_id);
-    if (it != steps_.end()) {
-      step = it->second;
-    } else {
-      step = std::make_shared<StepRendezvous>(step_id, weak_from_this());
-      steps_.emplace(step_id, step);
-    }
-    aborted = aborted_;
-  }
-  if (!aborted.ok()) step->StartAbort(aborted);
-  return step;
-}
-
-StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
-    int64_t step_id, std::shared_ptr<const StepEdges> edges,
-    std::shared_ptr<const SessionLife> session, std::shared_ptr<StepLoans> loans,
-    FetchTensor fetch) {
-  Sweep();
-  std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
-  const Status started = NoExceptions("Step", [&] {
-    return step->Start(std::move(edges), std::move(session), std::move(loans), std::move(fetch),
-                       clock_->Now());
-  });
-  if (!started.ok()) {
-    // Its waits end with this error; a step that runs already belongs to another call.
-    if (!absl::IsAlreadyExists(started)) End(step.get(), started);
-    return started;
-  }
-  return step;
-}
-
-void StepTable::End(StepRendezvous* step, const Status& status) {
-  if (!status.ok()) {
-    Sweep();  // perhaps nothing ever starts here
-    step->StartAbort(status);
-  } else if (step->outstanding_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    step->SettleLoans();
-    return Erase(step->step_id_, step);
-  }
-  // Stays until everything was fetched, or (after an error) for those who come too late.
-  MutexLock lock(&mu_);
-  ended_.push_back({step->step_id_, clock_->Now(), status.ok()});
-}
-
-bool StepTable::AwaitPulls(absl::Time deadline) {
-  MutexLock lock(&mu_);
-  ++awaiting_pulls_;
-  while (WaitsForPulls() && clock_->Now() < deadline) {
-    clock_->WaitUntil(&pulled_, &mu_, deadline);
-  }
-  --awaiting_pulls_;
-  return !WaitsForPulls();
-}
-
-bool StepTable::WaitsForPulls() const {
-  for (const Ended& ended : ended_) {
-    if (!ended.well) continue;
-    const auto it = steps_.find(ended.step_id);
-    if (it == steps_.end()) continue;
-    const StepRendezvous& step = *it->second;
-    MutexLock lock(&step.mu_);
-    if (step.aborted_.ok() && step.session_ != nullptr && step.session_->ended().ok()) return true;
-  }
-  return false;
-}
-
-void StepTable::DropOfEndedSessions() {
-  std::vector<std::pair<std::shared_ptr<StepRendezvous>, Status>> dropped;
-  std::vector<std::shared_ptr<StepLoans>> loans;
-  {
-    MutexLock lock(&mu_);
-    for (const Ended& ended : ended_) {
-      if (!ended.well) continue;
-      const auto it = steps_.find(ended.step_id);
-      if (it == steps_.end()) continue;
-      StepRendezvous& step = *it->second;
-      MutexLock step_lock(&step.mu_);
-      if (!step.aborted_.ok() || step.session_ == nullptr) continue;
-      Status why = step.session_->ended();
-      if (why.ok()) continue;
-      dropped.emplace_back(it->second, Derived(why));
-      if (step.loans_ != nullptr) loans.push_back(step.loans_);
-    }
-  }
-  // First: what is given back is not to be pulled as well.
-  for (const auto& [step, why] : dropped) step->StartAbort(why);
-  for (const auto& loan : loans) loan->GiveBack();
-  LookForPulls();
-}
-
-void StepTable::LookForPulls() {
-  MutexLock lock(&mu_);
-  if (awaiting_pulls_ > 0) pulled_.SignalAll();
-}
-
-void StepTable::Cleanup(int64_t step_id, const Status& status) {
-  const std::shared_ptr<StepLoans> loans = Forget(step_id, status);
-  if (loans != nullptr) loans->Settle();
-}
-
-std::shared_ptr<StepLoans> StepTable::Forget(int64_t step_id, const Status& status) {
-  std::shared_ptr<StepRendezvous> step;
-  {
-    MutexLock lock(&mu_);
-    const auto it = steps_.find(step_id);
-    if (it == steps_.end()) return nullptr;
-    step = std::move(it->second);
-    steps_.erase(it);
-  }
-  step->StartAbort(status);
-  std::shared_ptr<StepLoans> loans;
-  {
-    MutexLock lock(&step->mu_);
-    loans = step->loans_;
-  }
-  LookForPulls();
-  return loans;
-}
-
-void StepTable::AbortAll(const Status& status) {
-  std::vector<std::shared_ptr<StepRendezvous>> all;
-  {
-    MutexLock lock(&mu_);
-    aborted_ = status;
-    for (const auto& [id, step] : steps_) all.push_back(step);
-  }
-  for (const auto& step : all) step->StartAbort(status);
-}
-
-void StepTable::Sweep() {
-  const absl::Time now = clock_->Now();
-  std::vector<int64_t> expired;
-  {
-    MutexLock lock(&mu_);
-    if (now < next_sweep_ && ended_.size() <= kMaxEnded) return;
-    next_sweep_ = now + kSweepPeriod;
-    while (!ended_.empty() &&
-           (now - ended_.front().at > kEndedExpiry || ended_.size() > kMaxEnded)) {
-      expired.push_back(ended_.front().step_id);
-      ended_.pop_front();
-    }
-  }
-  for (const int64_t id : expired) {
-    const std::shared_ptr<StepLoans> loans = Forget(id, StepEnded(id));
-    if (loans != nullptr) loans->GiveBack();
-  }
-}
-
-void StepTable::Erase(int64_t step_id, const StepRendezvous* step) {
-  std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
-  MutexLock lock(&mu_);
-  const auto it = steps_.find(step_id);
-  if (it == steps_.end() || it->second.get() != step) return;
-  dropped = std::move(it->second);
-  steps_.erase(it);
-  if (awaiting_pulls_ > 0) pulled_.SignalAll();
-}
-
-void StepTable::EraseUnused(StepRendezvous* step) {
-  std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
-  MutexLock lock(&mu_);
-  const auto it = steps_.find(step->step_id_);
-  if (it == steps_.end() || it->second.get() != step || !step->EndUnused()) return;
-  dropped = std::move(it->second);
-  steps_.erase(it);
-}
-
-int64_t StepTable::num_steps() const {
-  MutexLock lock(&mu_);
-  return static_cast<int64_t>(steps_.size());
 }
 
 }  // namespace millrace

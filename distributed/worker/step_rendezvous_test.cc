@@ -8,6 +8,8 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/worker/session_life.h"
+#include "distributed/worker/step_edges.h"
+#include "distributed/worker/step_table.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"

@@ -9,7 +9,8 @@
 // training run, so that sessions of several masters train one model, and by all that are of no run;
 // a session that asks for isolation has its own. Which runs there are, and what becomes of their
 // resources: run_registry.h. Partitions that are equal but for the names of other tasks share one
-// plan.
+// plan. A worker ties together what has a file of its own: task_devices.h, session_table.h,
+// graph_table.h, running_steps.h, step_table.h.
 //
 // The thread that calls RunGraph works until nothing is left to do there; a step that waits for a
 // tensor or a queue occupies no thread.
@@ -35,35 +36,35 @@
 // runs (run/training_run.h).
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "distributed/cluster/lease_table.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/recent_requests.h"
+#include "distributed/worker/running_steps.h"
+#include "distributed/worker/session_table.h"
 #include "distributed/worker/shared_plans.h"
-#include "distributed/worker/step_rendezvous.h"
+#include "distributed/worker/step_table.h"
+#include "distributed/worker/task_devices.h"
 #include "distributed/worker/worker_options.h"
+#include "distributed/worker/worker_session.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
 #include "run/run_registry.h"
 #include "run/training_run.h"
-#include "runtime/device.h"
-#include "runtime/kernel.h"
 
 namespace millrace {
-
-class KernelStore;
-struct WorkerPlan;
-class WorkerStep;
 
 class Worker {
  public:
@@ -73,7 +74,9 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   const std::string& task() const { return options_.task; }
-  std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const;
+  std::vector<tensorflow::DeviceAttributes> DeviceAttributes() const {
+    return devices_.Attributes();
+  }
 
   // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
   // the sessions that this task opened in an earlier life (with another incarnation) end when
@@ -134,7 +137,7 @@ class Worker {
   // Refuses new sessions, graphs and steps with `status`; what there is goes on.
   void StopTaking(const Status& status);
   // False when some still run at `deadline`.
-  bool AwaitSteps(absl::Time deadline);
+  bool AwaitSteps(absl::Time deadline) { return running_.Await(deadline); }
   // Until other tasks have pulled what steps that ended well have sent them; those of sessions that
   // have ended are not waited for. False when something is left at `deadline`.
   bool AwaitPulls(absl::Time deadline) { return steps_->AwaitPulls(deadline); }
@@ -150,49 +153,27 @@ class Worker {
   int64_t num_steps() const { return steps_->num_steps(); }
 
  private:
-  struct Session;
-
-  StatusOr<std::shared_ptr<Session>> FindSession(const std::string& handle) const;
+  StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle) const;
   Status RegisterOrThrow(tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph,
                          tensorflow::RegisterGraphResponse* response);
-  std::vector<std::shared_ptr<Device>> MakeDevices() const;
-  // Takes a session out of the list: later calls hear `why`. The rest is FinishEnd's, without the
-  // lock.
-  void BeginEnd(std::map<std::string, std::shared_ptr<Session>>::iterator it, const Status& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Completes what BeginEnd and the registry have begun.
+  // Completes, without the lock, what the sessions' table and the registry have begun: steps are
+  // cancelled, graphs dropped, containers freed.
   void FinishEnds();
-  void EndSession(const std::string& handle, const Status& why);
-  // That a session has ended, for later calls.
-  void RememberEnd(const std::string& handle, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaseExpired(const std::string& handle, absl::Duration silent);
-  Status CheckIncarnation(uint64_t expected) const;
-  void StepEnded(WorkerStep* step);
-  std::vector<std::shared_ptr<WorkerStep>> RunningSteps() const;
 
   const WorkerOptions options_;
-  std::vector<std::shared_ptr<Device>> devices_;
+  const TaskDevices devices_;
   const std::shared_ptr<StepTable> steps_;
   SharedPlans plans_;
+  RunningSteps running_;
+  RecentRequests recv_requests_;
 
   mutable Mutex mu_;
-  CondVar step_ended_;
   Status shut_down_ ABSL_GUARDED_BY(mu_);
   Status opens_ ABSL_GUARDED_BY(mu_);  // OK until StopOpening or StopTaking
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
-  std::map<std::string, std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   RunRegistry runs_ ABSL_GUARDED_BY(mu_);
-  absl::Time last_ended_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // of the sessions
-  // Sessions that are out of the list, and still have steps and graphs.
-  std::vector<std::shared_ptr<Session>> ending_ ABSL_GUARDED_BY(mu_);
-  // Why sessions ended that their masters may not know of, the last of them.
-  std::map<std::string, Status> ended_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::string> ended_order_ ABSL_GUARDED_BY(mu_);
-  // Abseil's sets break when there is no memory to grow, in which steps are refused.
-  std::map<WorkerStep*, const Session*> running_ ABSL_GUARDED_BY(mu_);
-  // Ids of RecvTensor requests seen lately.
-  absl::flat_hash_set<int64_t> request_ids_ ABSL_GUARDED_BY(mu_);
-  std::deque<int64_t> request_order_ ABSL_GUARDED_BY(mu_);
+  SessionTable sessions_ ABSL_GUARDED_BY(mu_);
   LeaseTable leases_;  // last: its thread uses the rest
 };
 

@@ -12,6 +12,8 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/worker/session_life.h"
+#include "distributed/worker/shared_plans.h"
+#include "distributed/worker/step_edges.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_context.h"

@@ -29,9 +29,10 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/graph_table.h"
 #include "distributed/worker/session_life.h"
-#include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
+#include "distributed/worker/step_table.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
 #include "net/timers.h"
@@ -48,15 +49,6 @@
 #include "runtime/step_stats.h"
 
 namespace millrace {
-
-// What a graph handle stands for.
-struct RegisteredGraph {
-  std::shared_ptr<const WorkerPlan> plan;
-  std::shared_ptr<const StepEdges> edges;
-  // Nodes that the plan, which others share, has with other tasks' names.
-  std::vector<tensorflow::NodeDef> transfers;
-  int64_t num_bytes = 0;  // of the message that registered it
-};
 
 class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
  public:

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/step_edges.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "core/hash64.h"
+#include "graph/attr.h"
+#include "graph/device_name.h"
+#include "graph/node_body.h"
+
+namespace millrace {
+namespace {
+
+bool IsSend(const tensorflow::NodeDef& node) {
+  return NodeBody::KindOf(node.op()) == NodeBody::Kind::kSend;
+}
+bool IsRecv(const tensorflow::NodeDef& node) {
+  return NodeBody::KindOf(node.op()) == NodeBody::Kind::kRecv;
+}
+
+// Whether a node needs something from another task, directly or not; by id. `received`: the names
+// of the nodes that receive from other tasks.
+std::vector<bool> NeedsOthers(const Graph& graph,
+                              const absl::flat_hash_set<absl::string_view>& received) {
+  std::vector<bool> needs(static_cast<size_t>(graph.num_node_ids()), false);
+  std::vector<const Node*> stack;
+  for (const auto& node : graph.nodes()) {
+    if (node != nullptr && received.contains(node->name())) stack.push_back(node.get());
+  }
+  while (!stack.empty()) {
+    const Node* const node = stack.back();
+    stack.pop_back();
+    if (needs[static_cast<size_t>(node->id())]) continue;
+    needs[static_cast<size_t>(node->id())] = true;
+    for (const Edge& edge : node->out_edges()) stack.push_back(edge.dst);
+  }
+  return needs;
+}
+
+}  // namespace
+
+StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflow::NodeDef> wire,
+                                  std::shared_ptr<const TransferTable> plan,
+                                  absl::string_view own_task) {
+  struct Crossing {
+    RendezvousKey key;
+    uint32_t number;
+    bool immediate;
+  };
+  StepEdges result;
+  std::map<std::string, std::vector<Crossing>> sends, recvs;  // by task
+  absl::flat_hash_set<absl::string_view> received;
+  for (const tensorflow::NodeDef& node : wire) {
+    if (!IsRecv(node)) continue;
+    const StatusOr<std::string> src = GetAttr<std::string>(node, "send_device");
+    const StatusOr<std::string> task = src.ok() ? TaskOfDevice(*src) : src;
+    if (!task.ok() || *task != own_task) received.insert(node.name());
+  }
+  const std::vector<bool> late = NeedsOthers(graph, received);
+  for (const tensorflow::NodeDef& node : wire) {
+    const bool is_send = IsSend(node);
+    if (!is_send && !IsRecv(node)) continue;
+    const StatusOr<bool> client = GetAttr<bool>(node, "client_terminated");
+    if (client.ok() && *client) continue;
+    MR_ASSIGN_OR_RETURN(RendezvousKey key, RendezvousKey::Of(&node));
+    MR_ASSIGN_OR_RETURN(const std::string task,
+                        TaskOfDevice(is_send ? key.dst_device : key.src_device));
+    if (task == own_task) continue;
+    const uint32_t number =
+        plan == nullptr ? Transfer::kUnnumbered : plan->NumberOfNode(node.name());
+    if (number == Transfer::kUnnumbered) {
+      return absl::InternalError(
+          absl::StrCat("Partition: '", node.name(), "' must have a number in its plan, got none"));
+    }
+    const Node* const planned = graph.FindNode(node.name());
+    if (planned == nullptr) {
+      return absl::InternalError(
+          absl::StrCat("Partition: '", node.name(), "' must be a node of its plan, got none"));
+    }
+    if (plan->IsInLoop(number)) {
+      if (is_send) {
+        result.loop_sends.emplace(std::move(key.text), number);
+        result.loop_send_numbers.insert(number);
+      } else {
+        result.loop_recvs.emplace(number, LoopRecv{task, std::move(key.text)});
+      }
+      continue;
+    }
+    (is_send ? sends : recvs)[task].push_back(
+        {std::move(key), number, !late[static_cast<size_t>(planned->id())]});
+  }
+  for (const bool is_send : {true, false}) {
+    for (auto& [task, edges] : is_send ? sends : recvs) {
+      std::sort(edges.begin(), edges.end(),
+                [](const Crossing& a, const Crossing& b) { return a.key.text < b.key.text; });
+      Peer peer;
+      peer.task = task;
+      for (Crossing& edge : edges) {
+        peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
+        peer.src_incarnation = edge.key.src_incarnation;
+        if (is_send) {
+          peer.immediate.push_back(edge.immediate);
+          peer.num_immediate += edge.immediate ? 1 : 0;
+          ++result.num_sends;
+        }
+        peer.wire_keys.push_back(std::move(edge.key.text));
+        peer.numbers.push_back(edge.number);
+      }
+      (is_send ? result.sends : result.recvs).push_back(std::move(peer));
+    }
+  }
+  result.transfers = std::move(plan);
+  return result;
+}
+
+}  // namespace millrace

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_STEP_TABLE_H_
+#define MILLRACE_DISTRIBUTED_WORKER_STEP_TABLE_H_
+
+// StepTable: the rendezvous of all steps of one task, by step id.
+//
+//   expected -> running        a pull may come before the step is started here
+//   running -> gone            ended well, and the last tensor has been pulled
+//   running -> ended -> gone   ended well, and something waits to be pulled; or failed: it stays
+//                              for a while to tell late comers why
+//   any -> gone                its master says that the step is over (Cleanup)
+//   expected -> gone           its last wait was given up
+//
+// Nobody has to be told that a step is over.
+//
+// Threads: all methods, from any thread. The table's lock is taken before a step's.
+// Lifetime: made by std::make_shared; steps know it weakly and may outlive it.
+// Failure: AlreadyExists, and the reasons for which steps were aborted.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+
+#include "absl/time/time.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "distributed/worker/session_life.h"
+#include "distributed/worker/step_edges.h"
+#include "distributed/worker/step_rendezvous.h"
+#include "runtime/step_loans.h"
+
+namespace millrace {
+
+class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_this<StepTable> {
+ public:
+  // How long, until the next Sweep, a step that ended stays when somebody did not fetch what was
+  // made for him.
+  static constexpr absl::Duration kEndedExpiry = absl::Minutes(10);
+  static constexpr size_t kMaxEnded = 10'000;
+
+  explicit StepTable(Clock* clock);
+  // Aborts what is left.
+  ~StepTable() override;
+  StepTable(const StepTable&) = delete;
+  StepTable& operator=(const StepTable&) = delete;
+
+  // An expected step is made when there is none.
+  std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
+  // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
+  // AwaitPulls waits for what it sends as long as `session` is open (null: not at all).
+  // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
+  // dropped before. `fetch` (may be null without loops that other tasks are part of) outlives the
+  // step's run.
+  StatusOr<std::shared_ptr<StepRendezvous>> Start(
+      int64_t step_id, std::shared_ptr<const StepEdges> edges,
+      std::shared_ptr<const SessionLife> session = nullptr,
+      std::shared_ptr<StepLoans> loans = nullptr, FetchTensor fetch = nullptr);
+  // The run is over. An error aborts the step.
+  void End(StepRendezvous* step, const Status& status);
+  // Aborts and forgets a step, whose master says that it is over: what it took stays taken.
+  void Cleanup(int64_t step_id, const Status& status);
+  // Aborts all steps, now and later.
+  void AbortAll(const Status& status);
+  // Until all that steps which ended well have sent was pulled, where a session is open to want it.
+  // False when something is left at `deadline`.
+  bool AwaitPulls(absl::Time deadline);
+  // AwaitPulls looks again: a session has ended.
+  void LookForPulls();
+  // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
+  // reason of the session's end.
+  void DropOfEndedSessions();
+  // Drops what has expired. Called by Start and failed Ends now and then: in a task that gets
+  // no steps any more, what has expired stays.
+  void Sweep();
+
+  int64_t num_steps() const;
+
+ private:
+  void AllPulled(StepRendezvous* step) override;
+  void WaitGivenUp(StepRendezvous* step) override;
+  // Aborts and forgets a step; its loans, null when there is none.
+  std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
+  struct Ended {
+    int64_t step_id;
+    absl::Time at;
+    bool well = false;
+  };
+  bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Clock* const clock_;
+  mutable Mutex mu_;
+  // Abseil's maps break when there is no memory to grow, in which steps are refused.
+  std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> steps_ ABSL_GUARDED_BY(mu_);
+  std::deque<Ended> ended_ ABSL_GUARDED_BY(mu_);
+  absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
+  int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
+  CondVar pulled_;
+  Status aborted_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_STEP_TABLE_H_
