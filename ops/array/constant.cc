@@ -160,8 +160,8 @@ StatusOr<int64_t> RangeSize(T start, T limit, T delta) {
     const uint64_t step = up ? wide(delta) : uint64_t{0} - wide(delta);
     return checked((distance - 1) / step + 1);
   } else {
-    return checked(std::ceil(std::abs((static_cast<double>(limit) - static_cast<double>(start)) /
-                                      static_cast<double>(delta))));
+    // In T, as TensorFlow does: (0, 0.3f, 0.1f) are 3 numbers, in double they would be 4.
+    return checked(std::ceil(std::abs((limit - start) / delta)));
   }
 }
 

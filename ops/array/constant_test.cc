@@ -168,6 +168,10 @@ TEST(Range, CountsUpAndDown) {
                     TensorOf<float>({4}, {0, 0.25f, 0.5f, 0.75f}));
   const int32_t max = std::numeric_limits<int32_t>::max();
   ExpectTensorEqual(RunOp1(RangeCall(Int(max - 1), Int(max), Int(5))), Ints({max - 1}));
+  // Counted in the type: in double 0.3f / 0.1f is above 3.
+  EXPECT_EQ(
+      RunOp1(RangeCall(Tensor::Scalar(0.0f), Tensor::Scalar(0.3f), Tensor::Scalar(0.1f))).shape(),
+      ShapeOf({3}));
   EXPECT_SHAPE("Range", {}, {Int(2), Int(9), Int(3)}, "[3]");
   EXPECT_SHAPE("Range", {}, {"[]", Int(9), Int(3)}, "[?]");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/array/reshape.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -18,6 +19,16 @@ using Ints = std::vector<int64_t>;
 
 // --- Reshape, ExpandDims, Squeeze ----------------------------------------------------------------
 
+// The -1 of `sizes`, which has a 0, for an input without elements: what the other dimensions leave
+// when zeros are not counted, as in TensorFlow from 2.0 on. [0,2,3] by [0,-1] is [0,6]: a model
+// that reshapes its batches gives an empty one the shape of the others.
+int64_t RestOfEmpty(const PartialShape& input, const Ints& sizes) {
+  int64_t in = 1, out = 1;
+  for (const int64_t dim : input.dims()) in *= std::max<int64_t>(dim, 1);
+  for (const int64_t size : sizes) out *= std::max<int64_t>(size, 1);
+  return in / out;
+}
+
 struct ReshapeRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const {
     MR_ASSIGN_OR_RETURN(const PartialInts given, c->IntVector(1, "shape"));
@@ -28,9 +39,9 @@ struct ReshapeRule {
       MR_ASSIGN_OR_RETURN(product, CheckedProduct(product, dim == -1 ? 1 : dim));
     }
     const int64_t elements = c->input(0).num_elements();
-    if (elements >= 0 && product == 0 && wanted.rest) {
-      return InvalidArgument("shape cannot have -1 with a dimension of 0, got -1 at [",
-                             *wanted.rest, "]");
+    if (elements == 0 && product == 0 && wanted.num_open == 1) {
+      wanted.open() = RestOfEmpty(c->input(0), wanted.sizes);
+      return PartialShape::Make(wanted.sizes);
     }
     const bool is_multiple = product == 0 ? elements == 0 : elements % product == 0;
     if (elements >= 0 && (wanted.num_open == 0 ? elements != product : !is_multiple)) {

@@ -36,6 +36,13 @@ TEST(Reshape, TensorsWithoutElementsAndScalarsWork) {
   EXPECT_EQ(RunOp1(OpCall("Reshape").Input(none).Input(Ints({3, -1}))).shape(), ShapeOf({3, 0}));
   EXPECT_EQ(RunOp1(OpCall("Reshape").Input(none).Input(Ints({7, 0}))).shape(), ShapeOf({7, 0}));
   const Tensor one = TensorOf<float>({1, 1}, {5});
+  // The last batch of a model that flattens its rows.
+  const Tensor batch = TensorOf<float>({0, 2, 3}, {});
+  EXPECT_EQ(RunOp1(OpCall("Reshape").Input(batch).Input(Ints({0, -1}))).shape(), ShapeOf({0, 6}));
+  EXPECT_EQ(RunOp1(OpCall("Reshape").Input(batch).Input(Ints({-1, 0, 3}))).shape(),
+            ShapeOf({2, 0, 3}));
+  EXPECT_EQ(RunOp1(OpCall("Reshape").Input(batch).Input(Ints({0, 4, -1}))).shape(),
+            ShapeOf({0, 4, 1}));
   EXPECT_EQ(RunOp1(OpCall("Reshape").Input(one).Input(Ints({}))).shape(), ShapeOf({}));
 }
 
@@ -53,7 +60,9 @@ TEST(Reshape, RefusesShapesThatDoNotFit) {
       {x, Ints({-1, -1}), "shape must have at most one -1, got one at [0] and one at [1]"},
       {x, Ints({-2, 3}), "shape[0] must be >= -1, got -2"},
       {x, Longs({int64_t{1} << 40, int64_t{1} << 40}), "product of sizes"},
-      {TensorOf<float>({0}, {}), Ints({0, -1}), "-1 with a dimension of 0"},
+      {x, Ints({0, -1}),
+       "Input to reshape is a tensor with 6 values, but the requested shape [0,?] requires a "
+       "multiple of 0"},
       {x, TensorOf<int32_t>({1, 2}, {3, 2}), "shape must be a vector, got shape [1,2]"},
   };
   for (const auto& c : cases) {
@@ -66,6 +75,8 @@ TEST(Reshape, ShapeFunctionFollowsConstantsAndPartialShapes) {
   EXPECT_SHAPE("Reshape", {}, {"[?,3]", Ints({3, -1})}, "[3,?]");
   EXPECT_SHAPE("Reshape", {}, {"<unknown>", Ints({3, 4})}, "[3,4]");
   EXPECT_SHAPE("Reshape", {}, {"[2,3]", "[2]"}, "[?,?]");
+  EXPECT_SHAPE("Reshape", {}, {"[0,2,3]", Ints({0, -1})}, "[0,6]");
+  EXPECT_SHAPE("Reshape", {}, {"[?,2,3]", Ints({0, -1})}, "[0,?]");
   EXPECT_SHAPE("Reshape", {}, {"[2,3]", "<unknown>"}, "<unknown>");
   EXPECT_SHAPE_ERROR("Reshape", {}, {"[2,3]", Ints({4})}, "the requested shape [4] has 4");
   EXPECT_SHAPE_ERROR("Reshape", {}, {"[2,3]", "[2,2]"}, "shape must be a vector, got shape [2,2]");

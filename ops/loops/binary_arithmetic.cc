@@ -27,7 +27,11 @@ template <typename T>
 struct SquaredDifference {
   static T Apply(T a, T b) {
     const T d = WrapSub(a, b);
-    return WrapMul(d, d);
+    if constexpr (kIsComplex<T>) {
+      return d * std::conj(d);
+    } else {
+      return WrapMul(d, d);
+    }
   }
 };
 template <typename T>

@@ -55,11 +55,14 @@ std::vector<Output> SubGradient(GradientContext* c) {
   return SumToInputs(c, g, Neg(c->scope(), g));
 }
 
+// 2 (x - y), of |x - y|^2. Its imaginary part is always 0, so of a complex gradient the real part
+// counts: g + conj(g) is twice that.
 std::vector<Output> SquaredDifferenceGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  const Output two = ScalarLike(s, c->input(0), 2);
-  const Output difference = Sub(s, c->input(0), c->input(1));
-  const Output x_grad = Mul(s, c->dense_grad(), Conjugate(s, Mul(s, two, difference)));
+  const Output g = c->dense_grad();
+  const Output twice =
+      IsComplex(g.dtype()) ? Add(s, g, Conj(s, g)) : Mul(s, g, ScalarLike(s, c->input(0), 2));
+  const Output x_grad = Mul(s, twice, Sub(s, c->input(0), c->input(1)));
   return SumToInputs(c, x_grad, Neg(s, x_grad));
 }
 
@@ -306,17 +309,17 @@ class BroadcastArgsKernel : public RuledKernel<BroadcastArgsRule> {
     MR_ASSIGN_OR_RETURN(const Shape b, Shape::Make(ctx->input(1).ints().ToVector()));
     MR_ASSIGN_OR_RETURN(const Shape both, BroadcastShape(a, b));
     if (ctx->num_outputs() == 1) return SetInts(ctx, 0, both.dims());
-    MR_RETURN_IF_ERROR(SetInts(ctx, 0, RepeatedAxes(a, both)));
-    return SetInts(ctx, 1, RepeatedAxes(b, both));
+    const bool repeats = a != b;
+    MR_RETURN_IF_ERROR(SetInts(ctx, 0, repeats ? RepeatedAxes(a, both) : std::vector<int64_t>()));
+    return SetInts(ctx, 1, repeats ? RepeatedAxes(b, both) : std::vector<int64_t>());
   }
 
  private:
-  // Axes that `input` lacks or has with size 1; where the result has size 1 too, summing is
-  // harmless.
+  // Axes that `input` lacks or has with size 1. Also those where the result has size 1, as
+  // TensorFlow lists them, unless both shapes are equal: summing over them is harmless.
   static std::vector<int64_t> RepeatedAxes(const Shape& input, const Shape& result) {
     std::vector<int64_t> axes;
     const int missing = result.rank() - input.rank();
-    if (missing == 0 && input == result) return axes;
     for (int i = 0; i < result.rank(); ++i) {
       if (i < missing || input.dim(i - missing) == 1) axes.push_back(i);
     }

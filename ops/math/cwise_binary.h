@@ -36,7 +36,7 @@ inline constexpr BinaryBuilder TruncateMod{"TruncateMod"};  // As Mod.
 inline constexpr BinaryBuilder Pow{"Pow"};                  // x raised to y.
 inline constexpr BinaryBuilder Maximum{"Maximum"};  // The larger of x and y. Floats, int32, int64.
 inline constexpr BinaryBuilder Minimum{"Minimum"};  // The smaller of x and y. Floats, int32, int64.
-inline constexpr BinaryBuilder SquaredDifference{"SquaredDifference"};  // (x - y) * (x - y).
+inline constexpr BinaryBuilder SquaredDifference{"SquaredDifference"};  // |x - y|^2.
 // x / y, and 0 where y is 0. half, float, double, complex64, complex128.
 inline constexpr BinaryBuilder DivNoNan{"DivNoNan"};
 // x * y, and 0 where y is 0, even if x is infinite or NaN. Types of DivNoNan.

@@ -236,6 +236,19 @@ TEST(CwiseBinary, GradientsMatchForEveryBroadcast) {
   }
 }
 
+TEST(CwiseBinary, TheSquaredDifferenceOfComplexNumbersIsReal) {
+  using C = std::complex<float>;
+  const Tensor x = TensorOf<C>({2}, {C(3, 4), C(1, -1)});
+  const Tensor y = TensorOf<C>({2}, {C(0, 0), C(2, 1)});
+  ExpectTensorEqual(Call("SquaredDifference", x, y), TensorOf<C>({2}, {C(25, 0), C(5, 0)}));
+  // Its gradient is 2 (x - y) times the real part of what comes in.
+  ExpectGradientsMatch(BuildOutput([](const Scope& s, const std::vector<Output>& in) {
+                         return SquaredDifference(s, in[0], in[1]);
+                       }),
+                       {TensorOf<std::complex<double>>({2}, {{0.5, 1.5}, {-1, 2}}),
+                        TensorOf<std::complex<double>>({1}, {{2, -0.25}})});
+}
+
 TEST(CwiseBinary, GradientsMatchForTheOthers) {
   const Tensor x = TensorOf<double>({2, 2}, {0.4, 1.5, 2.5, 0.9});
   const Tensor y = TensorOf<double>({2}, {1.7, -0.8});
@@ -298,6 +311,12 @@ TEST(BroadcastArgs, GivesTheShapeAndTheRepeatedAxes) {
       RunOp(OpCall("BroadcastGradientArgs").Input(Ints({2, 1, 4})).Input(Ints({3, 4}))));
   ExpectTensorEqual(axes[0], Ints({1}));
   ExpectTensorEqual(axes[1], Ints({0}));
+  // An axis where both have 1 is listed too, but not of equal shapes.
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Tensor> ones,
+      RunOp(OpCall("BroadcastGradientArgs").Input(Ints({1, 2})).Input(Ints({1, 1}))));
+  ExpectTensorEqual(ones[0], Ints({0}));
+  ExpectTensorEqual(ones[1], Ints({0, 1}));
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> none,
                        RunOp(OpCall("BroadcastGradientArgs").Input(Ints({2})).Input(Ints({2}))));
   ExpectTensorEqual(none[0], Ints({}));

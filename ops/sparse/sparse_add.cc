@@ -113,24 +113,10 @@ Status RunSparseAdd(KernelContext* ctx, const SparseAddRule&) {
   MR_ASSIGN_OR_RETURN(std::vector<Pair> pairs, Union(ctx));
   const T* const a = ctx->input(1).raw<T>().data();
   const T* const b = ctx->input(4).raw<T>().data();
-  double thresh = 0;
   const Tensor& threshold = ctx->input(6);
-  switch (threshold.dtype()) {
-    case DT_FLOAT:
-      thresh = static_cast<double>(threshold.raw_scalar<float>());
-      break;
-    case DT_DOUBLE:
-      thresh = threshold.raw_scalar<double>();
-      break;
-    case DT_INT32:
-      thresh = static_cast<double>(threshold.raw_scalar<int32_t>());
-      break;
-    case DT_INT64:
-      thresh = static_cast<double>(threshold.raw_scalar<int64_t>());
-      break;
-    default:
-      return Unimplemented("thresh must be float, double, int32 or int64, got ", threshold.dtype());
-  }
+  const double thresh = math::LoopFor<math::RealTypes>(threshold.dtype(), []<typename R>() {
+    return +[](const Tensor& t) { return static_cast<double>(math::Load(t.raw_scalar<R>())); };
+  })(threshold);
   std::vector<T> sums;
   std::vector<Pair> kept;
   sums.reserve(pairs.size());

@@ -63,6 +63,13 @@ TEST(SparseAdd, AddsWhereEitherHasAnElement) {
   const Sparse c = {Tensor::Of<int64_t>({{0}}), TensorOf<C>({1}, {{3, 4}}), Ints({1})};
   ExpectOutputs(Call("SparseAdd", c, c).Input(Tensor::Scalar(10.0f)),
                 {c.indices, TensorOf<C>({1}, {{6, 8}}), c.shape});
+  // The threshold of small integers has their type.
+  const Sparse small = {Tensor::Of<int64_t>({{0}, {1}}), Tensor::Vector<int8_t>({3, 1}), Ints({2})};
+  ExpectOutputs(Call("SparseAdd", small, small).Input(Tensor::Scalar<int8_t>(4)),
+                {Tensor::Of<int64_t>({{0}}), Tensor::Vector<int8_t>({6}), Ints({2})});
+  const Sparse half = {small.indices, Tensor::Vector<int16_t>({-300, 0}), Ints({2})};
+  ExpectOutputs(Call("SparseAdd", half, half).Input(Tensor::Scalar<int16_t>(1)),
+                {Tensor::Of<int64_t>({{0}}), Tensor::Vector<int16_t>({-600}), Ints({2})});
 }
 
 TEST(SparseAdd, RefusesOperandsThatDoNotFit) {
