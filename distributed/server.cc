@@ -31,6 +31,7 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
+#include "distributed/master/master_service.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"

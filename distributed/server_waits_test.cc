@@ -19,7 +19,7 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/grpc_session.h"
+#include "distributed/master/grpc_master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/server.h"
 #include "distributed/transport/grpc_transport.h"

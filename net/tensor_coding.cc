@@ -542,6 +542,12 @@ StatusOr<grpc::ByteBuffer> MessageWriter::Finish() {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
+StatusOr<grpc::ByteBuffer> EncodeMessage(const google::protobuf::MessageLite& message) {
+  MessageWriter writer;
+  writer.AddMessage(message);
+  return writer.Finish();
+}
+
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
                      google::protobuf::MessageLite* rest, int64_t max_splat_bytes) {

@@ -81,6 +81,9 @@ struct DecodedTensor {
   Tensor value;  // no value when the message had none
 };
 
+// A message without tensors. ResourceExhausted above kMaxMessageBytes.
+StatusOr<grpc::ByteBuffer> EncodeMessage(const google::protobuf::MessageLite& message);
+
 enum class TensorField { kTensor, kNamedOrIndexed };
 
 // Reads a message: fields number `field` (0: none) are tensors of the given form and go to

@@ -6,7 +6,7 @@
 //
 // The calls are those of TensorFlow's MasterService, with tensors next to the messages instead of
 // in them. A client cannot tell the master of its own process (master.h) from one behind a network
-// (grpc_session.h), but for what single methods say.
+// (grpc_master.h), but for what single methods say.
 //
 // Thread-safety: all methods, from any thread. They block; never on a poller.
 // Failure: what the master says; Aborted for sessions that it does not know, Unavailable when it

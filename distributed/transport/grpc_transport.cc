@@ -196,7 +196,7 @@ class GrpcTransport : public Transport {
       wire.set_num_keys(request.num_keys);
       wire.set_fingerprint(request.fingerprint);
       wire.set_src_incarnation(request.src_incarnation);
-      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, Encode(wire));
+      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, EncodeMessage(wire));
       // What the last message says.
       struct End {
         bool has_come = false;

@@ -7,12 +7,9 @@
 //
 // Thread-safety: functions of their arguments. Failure: that of MessageWriter.
 
-#include <grpcpp/support/byte_buffer.h>
-
 #include <utility>
 #include <vector>
 
-#include "core/status.h"
 #include "distributed/transport/transport.h"
 #include "net/tensor_coding.h"
 
@@ -22,13 +19,6 @@ inline constexpr int kRunGraphSend = 3;      // RunGraphRequest.send
 inline constexpr int kRunGraphRecv = 1;      // RunGraphResponse.recv
 inline constexpr int kRecvTensorTensor = 1;  // RecvTensorResponse.tensor
 inline constexpr int kPulled = 1;            // PullResponse.tensor
-
-// A message without tensors.
-inline StatusOr<grpc::ByteBuffer> Encode(const google::protobuf::MessageLite& message) {
-  MessageWriter writer;
-  writer.AddMessage(message);
-  return writer.Finish();
-}
 
 inline std::vector<NamedTensor> ToNamed(std::vector<DecodedTensor> tensors) {
   std::vector<NamedTensor> result;

@@ -43,7 +43,7 @@ wire::FindRunResponse::State ToWire(FoundRun::State state) {
 }
 
 void Respond(ServerCall* call, const google::protobuf::MessageLite& response) {
-  FinishWith(call, [&] { return Encode(response); });
+  FinishWith(call, [&] { return EncodeMessage(response); });
 }
 
 // A method without tensors, answered at once.

@@ -37,6 +37,7 @@
 #include "runtime/session/direct_binding.h"
 #include "runtime/session/function_runtime.h"
 #include "runtime/session/limited_compile.h"
+#include "runtime/session/run_key.h"
 #include "runtime/session/signature_compiler.h"
 #include "runtime/session/step_pool.h"
 #include "runtime/source_lines.h"
@@ -503,14 +504,7 @@ class DirectSession : public Session {
     return NoExceptions("Run", [&]() -> StatusOr<std::vector<Tensor>> {
       // Kept between calls for its memory.
       thread_local std::string key;
-      key.clear();
-      const auto name_of_fetch = [](const FetchName& fetch) -> const std::string& {
-        return fetch.name();
-      };
-      AppendNames(
-          feeds, [](const Feed& feed) -> const std::string& { return feed.name.name(); }, &key);
-      AppendNames(fetches, name_of_fetch, &key);
-      AppendNames(targets, name_of_fetch, &key);
+      MakeRunKey(feeds, fetches, targets, &key);
       const auto names = [&] { return NamesOf(feeds, fetches, targets); };
       if (feeds.size() == 1) {
         return state_->RunByNames(options, key, names, absl::MakeConstSpan(&feeds[0].value, 1),
