@@ -488,6 +488,7 @@ const OpRegistration kRead =
     OpSpec("ReaderReadV2",
            "reader_handle: resource, queue_handle: resource -> key: string, value: string")
         .Stateful()
+        .UsesFiles()
         .Shape(ReadShape<false>)
         .NotDifferentiable()
         .With(KernelFor<ReadKernel>(false));
@@ -496,6 +497,7 @@ const OpRegistration kReadUpTo =
            "reader_handle: resource, queue_handle: resource, num_records: int64 -> keys: string, "
            "values: string")
         .Stateful()
+        .UsesFiles()
         .Shape(ReadShape<true>)
         .NotDifferentiable()
         .With(KernelFor<ReadKernel>(true));

@@ -3,10 +3,10 @@
 #define MILLRACE_FORMATS_GRAPH_FILES_H_
 
 // Files that graphs name: a graph comes from a peer, and its ops that read and write files
-// (SaveV2, RestoreV2, MergeV2Checkpoints) do so for it. A process may give it only some directories
-// (roots): what lies elsewhere is PermissionDenied, whether the path says so itself, by "..", or by
-// a symbolic link on its way. What the program itself opens (logs, its Saver's state) is not
-// concerned.
+// (SaveV2, RestoreV2, MergeV2Checkpoints, ReadFile, WriteFile) do so for it. A process may give it
+// only some directories (roots): what lies elsewhere is PermissionDenied, whether the path says so
+// itself, by "..", or by a symbolic link on its way. What the program itself opens (logs, its
+// Saver's state) is not concerned.
 //
 // Kernels that take a path from a tensor or an attr open it with GraphFiles(), never with
 // FileSystem::Posix().

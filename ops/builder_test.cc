@@ -68,6 +68,7 @@
 #include "ops/state/state.h"
 #include "ops/strings/as_string.h"
 #include "ops/strings/base64.h"
+#include "ops/strings/files.h"
 #include "ops/strings/hash_bucket.h"
 #include "ops/strings/regex.h"
 #include "ops/strings/serialize_tensor.h"
@@ -724,6 +725,8 @@ const std::vector<Call>& Calls() {
       {"AsString", [](const S& s) { AsString(s, F(s), {.precision = 2, .width = 9, .fill = "0"}); }},
       {"DecodeBase64", [](const S& s) { DecodeBase64(s, Str(s)); }},
       {"EncodeBase64", [](const S& s) { EncodeBase64(s, Str(s), {.pad = true}); }},
+      {"ReadFile", [](const S& s) { ReadFile(s, Str(s)); }},
+      {"WriteFile", [](const S& s) { WriteFile(s, Str(s), Str(s)); }},
       {"ParseTensor", [](const S& s) { ParseTensor(s, Str(s), DT_HALF); }},
       {"RegexFullMatch", [](const S& s) { RegexFullMatch(s, Str(s), Str(s)); }},
       {"RegexReplace",

@@ -13,7 +13,7 @@
 #include "proto/op_def.pb.h"
 
 // covers: graphs: each op states what plans, passes and savers ask of it: how it uses
-//   variables, what it hands on, that it is to be fed
+//   variables, what it hands on, that it is to be fed, that it uses files
 
 namespace millrace {
 namespace {
@@ -59,6 +59,13 @@ TEST(TraitsTest, OpsStateWhatTheyGive) {
             (Names{"PlaceholderWithDefault"}));
   EXPECT_EQ(OpsWith([](const OpTraits& t) { return t.is_trigger; }),
             (Names{"ControlTrigger", "_Alive"}));
+}
+
+TEST(TraitsTest, OpsStateThatTheyOpenFiles) {
+  EXPECT_EQ(
+      OpsWith([](const OpTraits& t) { return t.uses_files; }),
+      (Names{"InitializeTableFromTextFile", "InitializeTableFromTextFileV2", "MergeV2Checkpoints",
+             "ReadFile", "ReaderReadUpToV2", "ReaderReadV2", "RestoreV2", "SaveV2", "WriteFile"}));
 }
 
 TEST(TraitsTest, TraitsAgreeWithSignaturesAndGradients) {

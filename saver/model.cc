@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "core/io_pool.h"
 #include "graph/graph.h"
@@ -35,6 +36,24 @@ bool OpReadsFiles(const Model::Restoring& restoring, const tensorflow::GraphDef&
   if (!filename.ok() || !needed.ok()) return true;  // the step says what is wrong
   return std::any_of(needed->begin(), needed->end(),
                      [&](int i) { return graph.node(i).name() == filename->node; });
+}
+
+// What the restore op of a graph reads: `restoring` gets the op and the tensors of its RestoreV2
+// nodes, `values` what `value_of` has for each of these tensors, in the same order.
+Status FindRestored(
+    const tensorflow::GraphDef& graph, const tensorflow::SaverDef& saver,
+    absl::FunctionRef<StatusOr<ModelValue>(const RestoreNode& node, size_t i)> value_of,
+    Model::Restoring* restoring, std::vector<ModelValue>* values) {
+  restoring->op = saver.restore_op_name();
+  for (const RestoreNode& node : RestoreNodesOf(graph, saver)) {
+    for (size_t i = 0; i < node.request.names.size(); ++i) {
+      MR_ASSIGN_OR_RETURN(ModelValue value, value_of(node, i));
+      restoring->tensors.push_back(absl::StrCat(node.name, ":", i));
+      values->push_back(std::move(value));
+    }
+  }
+  restoring->op_reads_files = OpReadsFiles(*restoring, graph, saver);
+  return absl::OkStatus();
 }
 
 // The rules of assets that are no files of a directory.
@@ -144,33 +163,29 @@ StatusOr<Model> Model::Make(std::string name, tensorflow::MetaGraphDef meta,
   }
   std::map<std::pair<absl::string_view, absl::string_view>, const ModelValue*> given;
   for (const ModelValue& value : values) given[{value.name, value.slice}] = &value;
-  Restoring restoring;
-  restoring.op = saver.restore_op_name();
-  for (const RestoreNode& node : RestoreNodesOf(content->meta->graph_def(), saver)) {
-    for (size_t i = 0; i < node.request.names.size(); ++i) {
-      const std::string& wanted = node.request.names[i];
-      const auto found = given.find({wanted, node.request.specs[i]});
-      const std::string text = ValueText(wanted, node.request.specs[i]);
-      if (found == given.end()) {
-        return OfSavedModel(content->name,
-                            absl::NotFoundError(absl::StrCat("value ", text, ", which '", node.name,
-                                                             "' restores, must be given, got ",
-                                                             values.size(), " others")));
-      }
-      const ModelValue& value = *found->second;
-      const Tensor* const tensor = std::get_if<Tensor>(&value.source);
-      const DType dtype = tensor == nullptr ? value.dtype : tensor->dtype();
-      if (dtype != node.request.dtypes[i]) {
-        return OfSavedModel(
-            content->name,
-            InvalidArgument("value ", text, " must have the dtype that the graph expects, ",
-                            node.request.dtypes[i], ", got ", dtype));
-      }
-      restoring.tensors.push_back(absl::StrCat(node.name, ":", i));
-      content->values.push_back(value);
+  const auto value_of = [&](const RestoreNode& node, size_t i) -> StatusOr<ModelValue> {
+    const std::string& wanted = node.request.names[i];
+    const auto found = given.find({wanted, node.request.specs[i]});
+    const std::string text = ValueText(wanted, node.request.specs[i]);
+    if (found == given.end()) {
+      return absl::NotFoundError(absl::StrCat("value ", text, ", which '", node.name,
+                                              "' restores, must be given, got ", values.size(),
+                                              " others"));
     }
-  }
-  if (OpReadsFiles(restoring, content->meta->graph_def(), saver)) {
+    const ModelValue& value = *found->second;
+    const Tensor* const tensor = std::get_if<Tensor>(&value.source);
+    const DType dtype = tensor == nullptr ? value.dtype : tensor->dtype();
+    if (dtype != node.request.dtypes[i]) {
+      return InvalidArgument("value ", text, " must have the dtype that the graph expects, ",
+                             node.request.dtypes[i], ", got ", dtype);
+    }
+    return value;
+  };
+  Restoring restoring;
+  MR_RETURN_IF_ERROR(OfSavedModel(
+      content->name,
+      FindRestored(content->meta->graph_def(), saver, value_of, &restoring, &content->values)));
+  if (restoring.op_reads_files) {
     return OfSavedModel(
         content->name,
         Unimplemented("the restore op '", restoring.op,
@@ -203,20 +218,17 @@ StatusOr<Model> Model::InDirectory(std::string directory, tensorflow::MetaGraphD
   const tensorflow::SaverDef& saver = content->meta->saver_def();
   const auto checkpoint =
       std::make_shared<const CheckpointSource>(CheckpointSource{files, VariablesPrefix(name)});
+  const auto value_of = [&](const RestoreNode& node, size_t i) -> StatusOr<ModelValue> {
+    return ModelValue{.name = node.request.names[i],
+                      .slice = node.request.specs[i],
+                      .dtype = node.request.dtypes[i],
+                      .source = checkpoint};
+  };
   Restoring restoring;
-  restoring.op = saver.restore_op_name();
   restoring.filename_tensor = saver.filename_tensor_name();
   restoring.checkpoint = checkpoint;
-  for (const RestoreNode& node : RestoreNodesOf(content->meta->graph_def(), saver)) {
-    for (size_t i = 0; i < node.request.names.size(); ++i) {
-      restoring.tensors.push_back(absl::StrCat(node.name, ":", i));
-      content->values.push_back({.name = node.request.names[i],
-                                 .slice = node.request.specs[i],
-                                 .dtype = node.request.dtypes[i],
-                                 .source = checkpoint});
-    }
-  }
-  restoring.op_reads_files = OpReadsFiles(restoring, content->meta->graph_def(), saver);
+  MR_RETURN_IF_ERROR(
+      FindRestored(content->meta->graph_def(), saver, value_of, &restoring, &content->values));
   content->restoring = std::move(restoring);
   return Model(content);
 }

@@ -131,6 +131,7 @@ const OpRegistration kSaveV2 = OpSpec("SaveV2",
                                       "shape_and_slices: string, tensors: dtypes",
                                       "dtypes: list(type) >= 1")
                                    .Stateful()
+                                   .UsesFiles()
                                    .TakesVariablesFrom(3, VariableUse::kSaves)
                                    .Rule<NamesRule>()
                                    .NotDifferentiable()
@@ -182,6 +183,7 @@ const OpRegistration kRestoreV2 =
            "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes",
            "dtypes: list(type) >= 1")
         .Stateful()
+        .UsesFiles()
         .Rule<RestoreRule>()
         .NotDifferentiable()
         .With(KernelFor<RestoreKernel>());
@@ -217,6 +219,7 @@ const OpRegistration kMergeV2Checkpoints =
     OpSpec("MergeV2Checkpoints", "checkpoint_prefixes: string, destination_prefix: string",
            "delete_old_dirs: bool = true")
         .Stateful()
+        .UsesFiles()
         .Rule<MergeRule>()
         .NotDifferentiable()
         .With(KernelFor<MergeKernel>());

@@ -11,6 +11,7 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/random/random.h"
+#include "ops/strings/files.h"
 
 namespace millrace {
 namespace {
@@ -79,6 +80,14 @@ TEST_F(CommonSubexpressionsTest, RandomOpsAndTargetsStayApart) {
   Neg(root_.WithName("c"), x_);
   Neg(root_.WithName("d"), x_);
   const RunSignature signature = {{"x"}, {"a", "b"}, {"c", "d"}};
+  EXPECT_EQ(After(signature), Before(signature));
+}
+
+TEST_F(CommonSubexpressionsTest, EachReadOfAFileStays) {
+  const Output name = Const(root_.WithName("name"), "words.txt");
+  ReadFile(root_.WithName("a"), name);
+  ReadFile(root_.WithName("b"), name);
+  const RunSignature signature = {{}, {"a", "b"}, {}};
   EXPECT_EQ(After(signature), Before(signature));
 }
 

@@ -4,6 +4,8 @@
 #include "absl/strings/match.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/node_builder.h"
+#include "graph/op_registry.h"
 #include "graph/rewrite/testing/rewrite_test.h"
 #include "graph/scope.h"
 #include "graph/signature.h"
@@ -17,9 +19,20 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/random/random.h"
+#include "runtime/kernel.h"
 
 namespace millrace {
 namespace {
+
+// Two ops that give what they get at once; one says that it looks it up in a file.
+OpSpec GivesItsInput(const char* name) {
+  return OpSpec(name, "x: float -> y: float")
+      .Shape(UnchangedShape)
+      .NotDifferentiable()
+      .With(KernelFor<PassInputKernel>());
+}
+const OpRegistration kOfItself = GivesItsInput("OfItselfForTest");
+const OpRegistration kOfFile = GivesItsInput("OfFileForTest").UsesFiles();
 
 class ConstantFoldingTest : public testing::RewriteTest {
  protected:
@@ -95,6 +108,18 @@ TEST_F(ConstantFoldingTest, TargetsAndStatefulNodesStay) {
   Neg(root_.WithName("target"), Const(root_.WithName("one"), 1.f));
   const RunSignature signature = {{}, {"random"}, {"target"}};
   EXPECT_EQ(After("constant_folding", signature), Before(signature));
+}
+
+TEST_F(ConstantFoldingTest, WhatUsesFilesStaysThoughItsInputsAreConstants) {
+  const Output two = Const(root_.WithName("two"), 2.f);
+  BuildOp(root_.WithName("of_itself"), "OfItselfForTest", {two});
+  BuildOp(root_.WithName("of_file"), "OfFileForTest", {two});
+  EXPECT_EQ(After("constant_folding", {{}, {"of_file", "of_itself"}, {}}),
+            "_retval_of_file_0_0 = _Retval(of_file)\n"
+            "_retval_of_itself_0_1 = _Retval(of_itself)\n"
+            "of_file = OfFileForTest(two)\n"
+            "of_itself = Const() float[]: 2\n"
+            "two = Const() float[]: 2\n");
 }
 
 // The step says what is wrong, at the node that is wrong.

@@ -3,6 +3,7 @@
 
 #include <complex>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,12 +11,18 @@
 #include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
+#include "ops/math/cwise_binary.h"
 #include "runtime/testing/op_test.h"
 
 // covers: clusters: a group of operations waits on each device
+// covers: graphs: a node that hands several tensors on gives each gradient to its input as it is:
+//   no node is added, rows stay rows, an output without a gradient gives none
 
 namespace millrace {
 namespace {
+
+using Outputs = std::vector<Output>;
 
 TEST(Identity, PassesEveryDtypeOnWithoutACopy) {
   const Tensor inputs[] = {TensorOf<float>({2}, {1, 2}), TensorOf<std::string>({1}, {"a"}),
@@ -125,6 +132,78 @@ TEST(IdentityGradients, PassOrStopOrRefuse) {
   EXPECT_FALSE(HasGradient(none[0]));
   EXPECT_STATUS(AddGradients(scope, {PreventGradient(scope, in, {.message = "not here"})}, {in}),
                 absl::StatusCode::kNotFound, "not here");
+}
+
+TEST(IdentityNGradients, EachInputGetsThatOfItsOutputAsItIs) {
+  Scope scope;
+  const Output a = TestInput(scope, DT_DOUBLE, {2}), n = TestInput(scope, DT_INT32, {2}),
+               b = TestInput(scope, DT_DOUBLE, {3});
+  const Output da = TestInput(scope, DT_DOUBLE, {2}), db = TestInput(scope, DT_DOUBLE, {3});
+  const Outputs y = IdentityN(scope, {a, n, b});
+  ASSERT_OK(scope.status());
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Gradient> both,
+      AddGradients(scope, {y[0], y[2]}, {a, n, b}, GradientOptions{.grad_ys = {da, db}}));
+  EXPECT_TRUE(std::get<Output>(both[0]) == da);
+  EXPECT_FALSE(HasGradient(both[1]));
+  EXPECT_TRUE(std::get<Output>(both[2]) == db);
+  // What nothing is made of gets none, though another output of the node does.
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> last,
+                       AddGradients(scope, {y[2]}, {a, n, b}, GradientOptions{.grad_ys = {db}}));
+  EXPECT_FALSE(HasGradient(last[0]));
+  EXPECT_FALSE(HasGradient(last[1]));
+  EXPECT_TRUE(std::get<Output>(last[2]) == db);
+}
+
+TEST(IdentityNGradients, AnOutputWithoutAGradientGivesItsInputNone) {
+  Scope scope;
+  const Output a = TestInput(scope, DT_DOUBLE, {2}), b = TestInput(scope, DT_DOUBLE, {2});
+  const Outputs y = IdentityN(scope, {a, b});
+  const Output product = Mul(scope, y[0], StopGradient(scope, y[1]));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads, AddGradients(scope, {product}, {a, b}));
+  EXPECT_FALSE(HasGradient(grads[1]));
+  const Tensor three_four = TensorOf<double>({2}, {3, 4});
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> values,
+                       EvaluateGraph(scope, {{a, TensorOf<double>({2}, {1, 2})}, {b, three_four}},
+                                     {std::get<Output>(grads[0])}));
+  ExpectTensorEqual(values[0], three_four);
+}
+
+TEST(IdentityNGradients, MatchFiniteDifferencesThroughTwoNodes) {
+  ExpectGradientsMatch(
+      [](const Scope& s, const Outputs& in) {
+        // in[0] comes twice: what comes back along both ways adds up.
+        const Outputs first = IdentityN(s, {in[0], in[1], in[0]});
+        const Outputs second = IdentityN(s, {first[2], first[1]});
+        return Mul(s, Mul(s, second[0], second[1]), first[0]);
+      },
+      {TensorOf<double>({2}, {1.5, -2}), TensorOf<double>({2}, {0.5, 3})});
+}
+
+TEST(IdentityNGradients, RowsStayRows) {
+  Scope scope;
+  const Output other = TestInput(scope, DT_DOUBLE, {2}),
+               table = TestInput(scope, DT_DOUBLE, {3, 2});
+  const Outputs y = IdentityN(scope, {other, table});
+  const Output rows = GatherV2(scope, y[1], Const<int32_t>(scope, {2, 0, 2}), Const(scope, 0));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads,
+                       AddGradients(scope, {rows}, {table, y[1], other}));
+  const auto* const slices = std::get_if<IndexedSlices>(&grads[0]);
+  const auto* const behind = std::get_if<IndexedSlices>(&grads[1]);
+  ASSERT_NE(slices, nullptr);
+  ASSERT_NE(behind, nullptr);
+  EXPECT_TRUE(slices->values == behind->values);
+  EXPECT_TRUE(slices->indices == behind->indices);
+  EXPECT_TRUE(slices->dense_shape == behind->dense_shape);
+  EXPECT_FALSE(HasGradient(grads[2]));
+  const Output dense = DenseGradient(scope, grads[0]);
+  ASSERT_OK(scope.status());
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> values,
+                       EvaluateGraph(scope,
+                                     {{other, TensorOf<double>({2}, {7, 7})},
+                                      {table, TensorOf<double>({3, 2}, {1, 2, 3, 4, 5, 6})}},
+                                     {dense}));
+  ExpectTensorEqual(values[0], TensorOf<double>({3, 2}, {1, 1, 0, 0, 2, 2}));
 }
 
 }  // namespace

@@ -327,6 +327,44 @@ TEST(GradientsOfLoops, OfVariablesAndOfTheirRows) {
   }
 }
 
+// The same where one node hands the handle and the other variable on: in each iteration it is the
+// handle that went in.
+TEST(GradientsOfLoops, OfVariablesThatGoRoundTogetherWithOthers) {
+  Scope s;
+  const Output v = VarHandleOp(s.WithName("v"), DT_DOUBLE, {3});
+  const Operation init = AssignVariableOp(s, v, Const(s, D({1, 2, 3})));
+  const Output x = Const(s, D({2, 1, 1}));
+  const auto loop_of = [&](const Body& body) {
+    return GradientsOf(s, {WhileOf(s, Const(s, 3), {x, v}, body)[0]}, {v})[0];
+  };
+  const Output dense = loop_of([](const Scope& t, const Output&, const Outputs& w) {
+    return IdentityN(t, Outputs{Mul(t, w[0], ReadVariableOp(t, w[1], DT_DOUBLE)), w[1]});
+  });
+  const Output rows = loop_of([](const Scope& t, const Output& i, const Outputs& w) {
+    const Output two = Pack(t, {Minimum(t, i, Const(t, 1)), Const(t, 1)});
+    return IdentityN(
+        t,
+        Outputs{ConcatV2(t, {w[0], ResourceGather(t, w[1], two, DT_DOUBLE)}, Const(t, 0)), w[1]});
+  });
+  ASSERT_OK(s.status());
+  for (const bool inlined : {true, false}) {
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(CallsInlined(inlined)));
+    ASSERT_OK(session->Extend(s));
+    ASSERT_OK(session->Run({}, {}, {init}));
+    ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {dense, rows}));
+    ExpectTensorEqual(out[0], D({6, 12, 27}));  // 3 x v^2
+    ExpectTensorEqual(out[1], D({1, 5, 0}));
+  }
+  // Handed on crosswise they are other variables in each iteration.
+  const Output other = VarHandleOp(s.WithName("other"), DT_DOUBLE, {3});
+  const Output crossed =
+      WhileOf(s, Const(s, 3), {x, v, other}, [](const Scope& t, const Output&, const Outputs& w) {
+        return IdentityN(t, Outputs{Mul(t, w[0], ReadVariableOp(t, w[1], DT_DOUBLE)), w[2], w[1]});
+      })[0];
+  EXPECT_STATUS(AddGradients(s, {{crossed}}, {{v}}).status(), absl::StatusCode::kUnimplemented,
+                "is the handle of another resource in each iteration");
+}
+
 TEST(GradientsOfLoops, TheLoopKeepsItsNameAndResults) {
   Scope s;
   const Output x = Placeholder(s, DT_DOUBLE, {2});

@@ -85,6 +85,7 @@ OpSpec FromFileOp(const char* name, const char* handle) {
   return OpSpec(name, absl::StrCat(handle, ", filename: string"),
                 "key_index: int >= -2; value_index: int >= -2; vocab_size: int >= -1 = -1; "
                 "delimiter: string = '\\t'")
+      .UsesFiles()
       .Shape(FromFileShape)
       .NotDifferentiable()
       .With(KernelFor<FromFileKernel>());
