@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/node_builder.h"
 #include "graph/scope.h"
@@ -21,6 +22,7 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/math/reduction.h"
 #include "ops/training/training_ops.h"
+#include "runtime/session.h"
 
 namespace millrace {
 
@@ -58,6 +60,12 @@ inline SmallModel MakeSmallModel(const std::string& worker = "/job:worker/task:0
   m.train = Group(on_worker.WithName("train"), updates);
   m.init = Group(m.root.WithName("init"), {m.w.initializer, m.b.initializer});
   return m;
+}
+
+// Three examples of y = 3 x + 1.
+inline std::vector<Feed> SmallModelBatch(const SmallModel& model) {
+  return {{model.x, Tensor::Vector<float>({-1, 0, 1})},
+          {model.y, Tensor::Vector<float>({-2, 1, 4})}};
 }
 
 // A scalar float that depends on `input`, which may be invalid.
