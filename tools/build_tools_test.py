@@ -4,9 +4,7 @@
 
 # covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
 # covers: build: the arrows between folders hold; files include the project headers that they use
-
-# covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
-# covers: build: the arrows between folders hold; files include the project headers that they use
+# covers: build: a header of protobuf behind a public header is named with its chain, without a build
 
 import contextlib
 import io
@@ -553,6 +551,34 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertEqual(errors(both, {"train/hooks"}), [])
         self.assertIn("must leave CIRCLES", errors(one_way, {"train/hooks"})[0])
         self.assertEqual(errors(one_way, {"graph/check"}), [])
+
+    def test_public_headers_reach_no_header_of_protobuf(self):
+        clean = {"api/millrace.h": '#include "graph/scope.h"  // IWYU pragma: export\n',
+                 "api/estimator.h": '#include "api/millrace.h"\n#include "data/csv.h"\n',
+                 "graph/scope.h": '#include "graph/attr.h"\n#include "core/shape.h"\n',
+                 "graph/attr.h": '#include "core/shape.h"\nnamespace tensorflow {\nclass AttrValue;\n}\n',
+                 "core/shape.h": '#include "graph/scope.h"\n',  # a circle ends, too
+                 "data/csv.h": "// not #include \"proto/graph.pb.h\"\n",
+                 # What a source includes is its own.
+                 "graph/attr.cc": '#include "graph/attr.h"\n#include "proto/attr_value.pb.h"\n'}
+
+        def errors(**changed):
+            return list(check_includes.protobuf_errors(check_includes.Tree(
+                dict(clean, **{path.replace("__", "/") + ".h": text
+                               for path, text in changed.items()}))))
+        self.assertEqual(errors(), [])
+        # Once, from the first public header that has it.
+        self.assertEqual(
+            errors(graph__attr='#include "proto/attr_value.pb.h"\n'),
+            ["api/millrace.h: must reach no header of protobuf, got 'proto/attr_value.pb.h' by "
+             "api/millrace.h -> graph/scope.h -> graph/attr.h -> proto/attr_value.pb.h"])
+        self.assertEqual(
+            errors(data__csv='#include "google/protobuf/arena.h"\n'),
+            ["api/estimator.h: must reach no header of protobuf, got 'google/protobuf/arena.h' by "
+             "api/estimator.h -> data/csv.h -> google/protobuf/arena.h"])
+        self.assertEqual(len(errors(core__shape="#include <millrace/proto/tensor.pb.h>\n")), 1)
+        del clean["api/estimator.h"]
+        self.assertIn("api/estimator.h: must be there", errors()[0])
 
 
 if __name__ == "__main__":

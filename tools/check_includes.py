@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the includes of project headers: the arrows between folders, and direct includes.
+"""Checks the includes of project headers: arrows between folders, public headers, direct includes.
 
 Arrows: a file of a folder includes folders above it only (ARROWS), tests and benchmarks apart.
 Nothing includes tools, tests or examples, or a .cc file. A folder and a folder in it do not include
 each other both ways, tests and benchmarks apart.
+
+Public headers: nothing that PUBLIC_HEADERS include, at any depth, is a header of protobuf.
 
 Direct includes: a file that uses a name which one project header declares includes that header, or
 one that exports it (`// IWYU pragma: export`). X.cc and X_test.cc may leave it to X.h. Names are
 found as text, at the start of a line in headers; a name that two headers declare is not looked at.
 """
 
+import collections
 import os
 import re
 import subprocess
@@ -49,6 +52,10 @@ FORBIDDEN = {"tools", "tests", "examples"}
 # Sub-folders that still include their folder and are included by it. The list only gets shorter: a
 # folder that is in no circle any more must leave it.
 CIRCLES = set()
+
+# What programs include; they pay for no message that they do not use.
+PUBLIC_HEADERS = ["api/millrace.h", "api/estimator.h"]
+PROTOBUF = re.compile(r"\.pb\.h$|^google/protobuf/")
 
 INCLUDE = re.compile(r'^#include "([^"]+)"(.*)$', re.M)
 PUBLIC_INCLUDE = re.compile(r"^#include <millrace/([^>]+)>", re.M)
@@ -178,6 +185,36 @@ def circle_errors(tree, allowed=frozenset(CIRCLES)):
             yield f"{inner}/: is in no circle of includes and must leave CIRCLES, got it there"
 
 
+def chain_of(came_from, path):
+    """[first file, ..., path], each of which includes the next one."""
+    chain = [path]
+    while came_from[chain[-1]] is not None:
+        chain.append(came_from[chain[-1]])
+    return chain[::-1]
+
+
+def protobuf_errors(tree):
+    """An error per header of protobuf behind a public header, with a shortest chain to it."""
+    reported = set()
+    for public in PUBLIC_HEADERS:
+        if public not in tree.includes:
+            yield f"{public}: must be there as long as PUBLIC_HEADERS names it, got no such file"
+            continue
+        came_from = {public: None}  # header -> the file that includes it
+        queue = collections.deque([public])
+        while queue:
+            path = queue.popleft()
+            for header in tree.includes.get(path, []):
+                if header in came_from:
+                    continue
+                came_from[header] = path
+                queue.append(header)
+                if PROTOBUF.search(header) and header not in reported:
+                    reported.add(header)
+                    yield (f"{public}: must reach no header of protobuf, got '{header}' by "
+                           f"{' -> '.join(chain_of(came_from, header))}")
+
+
 def missing_includes(tree):
     """(path, header, name) for each header that `path` must include itself."""
     owners = tree.owners()
@@ -222,7 +259,7 @@ def main():
                        help="adds the missing includes; clang-format sorts them")
     args = flags.parse_args()
     tree = Tree(tracked_sources())
-    errors = list(arrow_errors(tree)) + list(circle_errors(tree))
+    errors = [*arrow_errors(tree), *circle_errors(tree), *protobuf_errors(tree)]
     missing = {}
     for path, header, name in missing_includes(tree):
         missing.setdefault(path, []).append(header)
