@@ -21,6 +21,8 @@
 #include "net/rpc.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "proto/config.pb.h"
+#include "proto/device_attributes.pb.h"
 #include "runtime/session.h"
 
 // covers: steps: a kernel that never answers holds up no step of a cluster beyond its time, and is

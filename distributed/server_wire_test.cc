@@ -38,6 +38,7 @@
 #include "ops/array/placeholder.h"
 #include "ops/array/reshape.h"
 #include "ops/state/state.h"
+#include "proto/config.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"

@@ -11,6 +11,7 @@
 #include "core/tensor.h"
 #include "distributed/master/master_messages.h"
 #include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/transport.pb.h"
 #include "net/status_payloads.h"
