@@ -8,12 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "core/clock.h"
 #include "core/exceptions.h"
+#include "core/hash_table.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/new_message.h"
@@ -45,8 +44,9 @@ constexpr char kScheme[] = "grpc://";
 // A shorter lease ends sessions of clients that live on a busy machine; masters take none above.
 constexpr absl::Duration kMinLease = absl::Seconds(1);
 constexpr absl::Duration kMaxLease = absl::Hours(24);
-// Signatures of Runs by names. More belong to a program that makes names up, which gains nothing.
-constexpr size_t kMaxKept = 1000;
+// Of the keys of Runs by names that are kept; what is kept for them is a few times as large. A
+// program that needs more makes names up, and gains nothing.
+constexpr size_t kMaxKeptBytes = size_t{1} << 20;
 
 // Registries of the process, like that of session factories; here while servers live.
 struct LocalMasters {
@@ -106,6 +106,7 @@ class GrpcSession : public Session, private RunSession {
         MutexLock lock(&shared_->mu);
         if (shared_->closed) return absl::OkStatus();
         shared_->closed = true;
+        shared_->Forget();
       }
       tensorflow::CloseSessionRequest request;
       request.set_session_handle(shared_->handle);
@@ -166,10 +167,11 @@ class GrpcSession : public Session, private RunSession {
     SourceLines lines;
     Mutex mu;
     bool closed ABSL_GUARDED_BY(mu) = false;
-    absl::flat_hash_set<std::string> operations ABSL_GUARDED_BY(mu);  // nodes without outputs
+    HashSet<std::string> operations ABSL_GUARDED_BY(mu);  // nodes without outputs
     // What Runs by names resolved to, by their MakeRunKey: since the last Extend, which may make an
     // operation of a name that was unknown.
-    absl::flat_hash_map<std::string, std::shared_ptr<const Wanted>> kept ABSL_GUARDED_BY(mu);
+    HashMap<std::string, std::shared_ptr<const Wanted>> kept ABSL_GUARDED_BY(mu);
+    size_t kept_bytes ABSL_GUARDED_BY(mu) = 0;  // of its keys
 
     Status Open() {
       MutexLock lock(&mu);
@@ -208,8 +210,16 @@ class GrpcSession : public Session, private RunSession {
       MutexLock lock(&mu);
       if (const auto it = kept.find(key); it != kept.end()) return it->second;
       MR_ASSIGN_OR_RETURN(Wanted wanted, Resolve(NamesOf(feeds, fetches, targets)));
-      if (kept.size() == kMaxKept) kept.clear();
-      return kept[key] = std::make_shared<const Wanted>(std::move(wanted));
+      auto resolved = std::make_shared<const Wanted>(std::move(wanted));
+      if (key.size() > kMaxKeptBytes) return resolved;
+      if (kept_bytes + key.size() > kMaxKeptBytes) Forget();
+      kept.emplace(key, resolved);
+      kept_bytes += key.size();
+      return resolved;
+    }
+    void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+      kept.clear();
+      kept_bytes = 0;
     }
   };
   static StatusOr<std::vector<Tensor>> Arrange(const Wanted& wanted, absl::Span<const Tensor> fed,
@@ -280,7 +290,7 @@ class GrpcSession : public Session, private RunSession {
     MR_RETURN_IF_ERROR(shared_->Complete(shared_->master->ExtendSession(*request, &response)));
     version_ = response.new_graph_version();
     MutexLock names(&shared_->mu);
-    shared_->kept.clear();
+    shared_->Forget();
     for (const tensorflow::NodeDef& node : graph.node()) {
       const OpEntry* const op = LookUpOp(node.op());
       if (op != nullptr && op->def.output_arg_size() == 0) shared_->operations.insert(node.name());

@@ -142,6 +142,25 @@ TEST(GrpcSessionTest, EqualNamesAreResolvedOnce) {
   EXPECT_EQ(allocated_by_run(), second);
 }
 
+TEST(GrpcSessionTest, ARunThatFindsNoMemoryLeavesItsSessionUsable) {
+  RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
+  SessionOptions options;
+  options.target = "grpc://empty.example:1";
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+  UnregisterLocalMaster("empty.example:1");
+  int64_t number = 0;
+  std::vector<FetchName> targets = {"a/name"};
+  Status status;
+  const int64_t failed = testing::ForEveryAllocation(
+      [&] { status = session->Run(std::vector<Feed>(), {}, targets).status(); },
+      [&](int64_t k, bool) {
+        EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << k << ": " << status;
+        EXPECT_OK(session->Run(std::vector<Feed>(), {}, targets)) << k;
+        targets = {absl::StrCat("another/name/for/each/time/", ++number)};
+      });
+  EXPECT_GT(failed, 5);
+}
+
 // The time of each call passes at once, without an answer.
 class SilentChannel : public RpcChannel {
  public:

@@ -9,13 +9,12 @@
 #include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/status.h"
-#include "distributed/worker/worker_session.h"
 #include "distributed/worker/worker_step.h"
 #include "runtime/engine/executor.h"
 
 namespace millrace {
 
-void RunningSteps::Add(WorkerStep* step, const WorkerSession* session) {
+void RunningSteps::Add(WorkerStep* step, const SessionLife* session) {
   MutexLock lock(&mu_);
   running_.emplace(step, session);
 }
@@ -37,7 +36,7 @@ std::vector<std::shared_ptr<WorkerStep>> RunningSteps::All() const {
   return steps;
 }
 
-std::vector<std::shared_ptr<WorkerStep>> RunningSteps::Of(const WorkerSession* session) const {
+std::vector<std::shared_ptr<WorkerStep>> RunningSteps::Of(const SessionLife* session) const {
   std::vector<std::shared_ptr<WorkerStep>> steps;
   MutexLock lock(&mu_);
   for (const auto& [step, of] : running_) {
@@ -47,7 +46,7 @@ std::vector<std::shared_ptr<WorkerStep>> RunningSteps::Of(const WorkerSession* s
   return steps;
 }
 
-int RunningSteps::CountOf(const WorkerSession* session) const {
+int RunningSteps::CountOf(const SessionLife* session) const {
   MutexLock lock(&mu_);
   return static_cast<int>(std::count_if(running_.begin(), running_.end(),
                                         [&](const auto& r) { return r.second == session; }));

@@ -2,11 +2,12 @@
 #ifndef MILLRACE_DISTRIBUTED_WORKER_RUNNING_STEPS_H_
 #define MILLRACE_DISTRIBUTED_WORKER_RUNNING_STEPS_H_
 
-// RunningSteps: the steps that run in a task, and the session of each.
+// RunningSteps: the steps that run in a task, and the session of each, by its life.
 //
 //   Add -> running -> Remove     by RunGraph before it starts, and when it has ended
 //
-// Sessions are only compared, never followed: a step may run on when its session is gone.
+// A step may run on when its session is gone. It holds the session's life (SessionLife), so no other
+// session is taken for that one.
 //
 // Thread-safety: all methods, from any thread. Its lock is taken under the worker's, and no other
 // under it.
@@ -22,19 +23,19 @@
 
 namespace millrace {
 
-struct WorkerSession;
+class SessionLife;
 class WorkerStep;
 
 class RunningSteps {
  public:
   explicit RunningSteps(const WorkerOptions* options) : options_(options) {}
 
-  void Add(WorkerStep* step, const WorkerSession* session);
+  void Add(WorkerStep* step, const SessionLife* session);
   void Remove(WorkerStep* step);
 
   std::vector<std::shared_ptr<WorkerStep>> All() const;
-  std::vector<std::shared_ptr<WorkerStep>> Of(const WorkerSession* session) const;
-  int CountOf(const WorkerSession* session) const;
+  std::vector<std::shared_ptr<WorkerStep>> Of(const SessionLife* session) const;
+  int CountOf(const SessionLife* session) const;
 
   // False when some still run at `deadline`.
   bool Await(absl::Time deadline);
@@ -48,7 +49,7 @@ class RunningSteps {
   mutable Mutex mu_;
   CondVar step_ended_;
   // Abseil's sets break when there is no memory to grow, in which steps are refused.
-  std::map<WorkerStep*, const WorkerSession*> running_ ABSL_GUARDED_BY(mu_);
+  std::map<WorkerStep*, const SessionLife*> running_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace millrace

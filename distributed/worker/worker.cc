@@ -71,7 +71,7 @@ void Worker::FinishEnds() {
     MutexLock lock(&mu_);
     ending = sessions_.TakeEnding();
     for (const auto& over : ending) {
-      for (auto& step : running_.Of(over.get())) {
+      for (auto& step : running_.Of(over->life.get())) {
         steps.emplace_back(std::move(step), over->life->ended());
       }
     }
@@ -91,7 +91,7 @@ void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
     WorkerSession* const session = sessions_.Find(handle);
     if (session == nullptr) return;
     // Somebody waits for its step: a call whose client is gone is cancelled, and its step with it.
-    if (session->lease != nullptr && running_.CountOf(session) > 0) {
+    if (session->lease != nullptr && running_.CountOf(session->life.get()) > 0) {
       session->lease = leases_.Grant(handle, session->lease->time());
       return;
     }
@@ -132,7 +132,7 @@ std::vector<Worker::OpenedSession> Worker::OpenSessions() const {
   MutexLock lock(&mu_);
   for (const auto& [handle, session] : sessions_.open()) {
     result.push_back({handle, session->opener.task, session->opener.incarnation,
-                      running_.CountOf(session.get())});
+                      running_.CountOf(session->life.get())});
   }
   return result;
 }
@@ -283,7 +283,7 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
       MR_RETURN_IF_ERROR(shut_down_);
       ended = session->life->ended();  // since it was found
       if (ended.ok()) ended = takes_;
-      if (ended.ok()) running_.Add(run.get(), session.get());
+      if (ended.ok()) running_.Add(run.get(), session->life.get());
     }
     return ended.ok() ? ended : refuse(ended);
   });
