@@ -255,19 +255,24 @@ StatusOr<std::unique_ptr<PreparedStep>> Session::Prepare(const std::vector<Fetch
   });
 }
 
-StatusOr<std::vector<Tensor>> Session::Run(const std::vector<Feed>& feeds,
-                                           const std::vector<FetchName>& fetches,
-                                           const std::vector<FetchName>& targets) {
-  return Run(tensorflow::RunOptions::default_instance(), feeds, fetches, targets, nullptr);
+StatusOr<std::vector<Tensor>> Session::Run(const FeedList& feeds, const FetchList& fetches,
+                                           const FetchList& targets) {
+  return Run(tensorflow::RunOptions::default_instance(), feeds.feeds(), fetches.names(),
+             targets.names(), nullptr);
 }
 
-StatusOr<std::vector<Tensor>> Session::Run(std::initializer_list<Feed> feeds,
-                                           std::initializer_list<FetchName> fetches,
-                                           std::initializer_list<FetchName> targets) {
-  return Run(tensorflow::RunOptions::default_instance(),
-             absl::MakeConstSpan(feeds.begin(), feeds.size()),
-             absl::MakeConstSpan(fetches.begin(), fetches.size()),
-             absl::MakeConstSpan(targets.begin(), targets.size()), nullptr);
+Status Session::Run(const FeedList& feeds, const FetchList& fetches, const FetchList& targets,
+                    std::vector<Tensor>* outputs) {
+  return Run(tensorflow::RunOptions::default_instance(), feeds, fetches, targets, outputs, nullptr);
+}
+
+Status Session::Run(const tensorflow::RunOptions& options, const FeedList& feeds,
+                    const FetchList& fetches, const FetchList& targets,
+                    std::vector<Tensor>* outputs, tensorflow::RunMetadata* metadata) {
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> results,
+                      Run(options, feeds.feeds(), fetches.names(), targets.names(), metadata));
+  if (outputs != nullptr) *outputs = std::move(results);
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

@@ -28,13 +28,16 @@
 // session goes on. No exception leaves it.
 
 #include <atomic>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -119,8 +122,22 @@ class FetchName {
   int node_id_ = 0;
 };
 
+// What an element of a literal in a Feed may be.
+template <typename T>
+concept FedElement =
+    std::is_arithmetic_v<T> || std::is_same_v<T, const char*> || std::is_same_v<T, std::string>;
+
 struct Feed {
   Feed(FetchName n, Tensor v);
+  // A literal of rank 0, 1 or 2, as Tensor::Scalar and Tensor::Of make it: {x, 1.0f},
+  // {x, {1.0f, 2.0f}}, {words, "a"}. It has its elements' type: 1 is int32.
+  template <FedElement T>
+  Feed(FetchName n, T element) : Feed(std::move(n), Tensor::Scalar(std::move(element))) {}
+  template <FedElement T>
+  Feed(FetchName n, std::initializer_list<T> row) : Feed(std::move(n), Tensor::Of(row)) {}
+  template <FedElement T>
+  Feed(FetchName n, std::initializer_list<std::initializer_list<T>> rows)
+      : Feed(std::move(n), Tensor::Of(rows)) {}
   Feed(const Feed& other);
   Feed(Feed&& other) noexcept;
   Feed& operator=(const Feed& other);
@@ -129,6 +146,43 @@ struct Feed {
 
   FetchName name;
   Tensor value;
+};
+
+// The lists of a Run: written in the call, or vectors. They refer to what they are made of: for the
+// arguments of one call.
+class FeedList {
+ public:
+  FeedList() = default;
+  FeedList(std::initializer_list<Feed> feeds)  // NOLINT
+      : feeds_(absl::MakeConstSpan(feeds.begin(), feeds.size())) {}
+  FeedList(const std::vector<Feed>& feeds) : feeds_(feeds) {}  // NOLINT
+  absl::Span<const Feed> feeds() const { return feeds_; }
+
+ private:
+  absl::Span<const Feed> feeds_;
+};
+
+class FetchList {
+ public:
+  FetchList() = default;
+  FetchList(std::initializer_list<FetchName> names)  // NOLINT
+      : names_(absl::MakeConstSpan(names.begin(), names.size())) {}
+  FetchList(const std::vector<FetchName>& names) : names_(names) {}  // NOLINT
+  // Of Outputs, Operations or texts.
+  template <typename T>
+    requires std::is_convertible_v<const T&, FetchName>
+  FetchList(const std::vector<T>& names)  // NOLINT
+      : FetchList(names.begin(), names.end()) {}
+  template <std::input_iterator Iterator>
+    requires std::is_convertible_v<std::iter_reference_t<Iterator>, FetchName>
+  FetchList(Iterator begin, Iterator end) : made_(begin, end), names_(made_) {}
+  FetchList(const FetchList&) = delete;
+  FetchList& operator=(const FetchList&) = delete;
+  absl::Span<const FetchName> names() const { return names_; }
+
+ private:
+  std::vector<FetchName> made_;  // what names_ refers to, where the caller has none
+  absl::Span<const FetchName> names_;
 };
 
 // {.feeds = {"x"}, .fetches = {"y:0"}, .targets = {"train"}}
@@ -168,13 +222,24 @@ class Session {
                                     absl::Span<const FetchName> fetches,
                                     absl::Span<const FetchName> targets,
                                     tensorflow::RunMetadata* metadata);
-  StatusOr<std::vector<Tensor>> Run(const std::vector<Feed>& feeds,
-                                    const std::vector<FetchName>& fetches,
-                                    const std::vector<FetchName>& targets = {});
-  // The same for lists that stand in the call, which are not copied.
-  StatusOr<std::vector<Tensor>> Run(std::initializer_list<Feed> feeds,
-                                    std::initializer_list<FetchName> fetches,
-                                    std::initializer_list<FetchName> targets = {});
+  StatusOr<std::vector<Tensor>> Run(const FeedList& feeds, const FetchList& fetches,
+                                    const FetchList& targets = {});
+
+  // The same as TensorFlow's ClientSession has them. `outputs` gets the results; after an error it
+  // is as it was. Null, where that may be said: the results are dropped.
+  template <std::same_as<std::vector<Tensor>> Outputs>  // so that {} is no pointer
+  Status Run(const FetchList& fetches, Outputs* outputs) {
+    return Run({}, fetches, {}, outputs);
+  }
+  template <std::same_as<std::vector<Tensor>> Outputs>
+  Status Run(const FeedList& feeds, const FetchList& fetches, Outputs* outputs) {
+    return Run(feeds, fetches, {}, outputs);
+  }
+  Status Run(const FeedList& feeds, const FetchList& fetches, const FetchList& targets,
+             std::vector<Tensor>* outputs);
+  Status Run(const tensorflow::RunOptions& options, const FeedList& feeds, const FetchList& fetches,
+             const FetchList& targets, std::vector<Tensor>* outputs,
+             tensorflow::RunMetadata* metadata);
 
   // By names alone.
   virtual StatusOr<std::unique_ptr<PreparedStep>> Prepare(const Signature& signature) = 0;
