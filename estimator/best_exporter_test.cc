@@ -56,7 +56,7 @@ class BestExporterTest : public testing::Test {
     return result;
   }
 
-  // As an evaluation of this process or an earlier one: its results are written first.
+  // Writes the result as an evaluation does, of this process or an earlier one.
   void Write(const std::string& directory, const EvalResult& result) {
     auto events = EventWriter::Open(directory);
     ASSERT_OK(events.status());
@@ -69,7 +69,7 @@ class BestExporterTest : public testing::Test {
     ASSERT_OK((*events)->Flush());
   }
 
-  // Did it export? A second passes.
+  // Whether it exports. Afterwards the clock is a second later.
   bool Exports(BestExporter* exporter, const EvalResult& result,
                const std::string& eval_name = "eval") {
     const StatusOr<std::string> path =
@@ -121,7 +121,7 @@ TEST_F(BestExporterTest, ReadsTheFilesThatItIsTold) {
   EXPECT_FALSE(Exports(&other, Result(2, {{"loss", 0.4f}})));
   BestExporter nothing("best", ServingInputReceiverFn(FeedX), {.event_file_pattern = ""});
   EXPECT_TRUE(Exports(&nothing, Result(2, {{"loss", 0.4f}}), "eval_other"));
-  // A pattern of another evaluation: nothing is recovered, and the log says so.
+  // The pattern names another evaluation's files: nothing is recovered, and the log says so.
   testing::internal::CaptureStderr();
   BestExporter wrong("best", ServingInputReceiverFn(FeedX),
                      {.event_file_pattern = "eval/*.tfevents.*"});

@@ -36,7 +36,7 @@ namespace {
 
 using absl::StatusCode;
 
-// Saves end as they are told: with the errors that stand in line, or well.
+// Saves fail with the queued errors, one each in their order; when none is left they succeed.
 class ToldSaver : public Saver {
  public:
   StatusOr<std::string> Save(Session*, const std::string& prefix,
@@ -70,7 +70,7 @@ class ToldSaver : public Saver {
     hangs_ = hangs;
     changed_.SignalAll();
   }
-  // The path of the save of this number, the first is 1; "" of one that failed.
+  // The path of save `number`, counted from 1; "" when it failed.
   std::string AwaitSave(size_t number) {
     MutexLock lock(&mu_);
     while (saves_.size() < number) changed_.Wait(&mu_);
@@ -92,7 +92,7 @@ class ToldSaver : public Saver {
 
 class CheckpointServiceTest : public ::testing::Test {
  protected:
-  // What threads that are left behind still use.
+  // Threads that are left behind still use this.
   struct Shared {
     ToldSaver told;
     FakeClock clock;
@@ -133,12 +133,12 @@ class CheckpointServiceTest : public ::testing::Test {
               }
               s->told_of_error.Notify();
             },
-        // A cycle until the thread that holds it has ended.
+        // Shared holds itself until the thread that uses it has ended.
         .keep_alive = [s = s_]() -> std::shared_ptr<const void> { return s; }});
     return *s->service;
   }
   StopTime Grace(absl::Duration grace) const { return {grace, s_->clock.Now() + grace}; }
-  // Time passes for whoever waits, until `done`.
+  // Advances the clock until `done` is notified.
   void AdvanceUntil(const Notification& done) {
     while (!done.WaitFor(absl::Milliseconds(5))) s_->clock.Advance(absl::Seconds(1));
   }
@@ -182,7 +182,7 @@ TEST_F(CheckpointServiceTest, WhatFailsIsTriedAgainEverMoreRarelyUntilItSucceeds
     ++tries;
     EXPECT_EQ(s_->told.AwaitSave(tries), tries == 9 ? "dir/m-0" : "");
   }
-  // The pause begins anew.
+  // The pause is short again.
   s_->clock.AwaitWaiters(1);
   EXPECT_OK(s_->saver.failure());
   s_->told.FailNext({absl::UnavailableError("away")});
@@ -227,12 +227,12 @@ TEST_F(CheckpointServiceTest, ASaveOfTheProgramsThatFailsIsTriedAgainByTheServic
   EXPECT_EQ(*service.Save(4), "dir/m-4");
   s_->told.FailNext({absl::InvalidArgumentError("never")});
   EXPECT_STATUS(service.Save(5).status(), StatusCode::kInvalidArgument, "never");
-  // The session's loss is its owner's to mend.
+  // A lost session is an error for the caller, who opens a new one.
   s_->told.FailNext({absl::UnavailableError("server is gone")});
   EXPECT_STATUS(service.Save(6).status(), StatusCode::kUnavailable, "server is gone");
 }
 
-// The next session's service makes good what the last one could not.
+// What could not be saved with one session is saved with the next.
 TEST_F(CheckpointServiceTest, ASaveThatIsStillToBeMadeIsMadeOfTheNextSession) {
   CheckpointService& service = Make(absl::ZeroDuration());
   service.Begin(session_, 0);

@@ -79,7 +79,7 @@ TEST(AdamTest, FollowsTheEquationsAndKeepsTensorFlowsNames) {
   };
   ExpectTensorNear(out[0], floats(w), 1e-5, 1e-6);
   EXPECT_EQ(out[1].scalar<int64_t>(), 3);
-  // In step t the power is beta^t; after three steps it stands at beta^4.
+  // In step t the power is beta^t; after three steps it is beta^4.
   EXPECT_NEAR(out[2].scalar<float>(), 0.9f * 0.9f * 0.9f * 0.9f, 1e-6);
   ExpectTensorNear(out[3], floats(m), 1e-5, 1e-6);
   ExpectTensorNear(out[4], floats(v), 1e-5, 1e-6);
@@ -149,7 +149,7 @@ TEST(FtrlTest, RefusesOptionsThatMakeNoSense) {
               testing::HasSubstr("l2_shrinkage_regularization_strength must be >= 0, got -1"));
 }
 
-// What one step of each makes of w = [1, -2, 3] with the gradient [0.5, -1, 0.25].
+// w = [1, -2, 3] after one step with the gradient [0.5, -1, 0.25].
 TEST(OptimizerTest, LessUsualOnesFollowTheirEquations) {
   struct Case {
     std::unique_ptr<Optimizer> optimizer;

@@ -65,7 +65,7 @@ TEST(HyperparametersTest, MayBeFedInEachStep) {
   ExpectTensorEqual(w[0], TensorOf<float>({2}, {0.25f, 1.25f}));
 }
 
-// The update of step n uses the rate of n: it is counted after all variables have changed.
+// The update of step n uses the rate of step n: the step is counted after all variables change.
 TEST(HyperparametersTest, ASchedulesRateIsThatOfTheUpdatesMadeBefore) {
   LinearLoss model({0, 0});
   const Variable step = GlobalStep(model.root);
@@ -100,7 +100,7 @@ TEST(HyperparametersTest, TensorsOfAnotherDtypeAreCastBesideEachVariable) {
   ExpectTensorEqual(out[1], TensorOf<double>({1}, {0.5}));
 }
 
-// What every optimizer does with constants of the graph in place of its numbers.
+// With constants of the graph in place of numbers every optimizer does the same.
 TEST(HyperparametersTest, TensorsDoWhatNumbersDo) {
   using Wrap = std::function<NumberOrOutput(double)>;
   using Make = std::function<std::unique_ptr<Optimizer>(const Wrap&)>;
@@ -242,7 +242,7 @@ TEST(HyperparametersTest, NumbersThatAreNoneAreErrorsByName) {
        "Adagrad: learning_rate must be finite, got inf"},
       {[&](LinearLoss* m) { AdamOptimizer({.epsilon = inf}).Minimize(m->root, m->loss); },
        "Adam: epsilon must be finite, got inf"},
-      // A number that the variable's dtype does not have.
+      // A number that the variable's dtype cannot represent.
       {[&](LinearLoss* m) {
          MomentumOptimizer({.learning_rate = 1e39}).Minimize(m->root, m->loss);
        },
@@ -274,7 +274,7 @@ TEST(HyperparametersTest, AFedRateThatIsNoScalarEndsTheStep) {
       absl::StatusCode::kInvalidArgument, "alpha must be a scalar, got shape [2]");
 }
 
-// TensorFlow's 1e-8 in half is 0 as well; here somebody is told.
+// In TensorFlow 1e-8 in half is 0 as well, without a warning.
 TEST(HyperparametersTest, NumbersTooSmallForADtypeAreZeroWithOneWarning) {
   Scope root;
   const Tensor half = Tensor::Scalar<Half>(ToHalf(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients of rows: what optimizers do to a table of which a step looks up some rows.
+// Sparse gradients: a step looks up some rows of a table, and optimizers update these rows.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -75,9 +75,9 @@ TEST(SparseGradientTest, MomentumAndRMSPropTouchOnlyTheRows) {
   EXPECT_FALSE(model.HasDenseGradient());
 }
 
-// Rows that change from step to step, one of them named twice, with every number of the optimizer
-// away from its default: the rows and their slots follow the equations in plain loops, and what a
-// step does not touch stays, the slots, too.
+// The rows differ from step to step, one of them occurs twice, and no number of the optimizer has
+// its default. The rows and their slots follow the equations in plain loops; rows and slots that a
+// step does not touch stay.
 TEST(SparseGradientTest, RMSPropFollowsItsEquationsInTheTouchedRows) {
   constexpr size_t kRows = 4, kColumns = 2;
   constexpr double kRate = 0.1, kDecay = 0.75, kMomentum = 0.6, kEpsilon = 0.01;
@@ -174,7 +174,7 @@ TEST(SparseGradientTest, AdamMovesTheWholeTableAsTensorFlowDoes) {
                    1e-4);
 }
 
-// The powers live with the first variable by name, here a float beside a table of doubles.
+// The powers have the dtype of the first variable by name: here float, and the table is double.
 TEST(SparseGradientTest, AdamsPowersAreCastToTheTablesType) {
   Scope root;
   const Variable a = MakeVariable(root.WithName("a"), Const<float>(root, {1}));

@@ -48,8 +48,8 @@ namespace {
 
 // --- Several updates of one optimizer ------------------------------------------------------------
 
-// As TensorFlow's: the second update of a graph goes on with the slots of the first; a second graph
-// has its own.
+// As in TensorFlow, the second update of a graph uses the slots of the first; a second graph has
+// its own.
 TEST(OptimizerTest, MakesASlotOfAVariableOnce) {
   struct Case {
     std::unique_ptr<Optimizer> optimizer;
@@ -115,7 +115,7 @@ TEST(SlotsTest, AreFoundByTensorFlowsNamesAndKeptForEachGraph) {
     for (const auto& [slot, variable] : c.slots) {
       EXPECT_FALSE(c.optimizer->GetSlot(models[0].w, slot).valid()) << "not yet made";
     }
-    // In turns: what was made in a graph is found there again.
+    // In turns: an optimizer finds the slots that it made in a graph before.
     for (const size_t graph : {0u, 1u, 0u, 1u}) {
       c.optimizer->Minimize(models[graph].root, models[graph].loss);
       ASSERT_OK(models[graph].root.status());
@@ -368,7 +368,7 @@ TEST(OptimizerTest, TheUpdateHasTheOptimizersNameOrTheOneGiven) {
 
 TEST(OptimizerTest, StepAfterRunsTheUpdateAndSeesItsCount) {
   LinearLoss model({1, 2});
-  // Beside the variable, wherever the caller's scope is.
+  // On the device of the step's variable, whatever the caller's scope says.
   const Variable step = GlobalStep(model.root.WithDevice("/job:localhost"));
   const Operation train = GradientDescentOptimizer({.learning_rate = 1})
                               .Minimize(model.root, model.loss, {.global_step = step});

@@ -81,7 +81,8 @@ TEST(OwnOptimizerTest, MayWrapAnotherOne) {
     EXPECT_EQ(out[1].scalar<int64_t>(), 3);
     results.push_back(out[0]);
     if (!wrap) continue;
-    // Powers of two: not one bit differs. The gradients that were computed are 1024 times as large.
+    // The scale is a power of two, so no bit differs. The computed gradients are 1024 times as
+    // large.
     ExpectTensorEqual(results[1], results[0]);
     const auto pairs = optimizer.ComputeGradients(model.root, model.loss, {});
     ASSERT_EQ(pairs.size(), 1u);

@@ -240,7 +240,7 @@ TEST_F(ExecutorTest, ASecondLiveInputOfAMergeIsDroppedAndItRunsOnce) {
     Node* b = graph.Source("b", 20);
     Node* merge = graph.Merge("merge", {a, b});
     graph.Probe("got", {{merge, 0}}, 0, "sum");
-    // A Merge that ran twice would make one run too many, which the executor refuses.
+    // If the Merge ran twice, its reader would run once too often, which the executor refuses.
     const Status status = RunOnce(graph, threads);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(journal_.counts()["got"], 1);

@@ -80,7 +80,7 @@ struct TableLoss {
     MR_ASSIGN_OR_RETURN(auto out, session->Run({}, {table.value}));
     return out[0];
   }
-  // No node of the training graph makes a dense gradient of the table.
+  // Whether a node of the training graph updates the whole table.
   bool HasDenseGradient() const {
     for (const auto& node : root.graph()->nodes()) {
       if (node == nullptr) continue;
@@ -107,7 +107,7 @@ inline Tensor ThreeFloats(const double* d) {
       {3}, {static_cast<float>(d[0]), static_cast<float>(d[1]), static_cast<float>(d[2])});
 }
 
-// The variables besides w, in the order in which they were made.
+// The variables other than w, in the order in which they were made.
 inline std::vector<std::string> SlotNames(const Scope& root) {
   std::vector<std::string> names;
   for (const Variable& variable : VariablesOf(root)) names.push_back(variable.name);
