@@ -77,7 +77,7 @@ TEST_F(AddMetricsTest, ItsMetricCountsBeforeThatOfTheModel) {
   EXPECT_NEAR(both["y"], 1.4, 1e-6);
 }
 
-TEST_F(AddMetricsTest, WhatIsWrongIsTold) {
+TEST_F(AddMetricsTest, WrongMetricsAreNamed) {
   const Estimator none = AddMetrics(Line(), MetricFn());
   EXPECT_STATUS(none.Evaluate(Points, {.steps = 1}), kInvalid,
                 "AddMetrics: metric_fn must be a function, got none; built at ");

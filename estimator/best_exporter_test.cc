@@ -144,7 +144,7 @@ TEST_F(BestExporterTest, ComparesByAMetricOrAFunction) {
   EXPECT_TRUE(Exports(&later, Result(3, {{"loss", 1}})));
 }
 
-TEST_F(BestExporterTest, NoNumberIsWorseThanEachOther) {
+TEST_F(BestExporterTest, NanIsWorseThanAnyNumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   BestExporter best("best", ServingInputReceiverFn(FeedX));
   EXPECT_TRUE(Exports(&best, Result(1, {{"loss", nan}})));
@@ -182,7 +182,7 @@ TEST_F(BestExporterTest, EventsOfOthersAreNoResults) {
   EXPECT_TRUE(Exports(&best, Result(4, {{"loss", 0.2f}})));
 }
 
-TEST_F(BestExporterTest, WhatIsWrongIsTold) {
+TEST_F(BestExporterTest, WrongOptionsAreNamed) {
   const EvalResult result = Result(2, {{"loss", 1}});
   const ExporterCall call = {.estimator = *estimator_,
                              .export_path = dir_ + "/export/best",

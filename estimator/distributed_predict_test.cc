@@ -170,7 +170,7 @@ TEST_F(DistributedPredictTest, PartsMayBeFiles) {
       << status;
 }
 
-TEST_F(DistributedPredictTest, WhatIsDoneIsNotDoneAgain) {
+TEST_F(DistributedPredictTest, FinishedPredictionsAreNotRepeated) {
   const Estimator line = Trained();
   const ClusterPredictOptions options = {.output_dir = out_, .forward_features = {"id"}};
   ASSERT_OK_AND_ASSIGN(const ClusterPrediction first, PredictOnCluster(line, rows_, options));

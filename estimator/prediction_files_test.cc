@@ -106,7 +106,7 @@ TEST_F(PredictionFilesTest, TextIsTextAndBytesAreBase64) {
   EXPECT_EQ(count, texts.size());
 }
 
-TEST_F(PredictionFilesTest, NothingIsNothing) {
+TEST_F(PredictionFilesTest, EmptyTensorsHaveNoRowsOrEmptyLists) {
   EXPECT_EQ(Written(PredictionFormat::kJsonLines, {"x"}, {*Tensor::Zeros(DT_FLOAT, Shape{0, 3})}),
             "");
   // Dimensions without an element do not make text.
@@ -203,7 +203,7 @@ TEST_F(PredictionFilesTest, APartThatWasCutIsNotChosen) {
   EXPECT_EQ(ChosenText(job, 0), "{\"what\":\"whole\"}\n");
 }
 
-TEST_F(PredictionFilesTest, WhoIsLateLeavesNothing) {
+TEST_F(PredictionFilesTest, ALateAttemptLeavesNothing) {
   const PredictionJob job = {.num_parts = 1};
   ASSERT_OK(files_.WriteJob(job));
   ASSERT_OK_AND_ASSIGN(auto late, files_.Begin(0, PredictionFormat::kJsonLines));

@@ -164,7 +164,7 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
 // covers: article 1-14: finite data end the training after the data of all trainers; a warning with
 //   several trainers
 // The other trainer never comes.
-TEST_F(TrainAndEvaluateTest, DataThatEndAreWarnedOfWhereSeveralTasksTrain) {
+TEST_F(TrainAndEvaluateTest, DataThatEndsIsWarnedOfWhereSeveralTasksTrain) {
   const Estimator line = Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
                                                R"("], "worker": ["127.0.0.1:)", FreePort(),
                                                R"("]}, "task": {"type": "chief", "index": 0}})"));
@@ -189,7 +189,7 @@ TEST_F(TrainAndEvaluateTest, InTensorFlowsWayTheEndOfTheDataIsNotFinal) {
   EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "12"}));
 }
 
-TEST_F(TrainAndEvaluateTest, TheLoopOfOldEvaluatesBetweenRoundsOfTraining) {
+TEST_F(TrainAndEvaluateTest, TheLegacyLoopEvaluatesBetweenRoundsOfTraining) {
   // Each round reads the data from the beginning: 7 points.
   ASSERT_OK_AND_ASSIGN(
       const TrainAndEvaluateResult result,

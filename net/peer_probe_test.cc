@@ -165,7 +165,7 @@ TEST_F(PeerProbeTest, CertificatesThatDoNotFitAreRefusalsByName) {
                 "it does not take this process's certificate");
 }
 
-TEST_F(PeerProbeTest, WhoIsNotThereOrSaysNothingMayCome) {
+TEST_F(PeerProbeTest, AnAbsentOrSilentPeerMayStillCome) {
   for (const SecurityOptions& options : {SecurityOptions(), task_}) {
     const auto credentials = Load(options);
     ExpectNoRefusal(LookAtPeer(absl::StrCat("127.0.0.1:", FreePort()), *credentials), "");
@@ -185,7 +185,7 @@ TEST_F(PeerProbeTest, WhoIsNotThereOrSaysNothingMayCome) {
   }
 }
 
-TEST_F(PeerProbeTest, WhoSpeaksSomethingElseMayBeAProxyWithoutItsTask) {
+TEST_F(PeerProbeTest, APeerOfAnotherProtocolMayBeAProxyWithoutItsTask) {
   const Listener web(Says("HTTP/1.1 503 Service Unavailable\r\n\r\n"));
   for (const SecurityOptions& options : {SecurityOptions(), task_}) {
     ExpectNoRefusal(LookAtPeer(web.address(), *Load(options)), "neither TLS nor HTTP/2");
@@ -195,7 +195,7 @@ TEST_F(PeerProbeTest, WhoSpeaksSomethingElseMayBeAProxyWithoutItsTask) {
 }
 
 // A proxy that terminates TLS and whose task is not there: it accepts our certificate, then closes.
-TEST_F(PeerProbeTest, WhoTakesOurCertificateAndThenClosesMayCome) {
+TEST_F(PeerProbeTest, APeerThatAcceptsOurCertificateAndThenClosesMayStillCome) {
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_server_method()),
                                                              SSL_CTX_free);
   ASSERT_EQ(SSL_CTX_use_certificate_file(context.get(), local_.certificate_file.c_str(),

@@ -95,7 +95,7 @@ class RpcTest : public ::testing::Test {
   std::shared_ptr<RpcChannel> channel_;
 };
 
-TEST_F(RpcTest, AStreamWhoseReaderThrowsEndsWithThatThoughThePeerSendsOn) {
+TEST_F(RpcTest, AStreamWhoseReaderThrowsEndsWithThatErrorWhileThePeerStillSends) {
   EXPECT_STATUS(Stream("/test/Flood",
                        [](const grpc::ByteBuffer&) -> StatusOr<bool> { throw std::bad_alloc(); }),
                 absl::StatusCode::kResourceExhausted, "out of memory");

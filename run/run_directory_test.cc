@@ -134,7 +134,7 @@ TEST_F(RunDirectoryTest, ADirectoryUnderAnotherNameIsAnotherRun) {
   EXPECT_EQ(other.name, "copy");
 }
 
-TEST_F(RunDirectoryTest, AFileThatIsNoneIsReplacedByAnotherRun) {
+TEST_F(RunDirectoryTest, AMalformedFileIsReplacedByANewRun) {
   ASSERT_OK(WriteFileAtomically(fs_, RunFilePath(dir_), "{half"));
   RunDirectory directory = Open();
   ::testing::internal::CaptureStderr();
@@ -388,7 +388,7 @@ TEST_F(RunDirectoryTest, AChiefThatDiedBeforeItWroteLeavesTheRunToTheNext) {
   EXPECT_EQ(names, (std::vector<std::string>{"run.json", "run_owner-4"}));
 }
 
-TEST_F(RunDirectoryTest, NumbersThatNoOwnerHadSayNothing) {
+TEST_F(RunDirectoryTest, EpochsThatNoOwnerHadAreIgnored) {
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-9223372036854775807", ""));
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner--3", ""));
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-", ""));
@@ -403,7 +403,7 @@ TEST_F(RunDirectoryTest, NumbersThatNoOwnerHadSayNothing) {
 }
 
 // A newer run of the same name starts with small epochs again.
-TEST_F(RunDirectoryTest, WhoClearsTheDirectoryAndBeginsAnewHasIt) {
+TEST_F(RunDirectoryTest, AChiefThatClearsTheDirectoryAndStartsAfreshHasIt) {
   RunDirectory first = Open(), second = Open(), third = Open();
   ASSERT_OK(first.TakeOver("first").status());
   ASSERT_OK(second.TakeOver("second").status());

@@ -102,7 +102,7 @@ TEST_F(RunFileTest, FieldsOfOtherVersionsSurvive) {
   EXPECT_EQ(json["token"], "u");
 }
 
-TEST_F(RunFileTest, AFileThatIsNestedDeepIsNoneInsteadOfTheEndOfTheProcess) {
+TEST_F(RunFileTest, ADeeplyNestedFileIsRefusedAndDoesNotCrash) {
   // Valid JSON of 60 KB. To write it again would take a stack of 30,000 levels.
   const std::string deep = absl::StrCat("{\"id\": \"a\", \"more\": ", std::string(30000, '['),
                                         std::string(30000, ']'), "}");
@@ -118,7 +118,7 @@ TEST_F(RunFileTest, AFileThatIsNestedDeepIsNoneInsteadOfTheEndOfTheProcess) {
   EXPECT_OK(ReadRunFile(fs_, dir_));
 }
 
-TEST_F(RunFileTest, AFileThatIsNoneIsNamed) {
+TEST_F(RunFileTest, AMalformedFileIsNamed) {
   const struct {
     const char* text;
     const char* message;

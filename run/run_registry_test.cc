@@ -64,7 +64,7 @@ TEST_F(RunRegistryTest, AChiefThatComesAgainFindsWhatItsRunHeld) {
   EXPECT_EQ(Open(Chief("/a", "a1", "process 2")), a);
 }
 
-TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneWhoeverComesLast) {
+TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneInAnyOrder) {
   const TrainingRun first = Chief("/a", "a1", "first", 1), second = Chief("/a", "a1", "second", 2);
   Open(first);
   EXPECT_OK(runs_.Check(first));
@@ -82,7 +82,7 @@ TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneWhoeverComesLast) {
   EXPECT_TRUE(IsFenced(other.Open(first).status()));
 }
 
-TEST_F(RunRegistryTest, WithoutEpochsWhoComesLastIsTheNewestAndTheOlderOneStaysFenced) {
+TEST_F(RunRegistryTest, WithoutEpochsTheLastToComeIsTheNewestAndTheOlderOneStaysFenced) {
   const TrainingRun first = Chief("/a", "a1", "first"), second = Chief("/a", "a1", "second");
   Open(first);
   Open(second);
@@ -246,7 +246,7 @@ TEST_F(RunRegistryTest, RunsAreBoundedInNumberAndTheOldestThatAreOverAreForgotte
                 "at most 1000 runs may be under way");
 }
 
-TEST_F(RunRegistryTest, ARunThatCannotBeOneIsRefused) {
+TEST_F(RunRegistryTest, AnInvalidRunIsRefused) {
   EXPECT_STATUS(runs_.Open({.name = "/a"}).status(), absl::StatusCode::kInvalidArgument,
                 "run '/a' must have an id here, got none");
   EXPECT_STATUS(runs_.Open({.name = "/a", .id = "../x"}).status(),

@@ -104,7 +104,7 @@ class RunWatchTest : public ::testing::Test {
   std::unique_ptr<RunWatch> watch_;
 };
 
-TEST_F(RunWatchTest, LeavesWhenTheRunHasEndedItsSessionsHaveClosedAndWhoWaitsHasHeard) {
+TEST_F(RunWatchTest, LeavesWhenTheRunHasEndedItsSessionsHaveClosedAndWaitersHaveHeard) {
   Watch(absl::Seconds(60), absl::Seconds(60), /*with_logdir=*/false);
   EXPECT_FALSE(LeavesWithin(absl::Hours(1)));
   runs_.end = RunEnd{.global_step = 1};
@@ -144,7 +144,7 @@ class ThrowingFiles : public FaultyFileSystem {
   }
 };
 
-TEST_F(RunWatchTest, WhatAReadingThrowsIsAReadingThatFailed) {
+TEST_F(RunWatchTest, AReadThatThrowsIsAReadThatFailed) {
   WriteRun("t");
   // Never deleted: a read that is left behind still uses it.
   static ThrowingFiles* const files = new ThrowingFiles(FileSystem::Posix(), logdir_);

@@ -114,7 +114,7 @@ TEST(GuardedSaverTest, SaveAndSaveAsAreRefusedWhereTheDirectoryIsAnothers) {
   EXPECT_TRUE(under.calls.empty());
 }
 
-TEST(GuardedSaverTest, ANewerChiefIsWhyASaveFailedThatItMet) {
+TEST(GuardedSaverTest, ASaveThatFailsBecauseOfANewerChiefIsFenced) {
   NotingSaver under;
   bool has_come = false;
   under.during_save = [&] { has_come = true; };
@@ -126,7 +126,7 @@ TEST(GuardedSaverTest, ANewerChiefIsWhyASaveFailedThatItMet) {
   EXPECT_TRUE(IsFenced(failed)) << failed;
 }
 
-TEST(GuardedSaverTest, WhatWasWrittenLastIsWhatOthersFindAsTheLatest) {
+TEST(GuardedSaverTest, LastSavedIsTheCheckpointThatTheStateFileNames) {
   NotingSaver under;
   FakeClock clock;
   under.during_save = [&] { clock.Advance(absl::Seconds(3)); };

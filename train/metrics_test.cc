@@ -277,7 +277,7 @@ TEST(Metrics, ThresholdsMayBeInAnyOrderAndTwice) {
 }
 
 // A prediction that is NaN is above no threshold.
-TEST(Metrics, NoNumberIsAboveNoThreshold) {
+TEST(Metrics, NanIsAboveNoThreshold) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   Measured run([&](const Scope& s, const Output& l, const Output& p) {
     return FalseNegativesAtThresholds(s, l, p, {-1.0f, 0.5f});
@@ -349,7 +349,7 @@ TEST(Metrics, AreasUnderCurves) {
       0.8809522782978209, 2e-7);
 }
 
-TEST(Metrics, AreasWantProbabilities) {
+TEST(Metrics, AreasNeedProbabilities) {
   Measured run([](const Scope& s, const Output& l, const Output& p) { return Auc(s, l, p); });
   for (const float bad : {-0.1f, 1.1f, std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_STATUS(run.TryUpdate(Floats({0, 1}), Floats({0.5f, bad})), kInvalid,

@@ -52,7 +52,7 @@ TEST_F(MonitoredSessionTest, AChiefThatReachedItsGoalTellsTheEndOfTheRun) {
   EXPECT_EQ(end->reason, "reached step 1");
 }
 
-TEST_F(MonitoredSessionTest, WhoLeavesOrJustStopsEndsNoRun) {
+TEST_F(MonitoredSessionTest, LeavingOrClosingEndsNoRun) {
   creator_options.checkpoint_dir = dir_;
   {
     const Model model;
@@ -104,7 +104,7 @@ TEST_F(MonitoredSessionTest, AnOlderChiefIsRefusedItsNextCheckpoint) {
 
 constexpr char kOther[] = "/job:worker/replica:0/task:0";
 
-TEST_F(MonitoredSessionTest, TrainersThatAreToComeAreWaitedForForAWhile) {
+TEST_F(MonitoredSessionTest, TrainersThatAreMissingAreAwaitedForTheGrace) {
   creator_options.checkpoint_dir = dir_;
   int looks = 0;
   a_.on_others = [&](RunContext*) {

@@ -82,7 +82,7 @@ TEST_F(MonitoredSessionTest, WhatAHooksErrorDoesInEachOfItsMethods) {
   }
 }
 
-TEST_F(MonitoredSessionTest, ALostSessionThatAHookMeetsIsReplacedWhereverItMeetsIt) {
+TEST_F(MonitoredSessionTest, ALostSessionIsReplacedInWhicheverMethodAHookMeetsIt) {
   for (const std::string method : {"created", "before", "after"}) {
     SCOPED_TRACE(method);
     ASSERT_OK(servers_.Restart());
@@ -132,7 +132,7 @@ TEST_F(MonitoredSessionTest, ARecoveryFollowsASessionThatAllHooksHaveSeen) {
             "a.before b.before a.after b.after");
 }
 
-TEST_F(MonitoredSessionTest, TheEndOfDataOutOfAHookIsACleanEnd) {
+TEST_F(MonitoredSessionTest, TheEndOfDataFromAHookIsACleanEnd) {
   for (const std::string method : {"before", "after"}) {
     SCOPED_TRACE(method);
     const Model model;
@@ -165,7 +165,7 @@ TEST_F(MonitoredSessionTest, ASessionThatAHookHasRefusedIsUsedByNoRun) {
   EXPECT_EQ(Calls(), "a.created b.created a.before b.before a.after b.after");
 }
 
-TEST_F(MonitoredSessionTest, AtTheEndALossIsAnErrorAndTheOtherHooksEndAllTheSame) {
+TEST_F(MonitoredSessionTest, ALossAtTheEndIsAnErrorAndTheOtherHooksStillEnd) {
   const Model model;
   a_.on_end = [](const LoopEnd&) { return absl::UnavailableError("gone"); };
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_, &b_}));

@@ -59,7 +59,7 @@ TEST_F(MonitoredSessionTest, AnotherThreadMayEndTheRun) {
   EXPECT_EQ(servers_.ends()[0].reason, "enough");
 }
 
-TEST_F(MonitoredSessionTest, OrLeaveForThisTaskWhicheverWasFirst) {
+TEST_F(MonitoredSessionTest, ALeaveCountsAlsoAfterARequestToStop) {
   creator_options.checkpoint_dir = dir_;
   const Model model;
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
@@ -217,7 +217,7 @@ TEST_F(MonitoredSessionTest, ASignalIsHeardWhileASessionIsRestored) {
   }
 }
 
-TEST_F(MonitoredSessionTest, AWorkerWhoseServersWentWithTheSignalHasLeft) {
+TEST_F(MonitoredSessionTest, AWorkerWhoseServersEndWithTheSignalHasLeft) {
   const Model chief, model;
   ASSERT_OK_AND_ASSIGN(const auto of_chief, Open(chief, {}));
   ASSERT_OK_AND_ASSIGN(
@@ -234,7 +234,7 @@ TEST_F(MonitoredSessionTest, AWorkerWhoseServersWentWithTheSignalHasLeft) {
   EXPECT_EQ(ExitCode(of_chief->Close()), 143);
 }
 
-TEST_F(MonitoredSessionTest, AStepThatHangsIsSavedBesideAndClosedAfterASignal) {
+TEST_F(MonitoredSessionTest, AfterASignalAStepThatHangsIsClosedAndWhatWasTrainedIsSaved) {
   creator_options.target = "";
   creator_options.checkpoint_dir = dir_;
   for (const bool saves : {true, false}) {

@@ -77,7 +77,7 @@ TEST(HyperparametersTest, ASchedulesRateIsThatOfTheUpdatesMadeBefore) {
   ExpectTensorEqual(out[0], TensorOf<float>({2}, {100 + 10 + 1 + 1, 0}));
 }
 
-TEST(HyperparametersTest, TensorsOfAnotherDtypeAreCastBesideEachVariable) {
+TEST(HyperparametersTest, TensorsOfAnotherDtypeAreCastNextToEachVariable) {
   Scope root;
   const Variable a = MakeVariable(root.WithName("a"), Const<float>(root, {1}));
   const Variable b = MakeVariable(root.WithName("b"), Const<double>(root, {1}));
@@ -227,7 +227,7 @@ TEST(HyperparametersTest, ThatAreNoFloatingScalarsAreErrorsByName) {
   }
 }
 
-TEST(HyperparametersTest, NumbersThatAreNoneAreErrorsByName) {
+TEST(HyperparametersTest, InfiniteNanAndTooLargeNumbersAreErrorsByName) {
   const double inf = std::numeric_limits<double>::infinity();
   const std::pair<std::function<void(LinearLoss*)>, const char*> cases[] = {
       {[&](LinearLoss* m) {

@@ -58,7 +58,7 @@ TEST_F(SupervisorTest, RecoveryGivesUpAfterItsLastSession) {
   EXPECT_EQ(runs, 3);
 }
 
-TEST_F(SupervisorTest, RecoveriesAreCountedAnewAfterProgress) {
+TEST_F(SupervisorTest, ProgressResetsTheCountOfRecoveries) {
   Model model;
   Supervisor supervisor(model.root, Options());
   int runs = 0;

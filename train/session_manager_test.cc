@@ -383,7 +383,7 @@ TEST_F(SessionManagerTest, ASessionThatIsLostOnTheWayIsOpenedAgain) {
   }
 }
 
-TEST_F(SessionManagerTest, AnInitialValueThatReadsWhatNobodyInitialisesIsNoLoss) {
+TEST_F(SessionManagerTest, AnInitialValueThatReadsAnUninitialisedVariableIsNoLoss) {
   Scope root;
   const Output nobody = VarHandleOp(root.WithName("nobody"), DT_FLOAT, PartialShape::Scalar(),
                                     {.shared_name = "nobody"});
@@ -458,7 +458,7 @@ TEST_F(SessionManagerTest, ATaskThatRefusesUsIsNotWaitedFor) {
 
 // --- Waiting -------------------------------------------------------------------------------------
 
-TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
+TEST_F(SessionManagerTest, AWaitingTaskLooksSoonAtFirst) {
   Model model;
   FakeClock clock;
   SessionManagerOptions options = Options(model);
@@ -476,7 +476,7 @@ TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
 
 // The chief initialises after `late`, just after a look of the worker. The worker then joins within
 // an eighth of that time, and within recovery_wait.
-TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
+TEST_F(SessionManagerTest, TheLongerAWorkerHasWaitedTheLaterItMayJoin) {
   const struct {
     absl::Duration late, at_most;
     int looks;
@@ -510,7 +510,7 @@ TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
   }
 }
 
-TEST_F(SessionManagerTest, WhoWaitsSaysEveryTenSecondsForWhatForWhomAndSinceWhen) {
+TEST_F(SessionManagerTest, AWaitingTaskSaysEveryTenSecondsWhatItWaitsForAndSinceWhen) {
   for (const bool there_was_a_chief : {false, true}) {
     SCOPED_TRACE(there_was_a_chief);
     ASSERT_OK(servers_.Restart());
@@ -721,7 +721,7 @@ TEST_F(SessionManagerTest, AnEndThatASessionTellsOfGoesByTheSameRule) {
   }
 }
 
-TEST_F(SessionManagerTest, TheEndOfAnotherRunIsNone) {
+TEST_F(SessionManagerTest, TheEndOfAnotherRunIsIgnored) {
   WriteEnd(30, 30);  // of "run"
   Model model;
   FakeClock clock;

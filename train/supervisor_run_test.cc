@@ -228,7 +228,7 @@ TEST_F(SupervisorTest, AnAskedStopIsTheEndOfTheRunAndOthersLeave) {
   EXPECT_FALSE(none.has_value());
 }
 
-TEST_F(SupervisorTest, WhatIsNoGoalIsNoEnd) {
+TEST_F(SupervisorTest, OnlyARequestedStopWithoutErrorsEndsTheRun) {
   const struct {
     const char* what;
     std::function<void(Supervisor*)> stop;

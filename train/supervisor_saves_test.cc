@@ -79,7 +79,7 @@ TEST_F(SupervisorTest, TheChiefSavesAtOnceAndInEachPeriod) {
   EXPECT_TRUE(FileSystem::Posix()->FileExists(logdir_ + "/model.ckpt-1.meta"));
 }
 
-TEST_F(SupervisorTest, OnlyASaveThatNoTryCanMendStopsTheTraining) {
+TEST_F(SupervisorTest, OnlyAnErrorThatNoRetryMendsStopsTheTraining) {
   for (const Status& error : {absl::InvalidArgumentError("no name of a file"),
                               absl::UnimplementedError("no such format")}) {
     RestartParameterServers();
@@ -101,7 +101,7 @@ TEST_F(SupervisorTest, OnlyASaveThatNoTryCanMendStopsTheTraining) {
 }
 
 // Any error of a file may go away: somebody frees space or mounts the disk again.
-TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheNextSaveAfterItIsMade) {
+TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheSaveIsRetried) {
   for (const Status& error :
        {absl::ResourceExhaustedError("File 'x': write: No space left on device"),
         absl::PermissionDeniedError("File 'x': open: Read-only file system"),
@@ -145,7 +145,7 @@ TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheNextSaveAfterItIsMade) {
   }
 }
 
-TEST_F(SupervisorTest, WithoutALastCheckpointStopSaysSoAndTheCodeIsThatOfAnotherTry) {
+TEST_F(SupervisorTest, WithoutALastCheckpointStopSaysSoAndTheExitCodeAsksForARetry) {
   const Status full = absl::ResourceExhaustedError("No space left on device");
   for (const bool is_signal : {false, true}) {
     SCOPED_TRACE(is_signal);
@@ -226,7 +226,7 @@ TEST_F(SupervisorTest, ASaveThatIsLostIsTriedAgainAndTheOthersKeepTheirTimes) {
   }
 }
 
-TEST_F(SupervisorTest, TheLastFailureOfTheServiceIsThatOfStopUntilASaveSucceeds) {
+TEST_F(SupervisorTest, StopReturnsTheServicesLastFailureUntilASaveSucceeds) {
   for (const bool succeeds_later : {false, true}) {
     RestartParameterServers();
     Model model;

@@ -166,7 +166,7 @@ TEST_F(SupervisorTest, SignalsMayBeLeftAlone) {
 }
 
 // A step that waits for a value that never comes ends only when its session is closed.
-TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
+TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSaved) {
   Model model;
   const Output queue = FIFOQueueV2(model.root, {DT_FLOAT});
   const Output never = QueueDequeueV2(model.root, queue, {DT_FLOAT})[0];
@@ -198,7 +198,7 @@ TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
   EXPECT_EQ(ExitCode(stopped), 128 + SIGTERM);
 }
 
-TEST_F(SupervisorTest, AfterASignalStorageThatHangsIsNotWaitedForUntilSomebodyKills) {
+TEST_F(SupervisorTest, AfterASignalTheWaitForStorageThatHangsEndsInTheGrace) {
   const int made = cluster_.sessions_made();
   HungFileSystem storage(logdir_);
   FakeClock clock;

@@ -51,7 +51,7 @@ TEST_F(SupervisorTest, StopClosesTheSessionAndTellsTheFirstError) {
   EXPECT_EQ(cluster_.sessions_closed(), 1);
 }
 
-TEST_F(SupervisorTest, ASessionThatIsAskedForAfterAStopLeavesTheFormerOneToBeClosed) {
+TEST_F(SupervisorTest, ARequestForASessionAfterAStopIsRefusedAndStopClosesTheFormerOne) {
   Model model;
   Supervisor supervisor(model.root, Options());
   ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));

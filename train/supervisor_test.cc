@@ -167,7 +167,7 @@ TEST_F(SupervisorTest, ChiefWithoutCheckpointInitialisesOnlyWhatIsMissing) {
   EXPECT_EQ(Step(session.get(), model), 0);
 }
 
-TEST_F(SupervisorTest, AnInitOperationOfTheCallerBeginsAnewAndIsNotSaidToAdopt) {
+TEST_F(SupervisorTest, AnInitOperationOfTheCallerStartsAfreshAndTheLogSaysInitialized) {
   Model first;
   ASSERT_OK(Variables()->Extend(first.root));
   const Feed kept(first.w.initializer.node()->input(1).node->name(), TensorOf<float>({}, {7}));
@@ -185,7 +185,7 @@ TEST_F(SupervisorTest, AnInitOperationOfTheCallerBeginsAnewAndIsNotSaidToAdopt) 
       << log;
 }
 
-TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotANewBeginning) {
+TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotAFreshStart) {
   const std::string path = SaveOne();
   RestartParameterServers();
   FileSystem* const fs = FileSystem::Posix();

@@ -170,7 +170,7 @@ TEST_F(TrainTest, TheLastStepIsSavedAndTheNextCallGoesOnFromIt) {
   EXPECT_EQ(Latest(), Checkpoint(50));
 }
 
-TEST_F(TrainTest, WhatIsDoneIsNotDoneAgain) {
+TEST_F(TrainTest, FinishedTrainingIsNotRepeated) {
   {
     Model model;
     ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
@@ -232,7 +232,7 @@ TEST_F(TrainTest, TheGoalIsTheEndOfTheRunAndALateTaskLeaves) {
   EXPECT_EQ(again->checkpoint, Checkpoint(5));
 }
 
-TEST_F(TrainTest, WhatIsToGoOnHasNotEnded) {
+TEST_F(TrainTest, TrainingThatIsToContinueHasNotEnded) {
   Model model;
   TrainOptions options = Options(model, 50);
   int batches = 0;
@@ -453,7 +453,7 @@ TEST_F(TrainTest, ASignalEndsWithALastCheckpointAndTheNextCallGoesOn) {
   }
 }
 
-TEST_F(TrainTest, ASignalWithoutALastCheckpointDoesNotEndAsOneWithIt) {
+TEST_F(TrainTest, ASignalWithoutALastCheckpointHasAnotherExitCode) {
   const ScopedFailPoints full("saver/before_save=error:resource_exhausted");
   ASSERT_OK(full.status());
   Model model;
@@ -564,7 +564,7 @@ Operation WithOthers(const Model& model) {
                              Const(after, int64_t{3}));
 }
 
-TEST_F(TrainTest, HowStaleAStepIsIsMeasuredShownAndNamedByTheGuard) {
+TEST_F(TrainTest, StalenessIsMeasuredShownAndNamedByTheGuard) {
   Model model;
   const Operation op = WithOthers(model);
   TrainOptions options = Options(model, 200);

@@ -83,7 +83,7 @@ TEST_F(TrainingJobTest, AfterARequestToStopThereIsNoSession) {
   EXPECT_STATUS(job->Stop(), StatusCode::kDataLoss, "bad input");
 }
 
-TEST_F(TrainingJobTest, WithoutAPathTheLastCheckpointIsCalledAsTheOneBeforeIt) {
+TEST_F(TrainingJobTest, WithoutAPathTheLastCheckpointHasTheNameOfTheOneBeforeIt) {
   const HookedModel model;
   const auto job = MakeJob(model, "");
   ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
@@ -105,7 +105,7 @@ TEST_F(TrainingJobTest, WithoutAPathTheLastCheckpointIsCalledAsTheOneBeforeIt) {
   EXPECT_OK(job->Stop());
 }
 
-TEST_F(TrainingJobTest, WhatAProgramEndsWithSaysWhatIsKept) {
+TEST_F(TrainingJobTest, TheStatusOfAnEndSaysWhichCheckpointIsKept) {
   const Status why = WithExitCode(absl::CancelledError("ended by SIGTERM"), 143);
   EXPECT_EQ(WithWhatIsKept(why, ""), why);
   const Status saved = WithWhatIsKept(why, "run/model.ckpt-7");
