@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a step computes: order and values, dead tensors, references, memory, traces. How steps fail,
-// wait, end early and share work is in the executor_*_test.cc.
+// wait, end early and share work: executor_*_test.cc.
 #include "runtime/engine/executor.h"
 
 #include <atomic>

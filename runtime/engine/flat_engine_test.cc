@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of the flat engine, each alone: pending words, ready lists, costs, and which nodes it
-// hands over. Whole steps are in executor_test and its neighbours.
+// hands over. Whole steps are in executor_test.cc and executor_*_test.cc.
 #include "runtime/engine/flat_engine.h"
 
 #include <algorithm>
