@@ -54,7 +54,7 @@ TEST_F(AddMetricsTest, MeasuresMoreAndIsTheSameModel) {
   EXPECT_NEAR(result["rmse"] * result["rmse"], result["mse"], 1e-5);
   ASSERT_OK_AND_ASSIGN(const EvalResult before, line.Evaluate(Points, {.steps = 3}));
   EXPECT_TRUE(std::isnan(before["rmse"]));
-  // It trains on.
+  // The Estimator with more metrics continues the training.
   ASSERT_OK_AND_ASSIGN(const TrainOutcome outcome, more.Train(Points, {.max_steps = 12}));
   EXPECT_EQ(outcome.own_steps, 2);
 }
@@ -67,7 +67,7 @@ TEST_F(AddMetricsTest, ItsMetricCountsBeforeThatOfTheModel) {
       });
   ASSERT_OK_AND_ASSIGN(const EvalResult result, more.Evaluate(Points, {.steps = 1}));
   EXPECT_NEAR(result["mse"], 1, 1e-6);
-  // A second one on top of it.
+  // A second AddMetrics on top of the first.
   const Estimator two =
       AddMetrics(more, [](const Scope& scope, const Labels& labels) -> StatusOr<MetricOps> {
         return MetricOps{{"y", metrics::Mean(scope, labels)}};
@@ -77,7 +77,7 @@ TEST_F(AddMetricsTest, ItsMetricCountsBeforeThatOfTheModel) {
   EXPECT_NEAR(both["y"], 1.4, 1e-6);
 }
 
-TEST_F(AddMetricsTest, WhatIsWrongIsTold) {
+TEST_F(AddMetricsTest, WrongMetricsAreNamed) {
   const Estimator none = AddMetrics(Line(), MetricFn());
   EXPECT_STATUS(none.Evaluate(Points, {.steps = 1}), kInvalid,
                 "AddMetrics: metric_fn must be a function, got none; built at ");

@@ -56,7 +56,7 @@ class BestExporterTest : public testing::Test {
     return result;
   }
 
-  // As an evaluation of this process or an earlier one: its results are written first.
+  // Writes the result as an evaluation does, of this process or an earlier one.
   void Write(const std::string& directory, const EvalResult& result) {
     auto events = EventWriter::Open(directory);
     ASSERT_OK(events.status());
@@ -69,7 +69,7 @@ class BestExporterTest : public testing::Test {
     ASSERT_OK((*events)->Flush());
   }
 
-  // Did it export? A second passes.
+  // Whether it exports. Afterwards the clock is a second later.
   bool Exports(BestExporter* exporter, const EvalResult& result,
                const std::string& eval_name = "eval") {
     const StatusOr<std::string> path =
@@ -121,7 +121,7 @@ TEST_F(BestExporterTest, ReadsTheFilesThatItIsTold) {
   EXPECT_FALSE(Exports(&other, Result(2, {{"loss", 0.4f}})));
   BestExporter nothing("best", ServingInputReceiverFn(FeedX), {.event_file_pattern = ""});
   EXPECT_TRUE(Exports(&nothing, Result(2, {{"loss", 0.4f}}), "eval_other"));
-  // A pattern of another evaluation: nothing is recovered, and the log says so.
+  // The pattern names another evaluation's files: nothing is recovered, and the log says so.
   testing::internal::CaptureStderr();
   BestExporter wrong("best", ServingInputReceiverFn(FeedX),
                      {.event_file_pattern = "eval/*.tfevents.*"});
@@ -144,7 +144,7 @@ TEST_F(BestExporterTest, ComparesByAMetricOrAFunction) {
   EXPECT_TRUE(Exports(&later, Result(3, {{"loss", 1}})));
 }
 
-TEST_F(BestExporterTest, NoNumberIsWorseThanEachOther) {
+TEST_F(BestExporterTest, NanIsWorseThanAnyNumber) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   BestExporter best("best", ServingInputReceiverFn(FeedX));
   EXPECT_TRUE(Exports(&best, Result(1, {{"loss", nan}})));
@@ -182,7 +182,7 @@ TEST_F(BestExporterTest, EventsOfOthersAreNoResults) {
   EXPECT_TRUE(Exports(&best, Result(4, {{"loss", 0.2f}})));
 }
 
-TEST_F(BestExporterTest, WhatIsWrongIsTold) {
+TEST_F(BestExporterTest, WrongOptionsAreNamed) {
   const EvalResult result = Result(2, {{"loss", 1}});
   const ExporterCall call = {.estimator = *estimator_,
                              .export_path = dir_ + "/export/best",

@@ -124,7 +124,7 @@ TEST_F(DistributedPredictTest, OneProcessPredictsEveryRowOnceAndAsPredictDoes) {
 TEST_F(DistributedPredictTest, AShuffleGivesAllPartsOneOrder) {
   const Estimator line = Trained();
   const InputFn shuffled = [] {
-    return Input(Rows(kRows, 1).Shuffle(50).Take(60), kColumns);  // other rows by another order
+    return Input(Rows(kRows, 1).Shuffle(50).Take(60), kColumns);  // another order takes other rows
   };
   ASSERT_OK_AND_ASSIGN(
       const ClusterPrediction done,
@@ -170,19 +170,19 @@ TEST_F(DistributedPredictTest, PartsMayBeFiles) {
       << status;
 }
 
-TEST_F(DistributedPredictTest, WhatIsDoneIsNotDoneAgain) {
+TEST_F(DistributedPredictTest, FinishedPredictionsAreNotRepeated) {
   const Estimator line = Trained();
   const ClusterPredictOptions options = {.output_dir = out_, .forward_features = {"id"}};
   ASSERT_OK_AND_ASSIGN(const ClusterPrediction first, PredictOnCluster(line, rows_, options));
   ASSERT_OK_AND_ASSIGN(const std::string text, ReadFileToString(fs(), out_ + "/manifest.json"));
-  // Training goes on meanwhile.
+  // Training continues in the meantime.
   ASSERT_OK(line.Train(Points, {.max_steps = 5}).status());
   ASSERT_OK_AND_ASSIGN(const ClusterPrediction again, PredictOnCluster(line, rows_, options));
   EXPECT_EQ(again.own_rows, 0);
   ASSERT_TRUE(again.manifest);
   EXPECT_EQ(again.manifest->checkpoint, first.manifest->checkpoint);
   EXPECT_EQ(*ReadFileToString(fs(), out_ + "/manifest.json"), text);
-  // Something else was asked for.
+  // Other options than those of the predictions that are there.
   const std::string model = dir_ + "/model/";
   for (const auto& [other, said] : std::vector<std::pair<ClusterPredictOptions, std::string>>{
            {{.output_dir = out_, .format = PredictionFormat::kTfRecord},
@@ -197,13 +197,13 @@ TEST_F(DistributedPredictTest, WhatIsDoneIsNotDoneAgain) {
   }
 }
 
-// A process that was killed in the middle: its job goes on, with its checkpoint and its parts.
+// A process was killed in the middle: its job continues with its checkpoint and its parts.
 TEST_F(DistributedPredictTest, AJobUnderWayGoesOn) {
   const Estimator line = Trained();
   const std::string checkpoint = line.latest_checkpoint();
   PredictionFiles files(fs(), out_);
   ASSERT_OK(files.WriteJob({.checkpoint = checkpoint, .num_parts = 3, .seed = 1}));
-  // One part is whole, of another is a beginning.
+  // One part is complete, another one has begun.
   ASSERT_OK_AND_ASSIGN(auto whole, files.Begin(1, PredictionFormat::kJsonLines));
   ASSERT_OK(whole.writer->Write({"id", "output"},
                                 {Tensor::Vector<int64_t>({1000}), Tensor::Vector<float>({7})}));
@@ -280,7 +280,7 @@ TEST_F(DistributedPredictTest, AnEvaluatorHasNothingToDo) {
   EXPECT_FALSE(fs()->FileExists(out_));
 }
 
-// Without parameter servers tasks meet in the directory alone: here one after the other.
+// Without parameter servers tasks meet only in the directory; here they run one after the other.
 TEST_F(DistributedPredictTest, TasksWithoutParameterServersRestoreForThemselves) {
   const auto config = [](const std::string& type, int index) {
     return absl::StrCat("{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": [\"a:2\", \"a:3\"]}, ",
@@ -299,7 +299,7 @@ TEST_F(DistributedPredictTest, TasksWithoutParameterServersRestoreForThemselves)
                        PredictOnCluster(Line(config("worker", 1)), rows_, options));
   EXPECT_EQ(of_worker.own_rows, 30);  // batches 2, 5 and 8
   EXPECT_FALSE(of_worker.manifest);
-  // Nobody has seen worker 0.
+  // Worker 0 never came.
   testing::internal::CaptureStderr();
   const auto of_chief = PredictOnCluster(Line(config("chief", 0)), rows_, options);
   const std::string log = testing::internal::GetCapturedStderr();
@@ -314,7 +314,7 @@ TEST_F(DistributedPredictTest, TasksWithoutParameterServersRestoreForThemselves)
   EXPECT_EQ(of_chief->manifest->parts[1].task, "chief 0");
   EXPECT_EQ(of_chief->manifest->parts[2].task, "worker 1");
   ExpectWhole(line, Outputs(*of_chief->manifest), kRows);
-  // Too late.
+  // Worker 0 comes too late.
   ASSERT_OK_AND_ASSIGN(const ClusterPrediction late,
                        PredictOnCluster(Line(config("worker", 0)), rows_, options));
   EXPECT_EQ(late.own_rows, 0);

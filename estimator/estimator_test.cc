@@ -52,7 +52,7 @@
 namespace millrace {
 namespace {
 
-// Notes in which order it is called.
+// Notes the order of its calls.
 class NoteHook : public SessionRunHook {
  public:
   NoteHook(std::string id, std::vector<std::string>* notes) : id_(std::move(id)), notes_(notes) {}
@@ -152,7 +152,7 @@ TEST_F(EstimatorTest, TrainsToTheEndOfTheData) {
   ASSERT_OK_AND_ASSIGN(const TrainOutcome outcome, line.Train([] { return FewPoints(10); }));
   EXPECT_EQ(outcome.own_steps, 10);
   EXPECT_EQ(line.latest_checkpoint(), dir_ + "/model/model.ckpt-10");
-  // The data begins anew.
+  // The data starts again.
   ASSERT_OK(line.Train([] { return FewPoints(10); }).status());
   EXPECT_EQ(line.latest_checkpoint(), dir_ + "/model/model.ckpt-20");
 }
@@ -295,7 +295,7 @@ TEST_F(EstimatorTest, TwoSaversOfOneDirectoryAreRefused) {
         CheckpointSaverOptions{.checkpoint_dir = dir_ + "/model", .every = 5});
   };
   const Estimator line = Line();
-  // One of the program's own takes the place of the Estimator's.
+  // A saver hook of the program replaces the Estimator's.
   ASSERT_OK(line.Train(Points, {.max_steps = 6, .hooks = {saver()}}).status());
   EXPECT_TRUE(fs()->FileExists(dir_ + "/model/model.ckpt-5.index"));
   EXPECT_STATUS(line.Train(Points, {.max_steps = 10, .hooks = {saver(), saver()}}),
@@ -357,7 +357,7 @@ TEST_F(EstimatorTest, WarmStartTakesTrainablesAlone) {
   ASSERT_OK_AND_ASSIGN(const Tensor w_now, warm.GetVariableValue("w"));
   EXPECT_NEAR(w_now.scalar<float>(), w.scalar<float>(), 0.2);
   EXPECT_LT(b_now.scalar<float>(), 0.4f) << "b began at 0.1";
-  // All trainables are not all variables.
+  // All trainable variables are not all variables.
   const Estimator all =
       Make(LineModel, {.model_dir = dir_ + "/all", .warm_start_from = WarmStart{dir_ + "/other"}});
   ASSERT_OK(all.Train(Points, {.max_steps = 1}).status());
@@ -659,7 +659,7 @@ TEST_F(EstimatorTest, ExportsWhatWasTrained) {
 }
 
 // covers: article 3-14: a feature that no receiver reaches: exported, with a warning
-// The third article's receiver: the feature is fed by nobody.
+// The third article's receiver: it does not feed the feature.
 TEST_F(EstimatorTest, ExportsAlthoughAFeatureIsNotFed) {
   const Estimator line = Line();
   ASSERT_OK(line.Train(Points, {.max_steps = 1}).status());
@@ -736,7 +736,7 @@ TEST_F(EstimatorTest, ExportsGraphsThatTrainAndEvaluate) {
   const auto loss_of = [](float error) { return static_cast<double>(error) * error; };
   const double wrong = loss_of(w.scalar<float>() + b.scalar<float>() - 3);
 
-  // Another program trains on.
+  // Another program continues the training.
   ASSERT_OK_AND_ASSIGN(const SavedModelBundle train,
                        LoadSavedModel({}, path, {kSavedModelTagTrain}));
   ASSERT_OK_AND_ASSIGN(const ModelSignature step, train.Signature("train"));
@@ -758,7 +758,7 @@ TEST_F(EstimatorTest, ExportsGraphsThatTrainAndEvaluate) {
   EXPECT_LT(static_cast<double>(out[0].scalar<float>()), wrong / 2);
   EXPECT_GT(out[1].flat<float>()[0], w.scalar<float>() + b.scalar<float>());
 
-  // And another one measures.
+  // And another one evaluates.
   ASSERT_OK_AND_ASSIGN(const SavedModelBundle eval, LoadSavedModel({}, path, {kSavedModelTagEval}));
   ASSERT_OK_AND_ASSIGN(const ModelSignature measure, eval.Signature("eval"));
   EXPECT_EQ(measure.method_name(), "tensorflow/supervised/eval");

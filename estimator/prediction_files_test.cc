@@ -40,7 +40,7 @@ class PredictionFilesTest : public testing::Test {
     EXPECT_OK(text.status());
     return text.value_or("");
   }
-  // What a file of these rows has.
+  // The bytes of a file with these rows.
   std::string Written(PredictionFormat format, const std::vector<std::string>& names,
                       const std::vector<Tensor>& values) {
     const std::string path = dir_ + "/rows";
@@ -55,7 +55,7 @@ class PredictionFilesTest : public testing::Test {
     return text;
   }
 
-  // An attempt that is whole, of one row that says `what`.
+  // Commits an attempt for `part` with one row, whose column is `what`.
   void Predict(int64_t part, const std::string& what, const char* task = "worker 0") {
     ASSERT_OK_AND_ASSIGN(auto attempt, files_.Begin(part, PredictionFormat::kJsonLines));
     ASSERT_OK(attempt.writer->Write({"what"}, {Tensor::Of<std::string>({what})}));
@@ -106,7 +106,7 @@ TEST_F(PredictionFilesTest, TextIsTextAndBytesAreBase64) {
   EXPECT_EQ(count, texts.size());
 }
 
-TEST_F(PredictionFilesTest, NothingIsNothing) {
+TEST_F(PredictionFilesTest, EmptyTensorsHaveNoRowsOrEmptyLists) {
   EXPECT_EQ(Written(PredictionFormat::kJsonLines, {"x"}, {*Tensor::Zeros(DT_FLOAT, Shape{0, 3})}),
             "");
   // Dimensions without an element do not make text.
@@ -163,7 +163,7 @@ TEST_F(PredictionFilesTest, OneOfSeveralAttemptsIsChosenForGood) {
   Predict(1, "first");
   const std::string chosen = ChosenText(job, 1);
   EXPECT_EQ(chosen, "{\"what\":\"first\"}\n");
-  // Another one ends late, and the chief died before it wrote the manifest: it chooses again.
+  // Another attempt ends late, and the chief died before it wrote the manifest: it chooses again.
   Predict(1, "other");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ChosenText(job, 1), chosen);
   ASSERT_OK_AND_ASSIGN(const auto names, fs()->GetChildren(dir_));
@@ -198,12 +198,12 @@ TEST_F(PredictionFilesTest, APartThatWasCutIsNotChosen) {
   const Status status = files_.Choose(0, seen.at(0), job).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StrContains(status.message(), "has 4 bytes in place of 15")) << status;
-  // There is another one.
+  // Another attempt is complete.
   Predict(0, "whole");
   EXPECT_EQ(ChosenText(job, 0), "{\"what\":\"whole\"}\n");
 }
 
-TEST_F(PredictionFilesTest, WhoIsLateLeavesNothing) {
+TEST_F(PredictionFilesTest, ALateAttemptLeavesNothing) {
   const PredictionJob job = {.num_parts = 1};
   ASSERT_OK(files_.WriteJob(job));
   ASSERT_OK_AND_ASSIGN(auto late, files_.Begin(0, PredictionFormat::kJsonLines));

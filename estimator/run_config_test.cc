@@ -178,7 +178,7 @@ TEST(RunConfigTest, AClusterOfOneNodeNeedsNoServer) {
   EXPECT_EQ(config.master(), "");
 }
 
-TEST(RunConfigTest, SaysWhatStandsBesideTheCluster) {
+TEST(RunConfigTest, TellsTheFieldsNextToTheCluster) {
   ASSERT_OK_AND_ASSIGN(
       const RunConfig config,
       RunConfig::Make({}, TfConfig(kCluster, TaskOf("chief", 0),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainAndEvaluate in one process, and the evaluator beside files that a chief would write.
+// TrainAndEvaluate in one process, and the evaluator with files that a chief would write.
 
 #include "estimator/train_and_evaluate.h"
 
@@ -53,7 +53,7 @@ ServingInputReceiver FeedX(const Scope& scope) {
   return {.features = {{"x", x}}, .receivers = {{"x", x}}};
 }
 
-// Notes what it is asked with.
+// Notes what each call asks for.
 class NoteExporter : public Exporter {
  public:
   explicit NoteExporter(std::string name = "note") : name_(std::move(name)) {}
@@ -163,8 +163,8 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
 
 // covers: article 1-14: finite data end the training after the data of all trainers; a warning with
 //   several trainers
-// The other trainer does not come.
-TEST_F(TrainAndEvaluateTest, DataThatEndAreWarnedOfWhereSeveralTasksTrain) {
+// The other trainer never comes.
+TEST_F(TrainAndEvaluateTest, DataThatEndsIsWarnedOfWhereSeveralTasksTrain) {
   const Estimator line = Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
                                                R"("], "worker": ["127.0.0.1:)", FreePort(),
                                                R"("]}, "task": {"type": "chief", "index": 0}})"));
@@ -189,8 +189,8 @@ TEST_F(TrainAndEvaluateTest, InTensorFlowsWayTheEndOfTheDataIsNotFinal) {
   EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "12"}));
 }
 
-TEST_F(TrainAndEvaluateTest, TheLoopOfOldEvaluatesBetweenRoundsOfTraining) {
-  // Each round reads the data from its begin: 7 points.
+TEST_F(TrainAndEvaluateTest, TheLegacyLoopEvaluatesBetweenRoundsOfTraining) {
+  // Each round reads the data from the beginning: 7 points.
   ASSERT_OK_AND_ASSIGN(
       const TrainAndEvaluateResult result,
       TrainAndEvaluate(Line(), {.input_fn = [] { return FewPoints(7); }, .max_steps = 20},
@@ -301,7 +301,7 @@ TEST_F(TrainAndEvaluateTest, ThereIsOneEvaluator) {
 // --- The evaluator -------------------------------------------------------------------------------
 
 TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunAndLeaves) {
-  // Ends at its data, below max_steps.
+  // Training ends with its data, below max_steps.
   ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
   ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs(), dir_));
   ASSERT_TRUE(end.has_value());
@@ -316,7 +316,7 @@ TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunA
   EXPECT_EQ(done->id, end->id);
   EXPECT_EQ(done->global_step, 12);
   EXPECT_EQ(done->checkpoint, "model.ckpt-12");
-  // One that comes afterwards neither evaluates nor exports again, until it is asked to.
+  // A later evaluator neither evaluates nor exports again, unless it is asked to.
   const auto come_again = [&] {
     return TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000}, Evaluates(),
                             {.end_grace_secs = 0});
@@ -349,7 +349,7 @@ TEST_F(TrainAndEvaluateTest, TheEvaluatorFollowsTheCheckpointsOfAChief) {
   EXPECT_EQ(note_->asked.back(), "40 final");
 }
 
-// It has seen the end come: nobody waits for a chief that would go on.
+// The evaluator saw the end come, so it does not wait for a chief that would continue.
 TEST_F(TrainAndEvaluateTest, AnEndBelowMaxStepsThatComesWhileTheEvaluatorLooksCountsAtOnce) {
   FakeClock clock;
   clock_ = &clock;
@@ -364,7 +364,7 @@ TEST_F(TrainAndEvaluateTest, AnEndBelowMaxStepsThatComesWhileTheEvaluatorLooksCo
     if (run.ok()) last = run->evaluation;
     ended = true;
   });
-  clock.AwaitWaiters(1);  // it has looked, and there was no end
+  clock.AwaitWaiters(1);  // it has looked and found no end
   clock_ = Clock::Real();
   ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
   const absl::Time begin = clock.Now();
@@ -391,7 +391,7 @@ TEST_F(TrainAndEvaluateTest, ACheckpointThatIsDeletedUnderTheEvaluatorGivesWayTo
   ASSERT_OK(Line({.save_checkpoints_steps = 10, .keep_checkpoint_max = 0})
                 .Train(Points, {.max_steps = 20})
                 .status());
-  // The state file names the newer one; the older one is there as well, without it.
+  // The state file names the newer checkpoint only; the older one is there, too.
   int calls = 0;
   const std::string dir = dir_;
   EvalSpec eval = Evaluates();

@@ -52,7 +52,7 @@ class WarmStartTest : public testing::Test {
     EXPECT_OK(WriteFileAtomically(fs(), path, text));
     return path;
   }
-  // Of this value everywhere; a partitioned one with more than one part.
+  // A variable with this value everywhere; partitioned when `parts` is not 0.
   void Make(const std::string& name, const Shape& shape, float value, int parts = 0,
             bool trainable = true) {
     if (parts == 0) {
@@ -151,7 +151,7 @@ TEST_F(WarmStartTest, RowsFollowTheirWords) {
     values.push_back(
         MakeVariable(scope.WithName("bias"), Shape{2}, DT_FLOAT, ZerosInitializer()).value);
     const Operation init = GlobalVariablesInitializer(scope);
-    // CRLF, and no line end behind the last word.
+    // The lines end with CRLF, the last one has no end.
     ASSERT_OK_AND_ASSIGN(
         const auto saver,
         WarmStartSaver::Make(
@@ -175,7 +175,7 @@ TEST_F(WarmStartTest, RowsFollowTheirWords) {
       rows.insert(rows.end(), got[i].flat<float>().begin(), got[i].flat<float>().end());
     }
     EXPECT_EQ(rows, (std::vector<float>{4, 40, -1, -1, 1, 10, 2, 20, -1, -1}));
-    ExpectTensorEqual(got.back(), Tensor::Of({7.f, 8.f}));  // as it is
+    ExpectTensorEqual(got.back(), Tensor::Of({7.f, 8.f}));  // unchanged
   }
 }
 

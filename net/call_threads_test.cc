@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-// Events of a network: functions, which a poller calls.
+// The events of a network, as functions that a poller calls.
 class Events {
  public:
   void Add(std::function<void()> event) {
@@ -93,7 +93,7 @@ class CallThreadsTest : public ::testing::Test {
       threads_->Run(call, urgency);
     });
   }
-  // A light call, answered by whoever polls.
+  // A light call: the thread that polls answers it.
   void Ping() {
     auto answered = std::make_shared<Notification>();
     events_.Add([answered] { answered->Notify(); });
@@ -186,7 +186,7 @@ TEST_F(CallThreadsTest, ThreadsThatAreNotNeededAnyMoreParkAndEnd) {
     }
     running.Wait();
     go.Notify();
-    // Two polled all the time; all but two of the others are in excess.
+    // Two threads polled all the time; of the others all but two are too many.
     clock_.AwaitWaiters(kCalls - 2);
     events_.AwaitPollers(4);
     EXPECT_EQ(threads_->num_threads(), kCalls + 2);

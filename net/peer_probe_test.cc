@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer says of itself, and what of it is sure.
+// What a peer says of itself, and when that is certain.
 #include "net/peer_probe.h"
 
 #include <arpa/inet.h>
@@ -32,8 +32,8 @@
 namespace millrace {
 namespace {
 
-// Something that listens on a port of its own and does `serve` with each connection, then closes
-// it, one after the other.
+// Listens on a port of its own; calls `serve` with each connection, one after the other, then
+// closes it.
 class Listener {
  public:
   explicit Listener(std::function<void(int fd)> serve)
@@ -72,13 +72,13 @@ class Listener {
   std::thread thread_;
 };
 
-// Until the other side has closed: closing with bytes unread would reset the connection.
+// Reads until the other side has closed: closing with unread bytes would reset the connection.
 void ReadToTheEnd(int fd) {
   char buffer[4096];
   while (::read(fd, buffer, sizeof(buffer)) > 0) continue;
 }
 
-// Says this, whatever it hears.
+// Sends these bytes, whatever the peer sends.
 std::function<void(int)> Says(std::string bytes) {
   return [bytes = std::move(bytes)](int fd) {
     EXPECT_EQ(::write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
@@ -102,7 +102,7 @@ class PeerProbeTest : public ::testing::Test {
     EXPECT_OK(credentials);
     return credentials.ok() ? *credentials : std::make_shared<const Credentials>();
   }
-  // A server of ours that shows these, as `client` sees it.
+  // How `client` sees a server of ours with the credentials `server`.
   static PeerView ServerSeenBy(const SecurityOptions& client, const SecurityOptions& server) {
     RpcServer::Options options;
     options.address = "127.0.0.1:0";
@@ -165,7 +165,7 @@ TEST_F(PeerProbeTest, CertificatesThatDoNotFitAreRefusalsByName) {
                 "it does not take this process's certificate");
 }
 
-TEST_F(PeerProbeTest, WhoIsNotThereOrSaysNothingMayCome) {
+TEST_F(PeerProbeTest, AnAbsentOrSilentPeerMayStillCome) {
   for (const SecurityOptions& options : {SecurityOptions(), task_}) {
     const auto credentials = Load(options);
     ExpectNoRefusal(LookAtPeer(absl::StrCat("127.0.0.1:", FreePort()), *credentials), "");
@@ -185,7 +185,7 @@ TEST_F(PeerProbeTest, WhoIsNotThereOrSaysNothingMayCome) {
   }
 }
 
-TEST_F(PeerProbeTest, WhoSpeaksSomethingElseMayBeAProxyWithoutItsTask) {
+TEST_F(PeerProbeTest, APeerOfAnotherProtocolMayBeAProxyWithoutItsTask) {
   const Listener web(Says("HTTP/1.1 503 Service Unavailable\r\n\r\n"));
   for (const SecurityOptions& options : {SecurityOptions(), task_}) {
     ExpectNoRefusal(LookAtPeer(web.address(), *Load(options)), "neither TLS nor HTTP/2");
@@ -194,8 +194,8 @@ TEST_F(PeerProbeTest, WhoSpeaksSomethingElseMayBeAProxyWithoutItsTask) {
   ExpectNoRefusal(LookAtPeer(noise.address(), *Load(task_)), "neither TLS nor HTTP/2");
 }
 
-// A proxy that ends TLS itself and whose task is not there: it takes our certificate, then closes.
-TEST_F(PeerProbeTest, WhoTakesOurCertificateAndThenClosesMayCome) {
+// A proxy that terminates TLS and whose task is not there: it accepts our certificate, then closes.
+TEST_F(PeerProbeTest, APeerThatAcceptsOurCertificateAndThenClosesMayStillCome) {
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_server_method()),
                                                              SSL_CTX_free);
   ASSERT_EQ(SSL_CTX_use_certificate_file(context.get(), local_.certificate_file.c_str(),
@@ -214,9 +214,9 @@ TEST_F(PeerProbeTest, WhoTakesOurCertificateAndThenClosesMayCome) {
   {
     const Listener proxy(serve);
     ExpectNoRefusal(LookAtPeer(proxy.address(), *Load(task_)), "");
-  }  // it has done what it does
+  }  // the proxy has served its connection
   EXPECT_EQ(taken, 1);
-  // It asks, and does not take another one: with an alert, unlike gRPC.
+  // It asks for a certificate and refuses a strange one with an alert, unlike gRPC.
   const TestCertificate unknown = stranger_.Sign("unknown2", "IP:127.0.0.1");
   {
     const Listener proxy(serve);
@@ -226,7 +226,7 @@ TEST_F(PeerProbeTest, WhoTakesOurCertificateAndThenClosesMayCome) {
   EXPECT_EQ(taken, 1);
 }
 
-// One that ends while we look may break off after any byte.
+// A peer that ends while we look may stop after any byte.
 TEST_F(PeerProbeTest, WhatIsSeenOnceOnlyIsNotSure) {
   std::atomic<int> connections{0};
   const Listener ends([&](int fd) {

@@ -24,7 +24,7 @@
 namespace millrace {
 namespace {
 
-// A hang, not a measure.
+// Longer than any call takes: a call that has not ended by then hangs.
 constexpr absl::Duration kHang = absl::Seconds(15);
 
 grpc::ByteBuffer Bytes(size_t n) {
@@ -75,7 +75,7 @@ class RpcTest : public ::testing::Test {
     channel_ = RpcChannel::Make(absl::StrCat("127.0.0.1:", server_->port()));
   }
 
-  // What `done` hears, once.
+  // The status that `done` gets; it must be called once.
   Status Stream(const char* method, RpcChannel::OnMessage on_message) {
     auto done = std::make_shared<Notification>();  // a second Notify would be seen by what follows
     auto calls = std::make_shared<std::atomic<int>>(0);
@@ -95,7 +95,7 @@ class RpcTest : public ::testing::Test {
   std::shared_ptr<RpcChannel> channel_;
 };
 
-TEST_F(RpcTest, AStreamWhoseReaderThrowsEndsWithThatThoughThePeerSendsOn) {
+TEST_F(RpcTest, AStreamWhoseReaderThrowsEndsWithThatErrorWhileThePeerStillSends) {
   EXPECT_STATUS(Stream("/test/Flood",
                        [](const grpc::ByteBuffer&) -> StatusOr<bool> { throw std::bad_alloc(); }),
                 absl::StatusCode::kResourceExhausted, "out of memory");

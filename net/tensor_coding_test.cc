@@ -26,7 +26,7 @@ std::string Bytes(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-// The bytes as they may come off a network: in pieces of `piece` bytes.
+// The bytes as a network may deliver them: in pieces of `piece` bytes.
 grpc::ByteBuffer InPieces(const std::string& bytes, size_t piece) {
   std::vector<grpc::Slice> slices;
   for (size_t i = 0; i < bytes.size(); i += piece) {
@@ -198,7 +198,7 @@ TEST(TensorCodingTest, EveryFlippedByteIsReadOrRefused) {
       std::vector<DecodedTensor> read;
       const Status status =
           DecodeMessage("m", InPieces(changed, 64), 3, TensorField::kNamedOrIndexed, &read, &rest);
-      // Nothing larger than the message may come of it.
+      // Tensors must not be larger than the message.
       int64_t elements = 0;
       for (const DecodedTensor& t : read)
         elements += t.value.has_value() ? t.value.num_elements() : 0;

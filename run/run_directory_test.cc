@@ -48,7 +48,7 @@ TEST_F(RunDirectoryTest, TheIdStaysAndEachOwnerIsAnother) {
   EXPECT_TRUE(run.is_chief);
   EXPECT_TRUE(absl::StrContains(run.chief, absl::StrCat(", process ", ::getpid()))) << run.chief;
   EXPECT_OK(CheckRun(run));
-  // A new session of the same process is no new owner.
+  // A new session of the same process has the same owner.
   ASSERT_OK_AND_ASSIGN(const TrainingRun again, first.TakeOver("grpc://a:1"));
   EXPECT_EQ(again.chief, run.chief);
   EXPECT_EQ(again.epoch, run.epoch);
@@ -75,7 +75,7 @@ TEST_F(RunDirectoryTest, TheOlderOwnerIsFencedByName) {
   EXPECT_FALSE(end.has_value());
 }
 
-// Files that can be there without being seen.
+// Files may exist without being seen.
 class UnseenFiles : public FaultyFileSystem {
  public:
   using FaultyFileSystem::FaultyFileSystem;
@@ -134,7 +134,7 @@ TEST_F(RunDirectoryTest, ADirectoryUnderAnotherNameIsAnotherRun) {
   EXPECT_EQ(other.name, "copy");
 }
 
-TEST_F(RunDirectoryTest, AFileThatIsNoneIsReplacedByAnotherRun) {
+TEST_F(RunDirectoryTest, AMalformedFileIsReplacedByANewRun) {
   ASSERT_OK(WriteFileAtomically(fs_, RunFilePath(dir_), "{half"));
   RunDirectory directory = Open();
   ::testing::internal::CaptureStderr();
@@ -186,7 +186,7 @@ TEST_F(RunDirectoryTest, OfManyChiefsThatBeginAtOnceEachHasItsEpochAndOneTheRun)
     for (std::thread& thread : threads) thread.join();
     ASSERT_OK_AND_ASSIGN(const auto file, ReadRunFile(fs_, dir_));
     ASSERT_TRUE(file.has_value());
-    // Each look of the others says the same.
+    // Exactly one chief has the run; the others are fenced.
     int owners = 0;
     std::set<int64_t> different;
     for (int i = 0; i < kChiefs; ++i) {
@@ -224,7 +224,7 @@ TEST_F(RunDirectoryTest, OfManyProcessesThatBeginAtOnceOneHasTheRun) {
       RunDirectory chief = Open();
       char byte = 'r';
       bool well = ::write(ready[1], &byte, 1) == 1;
-      well = ::read(go[0], &byte, 1) == 0 && well;  // all at the end of the pipe
+      well = ::read(go[0], &byte, 1) == 0 && well;  // all processes start when the pipe closes
       const auto run = chief.TakeOver(absl::StrCat("chief ", i));
       const int64_t epoch = run.ok() ? run->epoch : IsFenced(run.status()) ? 0 : -1;
       well = ::write(said[1], &epoch, sizeof(epoch)) == sizeof(epoch) && well;
@@ -257,15 +257,15 @@ TEST_F(RunDirectoryTest, OfManyProcessesThatBeginAtOnceOneHasTheRun) {
   ASSERT_TRUE(file.has_value());
   EXPECT_EQ(file->epoch, newest);
   EXPECT_LE(newest, kChiefs);
-  // Nobody's epoch is taken twice afterwards.
+  // The next chief takes an epoch that no chief has had.
   RunDirectory next = Open();
   ASSERT_OK_AND_ASSIGN(const TrainingRun run, next.TakeOver(""));
   EXPECT_EQ(run.epoch, newest + 1);
   EXPECT_EQ(run.id, file->id);
 }
 
-// Real files; `action` happens right before the operation number `at`, as to a process that is
-// stopped there and goes on afterwards.
+// Real files; `action` runs right before operation number `at`, as if the process were paused there
+// and continued later.
 class StoppedFileSystem : public FaultyFileSystem {
  public:
   StoppedFileSystem(const std::string& root, int at, std::function<void()> action)
@@ -341,7 +341,7 @@ TEST_F(RunDirectoryTest, WhereverAChiefIsStoppedTheOneThatCameMeanwhileHasTheRun
     ASSERT_TRUE(file.has_value());
     ASSERT_TRUE(end.has_value());
     if (ended.ok()) {
-      // It had nothing yet when the other came and went, and is the newer one of the two.
+      // It held nothing when the other chief came and went, so it is the newer of the two.
       ASSERT_OK(run.status());
       EXPECT_GT(run->epoch, its->epoch);
       EXPECT_TRUE(IsFenced(newer.Check())) << newer.Check();
@@ -376,19 +376,19 @@ TEST_F(RunDirectoryTest, AChiefThatDiedBeforeItWroteLeavesTheRunToTheNext) {
   file->epoch = 2;
   ASSERT_OK(ClaimRunEpoch(fs_, dir_, *file));
   EXPECT_STATUS(ClaimRunEpoch(fs_, dir_, *file), absl::StatusCode::kAlreadyExists, "run_owner-2");
-  // In the middle of the claim.
+  // A chief that died in the middle of a claim.
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-3", ""));
   RunDirectory next = Open();
   ASSERT_OK_AND_ASSIGN(const TrainingRun its, next.TakeOver("next"));
   EXPECT_EQ(its.epoch, 4);
   EXPECT_EQ(its.id, run.id);
   EXPECT_TRUE(IsFenced(first.Check()));
-  // Of three owners one has left files.
+  // Only the files of the last of three owners are left.
   ASSERT_OK_AND_ASSIGN(const auto names, fs_->GetChildren(dir_));
   EXPECT_EQ(names, (std::vector<std::string>{"run.json", "run_owner-4"}));
 }
 
-TEST_F(RunDirectoryTest, NumbersThatNoOwnerHadSayNothing) {
+TEST_F(RunDirectoryTest, EpochsThatNoOwnerHadAreIgnored) {
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-9223372036854775807", ""));
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner--3", ""));
   ASSERT_OK(WriteFileAtomically(fs_, dir_ + "/run_owner-", ""));
@@ -402,8 +402,8 @@ TEST_F(RunDirectoryTest, NumbersThatNoOwnerHadSayNothing) {
   EXPECT_OK(directory.Check());
 }
 
-// A newer run of the same name has small epochs again.
-TEST_F(RunDirectoryTest, WhoClearsTheDirectoryAndBeginsAnewHasIt) {
+// A newer run of the same name starts with small epochs again.
+TEST_F(RunDirectoryTest, AChiefThatClearsTheDirectoryAndStartsAfreshHasIt) {
   RunDirectory first = Open(), second = Open(), third = Open();
   ASSERT_OK(first.TakeOver("first").status());
   ASSERT_OK(second.TakeOver("second").status());

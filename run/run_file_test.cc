@@ -66,11 +66,11 @@ TEST_F(RunFileTest, AnEndCountsWhileItsWriterOwnsTheDirectory) {
   EXPECT_EQ(end->goal, 1000);
   EXPECT_EQ(end->checkpoint, dir_ + "/model.ckpt-1000");
   EXPECT_EQ(end->reason, "reached step 1000 of 1000");
-  // Somebody trains on.
+  // Another chief continues the training.
   ASSERT_OK(WriteRunFile(fs_, dir_, Owner("b", 2)));
   ASSERT_OK_AND_ASSIGN(const auto reopened, ReadRunEnd(fs_, dir_));
   EXPECT_FALSE(reopened.has_value());
-  // The former owner is late.
+  // The former owner writes its end too late.
   ASSERT_OK(WriteRunEnd(fs_, dir_, End("a")));
   ASSERT_OK_AND_ASSIGN(const auto late, ReadRunEnd(fs_, dir_));
   EXPECT_FALSE(late.has_value());
@@ -102,7 +102,7 @@ TEST_F(RunFileTest, FieldsOfOtherVersionsSurvive) {
   EXPECT_EQ(json["token"], "u");
 }
 
-TEST_F(RunFileTest, AFileThatIsNestedDeepIsNoneInsteadOfTheEndOfTheProcess) {
+TEST_F(RunFileTest, ADeeplyNestedFileIsRefusedAndDoesNotCrash) {
   // Valid JSON of 60 KB. To write it again would take a stack of 30,000 levels.
   const std::string deep = absl::StrCat("{\"id\": \"a\", \"more\": ", std::string(30000, '['),
                                         std::string(30000, ']'), "}");
@@ -111,14 +111,14 @@ TEST_F(RunFileTest, AFileThatIsNestedDeepIsNoneInsteadOfTheEndOfTheProcess) {
                 "values must be nested at most 64 deep, got 30001");
   ASSERT_OK(WriteFileAtomically(fs_, RunEndFilePath(dir_), deep));
   EXPECT_STATUS(ReadRunEnd(fs_, dir_).status(), absl::StatusCode::kDataLoss, "nested");
-  // Brackets in text are none.
+  // Brackets in a text do not nest.
   ASSERT_OK(WriteFileAtomically(fs_, RunFilePath(dir_),
                                 absl::StrCat("{\"id\": \"a\", \"token\": \"t\", \"more\": \"\\\"",
                                              std::string(1000, '['), "\"}")));
   EXPECT_OK(ReadRunFile(fs_, dir_));
 }
 
-TEST_F(RunFileTest, AFileThatIsNoneIsNamed) {
+TEST_F(RunFileTest, AMalformedFileIsNamed) {
   const struct {
     const char* text;
     const char* message;

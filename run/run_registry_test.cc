@@ -25,13 +25,13 @@ TrainingRun Trainer(const std::string& name, const std::string& id) {
 
 class RunRegistryTest : public ::testing::Test {
  protected:
-  // The container; null when the session is refused.
+  // The container of the run; null when the session is refused.
   RunResources* Open(const TrainingRun& run) {
     const auto resources = runs_.Open(run);
     EXPECT_OK(resources);
     return resources.ok() ? resources->get() : nullptr;
   }
-  // The ids of what was freed since the last time.
+  // The ids of the containers that were freed since the last call.
   std::vector<std::string> TakeFreed() {
     std::vector<std::string> ids;
     for (const auto& freed : runs_.TakeFreed()) {
@@ -64,7 +64,7 @@ TEST_F(RunRegistryTest, AChiefThatComesAgainFindsWhatItsRunHeld) {
   EXPECT_EQ(Open(Chief("/a", "a1", "process 2")), a);
 }
 
-TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneWhoeverComesLast) {
+TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneInAnyOrder) {
   const TrainingRun first = Chief("/a", "a1", "first", 1), second = Chief("/a", "a1", "second", 2);
   Open(first);
   EXPECT_OK(runs_.Check(first));
@@ -76,13 +76,13 @@ TEST_F(RunRegistryTest, TheNewestChiefFencesTheOlderOneWhoeverComesLast) {
   EXPECT_TRUE(IsFenced(runs_.End(first, {})));
   EXPECT_OK(runs_.Check(second));
   Open(second);  // again
-  // Another server may hear of the newer one first.
+  // Another server may hear of the newer chief first.
   RunRegistry other(kPs, &clock_, absl::Minutes(10), std::make_shared<RunResources>);
   EXPECT_OK(other.Open(second));
   EXPECT_TRUE(IsFenced(other.Open(first).status()));
 }
 
-TEST_F(RunRegistryTest, WithoutEpochsWhoComesLastIsTheNewestAndTheOlderOneStaysFenced) {
+TEST_F(RunRegistryTest, WithoutEpochsTheLastToComeIsTheNewestAndTheOlderOneStaysFenced) {
   const TrainingRun first = Chief("/a", "a1", "first"), second = Chief("/a", "a1", "second");
   Open(first);
   Open(second);
@@ -106,7 +106,7 @@ TEST_F(RunRegistryTest, ARunThatHasEndedRefusesTrainersAndTellsItsEnd) {
   EXPECT_STATUS(runs_.End(trainer, end), absl::StatusCode::kFailedPrecondition,
                 "must be told by a session of its chief");
   EXPECT_OK(runs_.End(chief, end));
-  EXPECT_OK(runs_.Check(trainer));  // what is open goes on
+  EXPECT_OK(runs_.Check(trainer));  // an open session continues
   EXPECT_EQ(RunEndOf(runs_.Open(trainer).status()), end);
   EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);
   EXPECT_EQ(runs_.Find("/a", "").end, end);
@@ -161,7 +161,7 @@ TEST_F(RunRegistryTest, ANewRunOfTheSameNameSupersedesTheOlderOne) {
   EXPECT_EQ(TakeFreed(), Ids());
   runs_.Close(old_trainer);
   EXPECT_EQ(TakeFreed(), Ids{"a1"});
-  // The same chief, whose logdir was emptied, waits for nobody.
+  // The same chief, whose logdir was emptied, need not wait.
   EXPECT_NE(Open(Chief("/a", "a3", "new")), nullptr);
   EXPECT_EQ(runs_.Find("/a", "").run.id, "a3");
 }
@@ -178,7 +178,7 @@ TEST_F(RunRegistryTest, TheContainerOfARunThatHasEndedIsFreedWithItsLastSession)
   runs_.Close(trainer);
   EXPECT_EQ(TakeFreed(), Ids{"a1"});
   EXPECT_EQ(runs_.ContainerOf("a1"), nullptr);
-  EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);  // who comes late still hears of it
+  EXPECT_EQ(runs_.Find("/a", "").state, State::kEnded);  // latecomers still hear of it
   EXPECT_NE(Open(chief), a);
 }
 
@@ -194,7 +194,7 @@ TEST_F(RunRegistryTest, ARunWithoutSessionsLosesItsContainerOnlyToAnother) {
   EXPECT_EQ(TakeFreed(), Ids());  // both were used lately
   clock_.Advance(absl::Minutes(1));
   Open(Trainer("/c", "c1"));
-  EXPECT_EQ(TakeFreed(), Ids());  // nobody needs the room
+  EXPECT_EQ(TakeFreed(), Ids());  // no other run needs the room
   Open(b);
   EXPECT_EQ(TakeFreed(), Ids{"a1"});
 }
@@ -246,7 +246,7 @@ TEST_F(RunRegistryTest, RunsAreBoundedInNumberAndTheOldestThatAreOverAreForgotte
                 "at most 1000 runs may be under way");
 }
 
-TEST_F(RunRegistryTest, ARunThatCannotBeOneIsRefused) {
+TEST_F(RunRegistryTest, AnInvalidRunIsRefused) {
   EXPECT_STATUS(runs_.Open({.name = "/a"}).status(), absl::StatusCode::kInvalidArgument,
                 "run '/a' must have an id here, got none");
   EXPECT_STATUS(runs_.Open({.name = "/a", .id = "../x"}).status(),

@@ -79,7 +79,7 @@ class RunWatchTest : public ::testing::Test {
     };
     watch_ = std::make_unique<RunWatch>(&runs_, std::move(options));
   }
-  // As the server does, for so long; whether it leaves.
+  // Asks the watch every 250 ms, as the server does: whether it says to leave within `time`.
   bool LeavesWithin(absl::Duration time) {
     for (absl::Duration t; t < time; t += absl::Milliseconds(250)) {
       if (watch_->IsDone()) return true;
@@ -104,7 +104,7 @@ class RunWatchTest : public ::testing::Test {
   std::unique_ptr<RunWatch> watch_;
 };
 
-TEST_F(RunWatchTest, LeavesWhenTheRunHasEndedItsSessionsHaveClosedAndWhoWaitsHasHeard) {
+TEST_F(RunWatchTest, LeavesWhenTheRunHasEndedItsSessionsHaveClosedAndWaitersHaveHeard) {
   Watch(absl::Seconds(60), absl::Seconds(60), /*with_logdir=*/false);
   EXPECT_FALSE(LeavesWithin(absl::Hours(1)));
   runs_.end = RunEnd{.global_step = 1};
@@ -135,7 +135,7 @@ TEST_F(RunWatchTest, SessionsThatStayOpenEndInTheMiddleOfTheGraceAndHearItInTheR
   EXPECT_TRUE(LeavesWithin(absl::Seconds(1)));
 }
 
-// Has no memory.
+// Every read runs out of memory.
 class ThrowingFiles : public FaultyFileSystem {
  public:
   using FaultyFileSystem::FaultyFileSystem;
@@ -144,9 +144,9 @@ class ThrowingFiles : public FaultyFileSystem {
   }
 };
 
-TEST_F(RunWatchTest, WhatAReadingThrowsIsAReadingThatFailed) {
+TEST_F(RunWatchTest, AReadThatThrowsIsAReadThatFailed) {
   WriteRun("t");
-  // A reading may be left behind, and uses it.
+  // Never deleted: a read that is left behind still uses it.
   static ThrowingFiles* const files = new ThrowingFiles(FileSystem::Posix(), logdir_);
   ::testing::internal::CaptureStderr();
   for (const bool on_thread : {false, true}) {
@@ -163,7 +163,7 @@ TEST_F(RunWatchTest, WhatAReadingThrowsIsAReadingThatFailed) {
     }
     watch_ = std::make_unique<RunWatch>(&runs_, std::move(options));
     runs_.end = RunEnd{.global_step = 1};
-    // A reading on a thread comes back in its own time.
+    // A read on a thread may return at any time.
     const absl::Time hang = absl::Now() + absl::Seconds(60);
     while (!watch_->IsDone() && absl::Now() < hang) clock_.Advance(absl::Milliseconds(1));
     EXPECT_TRUE(watch_->IsDone());
@@ -190,7 +190,7 @@ TEST_F(RunWatchTest, AChiefThatTrainsFurtherKeepsTheServerUntilItsOwnEnd) {
   WriteRun("u");
   ++runs_.claims;
   EXPECT_FALSE(LeavesWithin(absl::Minutes(5)));
-  // The end is in the directory alone: the chief died before it could tell.
+  // The end is only in the directory: the chief died before it told the server.
   WriteEnd("u", 9);
   EXPECT_TRUE(LeavesWithin(absl::Seconds(6)));
   EXPECT_EQ(runs_.end->global_step, 9);

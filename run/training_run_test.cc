@@ -75,7 +75,7 @@ TEST(TrainingRunTest, IdsDiffer) {
   EXPECT_TRUE(CheckRun({.name = "a", .id = id, .is_chief = true}).ok());
 }
 
-TEST(TrainingRunTest, NamesAndIdsThatCannotBeOnesAreRefused) {
+TEST(TrainingRunTest, InvalidNamesAndIdsAreRefused) {
   EXPECT_TRUE(CheckRun({}).ok());
   EXPECT_TRUE(CheckRun({.name = "/runs/a"}).ok());
   const struct {

@@ -36,8 +36,8 @@ namespace {
 
 using absl::StatusCode;
 
-// Saves end as they are told: with the errors that stand in line, or well.
-class ToldSaver : public Saver {
+// Saves fail with the queued errors, one each in their order; when none is left they succeed.
+class ScriptedSaver : public Saver {
  public:
   StatusOr<std::string> Save(Session*, const std::string& prefix,
                              std::optional<int64_t> step) override {
@@ -70,7 +70,7 @@ class ToldSaver : public Saver {
     hangs_ = hangs;
     changed_.SignalAll();
   }
-  // The path of the save of this number, the first is 1; "" of one that failed.
+  // The path of save `number`, counted from 1; "" when it failed.
   std::string AwaitSave(size_t number) {
     MutexLock lock(&mu_);
     while (saves_.size() < number) changed_.Wait(&mu_);
@@ -92,11 +92,11 @@ class ToldSaver : public Saver {
 
 class CheckpointServiceTest : public ::testing::Test {
  protected:
-  // What threads that are left behind still use.
+  // Threads that are left behind still use this.
   struct Shared {
-    ToldSaver told;
+    ScriptedSaver scripted;
     FakeClock clock;
-    GuardedSaver saver{"Test", &told, [] { return absl::OkStatus(); }, &clock};
+    GuardedSaver saver{"Test", &scripted, [] { return absl::OkStatus(); }, &clock};
     std::atomic<int64_t> step{0};
     Mutex mu;
     std::vector<Status> errors ABSL_GUARDED_BY(mu);
@@ -109,7 +109,7 @@ class CheckpointServiceTest : public ::testing::Test {
     session_ = *std::move(session);
   }
   ~CheckpointServiceTest() override {
-    s_->told.Hang(false);
+    s_->scripted.Hang(false);
     s_->service->End(Grace(absl::Seconds(60)));
   }
 
@@ -133,12 +133,12 @@ class CheckpointServiceTest : public ::testing::Test {
               }
               s->told_of_error.Notify();
             },
-        // A cycle until the thread that holds it has ended.
+        // Shared holds itself until the thread that uses it has ended.
         .keep_alive = [s = s_]() -> std::shared_ptr<const void> { return s; }});
     return *s->service;
   }
   StopTime Grace(absl::Duration grace) const { return {grace, s_->clock.Now() + grace}; }
-  // Time passes for whoever waits, until `done`.
+  // Advances the clock until `done` is notified.
   void AdvanceUntil(const Notification& done) {
     while (!done.WaitFor(absl::Milliseconds(5))) s_->clock.Advance(absl::Seconds(1));
   }
@@ -150,26 +150,26 @@ class CheckpointServiceTest : public ::testing::Test {
 TEST_F(CheckpointServiceTest, TheFirstComesAtOnceAndTheOthersByTheirPeriod) {
   CheckpointService& service = Make(absl::Seconds(600));
   service.Begin(session_, 0);
-  EXPECT_EQ(s_->told.AwaitSave(1), "dir/m-0");
+  EXPECT_EQ(s_->scripted.AwaitSave(1), "dir/m-0");
   for (int i = 1; i <= 3; ++i) {
     s_->step = 10 * i;
     s_->clock.AwaitWaiters(1);
     s_->clock.Advance(absl::Seconds(599));
     s_->clock.AwaitWaiters(1);
-    EXPECT_EQ(s_->told.saves(), static_cast<size_t>(i));
+    EXPECT_EQ(s_->scripted.saves(), static_cast<size_t>(i));
     s_->clock.Advance(absl::Seconds(1));
-    EXPECT_EQ(s_->told.AwaitSave(static_cast<size_t>(i) + 1), absl::StrCat("dir/m-", 10 * i));
+    EXPECT_EQ(s_->scripted.AwaitSave(static_cast<size_t>(i) + 1), absl::StrCat("dir/m-", 10 * i));
   }
   EXPECT_TRUE(service.End(Grace(absl::Seconds(5))));
   s_->clock.Advance(absl::Hours(1));
-  EXPECT_EQ(s_->told.saves(), 4u);
+  EXPECT_EQ(s_->scripted.saves(), 4u);
 }
 
-TEST_F(CheckpointServiceTest, WhatFailsIsTriedAgainEverMoreRarelyUntilItSucceeds) {
+TEST_F(CheckpointServiceTest, AFailedSaveIsRetriedWithGrowingPausesUntilItSucceeds) {
   CheckpointService& service = Make(absl::Hours(1));
-  s_->told.FailNext(std::deque<Status>(8, absl::ResourceExhaustedError("disk full")));
+  s_->scripted.FailNext(std::deque<Status>(8, absl::ResourceExhaustedError("disk full")));
   service.Begin(session_, 0);
-  EXPECT_EQ(s_->told.AwaitSave(1), "");
+  EXPECT_EQ(s_->scripted.AwaitSave(1), "");
   size_t tries = 1;
   for (const int wait : {1, 2, 4, 8, 16, 32, 60, 60}) {
     s_->clock.AwaitWaiters(1);
@@ -177,27 +177,27 @@ TEST_F(CheckpointServiceTest, WhatFailsIsTriedAgainEverMoreRarelyUntilItSucceeds
                   "Test: checkpoint not written: disk full; 'dir/m-0' has 12 bytes of variables");
     s_->clock.Advance(absl::Seconds(wait) - absl::Nanoseconds(1));
     s_->clock.AwaitWaiters(1);
-    EXPECT_EQ(s_->told.saves(), tries);
+    EXPECT_EQ(s_->scripted.saves(), tries);
     s_->clock.Advance(absl::Nanoseconds(1));
     ++tries;
-    EXPECT_EQ(s_->told.AwaitSave(tries), tries == 9 ? "dir/m-0" : "");
+    EXPECT_EQ(s_->scripted.AwaitSave(tries), tries == 9 ? "dir/m-0" : "");
   }
-  // The pause begins anew.
+  // The pause is short again.
   s_->clock.AwaitWaiters(1);
   EXPECT_OK(s_->saver.failure());
-  s_->told.FailNext({absl::UnavailableError("away")});
+  s_->scripted.FailNext({absl::UnavailableError("away")});
   s_->clock.Advance(absl::Hours(1));
-  EXPECT_EQ(s_->told.AwaitSave(10), "");
+  EXPECT_EQ(s_->scripted.AwaitSave(10), "");
   s_->clock.AwaitWaiters(1);
   s_->clock.Advance(absl::Seconds(1));
-  EXPECT_EQ(s_->told.AwaitSave(11), "dir/m-0");
+  EXPECT_EQ(s_->scripted.AwaitSave(11), "dir/m-0");
   EXPECT_TRUE(service.End(Grace(absl::Seconds(5))));
   EXPECT_OK(s_->saver.failure());
 }
 
-TEST_F(CheckpointServiceTest, WhatNoTryCanMendEndsTheServiceAndIsTold) {
+TEST_F(CheckpointServiceTest, AnErrorThatNoRetryMendsEndsTheServiceAndIsReported) {
   CheckpointService& service = Make(absl::Seconds(600));
-  s_->told.FailNext({absl::InvalidArgumentError("no such variable")});
+  s_->scripted.FailNext({absl::InvalidArgumentError("no such variable")});
   service.Begin(session_, 0);
   s_->told_of_error.Wait();
   {
@@ -208,47 +208,47 @@ TEST_F(CheckpointServiceTest, WhatNoTryCanMendEndsTheServiceAndIsTold) {
   }
   s_->clock.Advance(absl::Hours(1));
   EXPECT_TRUE(service.End(Grace(absl::Seconds(5))));
-  EXPECT_EQ(s_->told.saves(), 1u);
+  EXPECT_EQ(s_->scripted.saves(), 1u);
 }
 
 TEST_F(CheckpointServiceTest, ASaveOfTheProgramsThatFailsIsTriedAgainByTheService) {
   CheckpointService& service = Make(absl::ZeroDuration());
   EXPECT_EQ(*service.Save(1), "") << "there is no session yet";
   service.Begin(session_, 0);
-  s_->told.FailNext({absl::ResourceExhaustedError("disk full")});
+  s_->scripted.FailNext({absl::ResourceExhaustedError("disk full")});
   s_->step = 3;
   EXPECT_EQ(*service.Save(2), "");
   EXPECT_EQ(*service.Save(3), "") << "it is in its pause";
-  EXPECT_EQ(s_->told.saves(), 1u);
+  EXPECT_EQ(s_->scripted.saves(), 1u);
   s_->clock.AwaitWaiters(1);
   s_->clock.Advance(absl::Seconds(1));
-  EXPECT_EQ(s_->told.AwaitSave(2), "dir/m-3");
+  EXPECT_EQ(s_->scripted.AwaitSave(2), "dir/m-3");
   s_->clock.AwaitWaiters(1);
   EXPECT_EQ(*service.Save(4), "dir/m-4");
-  s_->told.FailNext({absl::InvalidArgumentError("never")});
+  s_->scripted.FailNext({absl::InvalidArgumentError("never")});
   EXPECT_STATUS(service.Save(5).status(), StatusCode::kInvalidArgument, "never");
-  // The session's loss is its owner's to mend.
-  s_->told.FailNext({absl::UnavailableError("server is gone")});
+  // A lost session is an error for the caller, who opens a new one.
+  s_->scripted.FailNext({absl::UnavailableError("server is gone")});
   EXPECT_STATUS(service.Save(6).status(), StatusCode::kUnavailable, "server is gone");
 }
 
-// The next session's service makes good what the last one could not.
-TEST_F(CheckpointServiceTest, ASaveThatIsStillToBeMadeIsMadeOfTheNextSession) {
+// What could not be saved with one session is saved with the next.
+TEST_F(CheckpointServiceTest, APendingSaveIsMadeWithTheNextSession) {
   CheckpointService& service = Make(absl::ZeroDuration());
   service.Begin(session_, 0);
-  s_->told.FailNext({absl::ResourceExhaustedError("disk full")});
+  s_->scripted.FailNext({absl::ResourceExhaustedError("disk full")});
   EXPECT_EQ(*service.Save(2), "");
   EXPECT_TRUE(service.End(Grace(absl::Seconds(5))));
   s_->step = 7;
   service.Begin(session_, 7);
-  EXPECT_EQ(s_->told.AwaitSave(2), "dir/m-7");
+  EXPECT_EQ(s_->scripted.AwaitSave(2), "dir/m-7");
 }
 
 TEST_F(CheckpointServiceTest, ASaveThatHangsIsLeftBehindAndNoLastOneFollows) {
   CheckpointService& service = Make(absl::Seconds(600));
-  s_->told.Hang(true);
+  s_->scripted.Hang(true);
   service.Begin(session_, 0);
-  s_->told.AwaitSave(1);
+  s_->scripted.AwaitSave(1);
   Notification ended;
   bool in_time = true;
   std::thread thread([&] {
@@ -264,7 +264,7 @@ TEST_F(CheckpointServiceTest, ASaveThatHangsIsLeftBehindAndNoLastOneFollows) {
   EXPECT_STATUS(last, StatusCode::kDeadlineExceeded,
                 "Test: last checkpoint not written: the one before it did not end within 20s");
   EXPECT_EQ(ExitCode(last), kExitRetryable);
-  EXPECT_EQ(s_->told.saves(), 1u);
+  EXPECT_EQ(s_->scripted.saves(), 1u);
 }
 
 TEST_F(CheckpointServiceTest, TheLastOneIsWrittenOnceAndTriedUntilTheTimeIsOver) {
@@ -274,9 +274,9 @@ TEST_F(CheckpointServiceTest, TheLastOneIsWrittenOnceAndTriedUntilTheTimeIsOver)
   EXPECT_EQ(*service.Save(5), "dir/m-5");
   EXPECT_TRUE(service.End(Grace(absl::Seconds(5))));
   EXPECT_EQ(*service.SaveLast(true, false, Grace(absl::Seconds(20))), "dir/m-5");
-  EXPECT_EQ(s_->told.saves(), 1u) << "it was there";
+  EXPECT_EQ(s_->scripted.saves(), 1u) << "it was there";
   s_->step = 6;
-  s_->told.FailNext(std::deque<Status>(100, absl::ResourceExhaustedError("disk full")));
+  s_->scripted.FailNext(std::deque<Status>(100, absl::ResourceExhaustedError("disk full")));
   Notification ended;
   Status last;
   std::thread thread([&] {
@@ -288,8 +288,8 @@ TEST_F(CheckpointServiceTest, TheLastOneIsWrittenOnceAndTriedUntilTheTimeIsOver)
   EXPECT_STATUS(last, StatusCode::kResourceExhausted,
                 "Test: last checkpoint not written: disk full");
   EXPECT_EQ(ExitCode(last), kExitRetryable);
-  EXPECT_GT(s_->told.saves(), 2u);
-  s_->told.FailNext({});
+  EXPECT_GT(s_->scripted.saves(), 2u);
+  s_->scripted.FailNext({});
   EXPECT_EQ(*service.SaveLast(true, false, Grace(absl::Seconds(20))), "dir/m-6");
 }
 
@@ -299,7 +299,7 @@ TEST_F(CheckpointServiceTest, NothingBeginsAfterItHasRefused) {
   service.Begin(session_, 0);
   s_->clock.Advance(absl::Hours(2));
   EXPECT_TRUE(service.End(Grace(absl::Seconds(5))));
-  EXPECT_EQ(s_->told.saves(), 0u);
+  EXPECT_EQ(s_->scripted.saves(), 0u);
 }
 
 }  // namespace

@@ -214,8 +214,8 @@ void ExpectAll(const std::vector<float>& got, double want, double tolerance) {
   EXPECT_NEAR(got[1], want, tolerance * want);
 }
 
-// Half ends at 65,504: neither the squares of 100,000 elements nor their number is one of it.
-// bfloat16 has 8 digits: a sum of ones would end at 256.
+// The largest half is 65,504: the number of 100,000 elements and the sum of their squares are
+// larger. bfloat16 has 8 digits: a sum of ones would stop at 256.
 TEST(ClipGradients, OfSixteenBitsAreClippedInFloat) {
   constexpr int64_t kMany = 100000;
   const double root = std::sqrt(static_cast<double>(kMany));
@@ -245,7 +245,7 @@ TEST(ClipGradients, OfSixteenBitsAreClippedInFloat) {
     ExpectAll(ClippedOfMany(dtype, kMany, 2, by_average(root / static_cast<double>(kMany))), 1,
               tolerance);
     ExpectAll(ClippedOfMany(dtype, kMany, 2, by_average(1)), 2, tolerance);
-    // A factor of 1e-8, which half has not.
+    // The factor is 1e-8, which half cannot represent.
     ExpectAll(ClippedOfMany(dtype, 4, 50000, by_global_norm(1e-3)), 5e-4, tolerance);
     ExpectAll(ClippedOfMany(dtype, 4, 50000, by_norm(1e-3)), 5e-4, tolerance);
   }

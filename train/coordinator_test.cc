@@ -118,7 +118,7 @@ TEST(CoordinatorTest, AfterJoinAnErrorIsNotKeptAndClearStopBeginsAnew) {
   EXPECT_STATUS(coordinator.Join(), StatusCode::kInternal, "in time");
 }
 
-TEST(CoordinatorTest, ALooperTicksAtOnceAndThenWithThePeriodAndMakesUpForNothing) {
+TEST(CoordinatorTest, ALooperTicksAtOnceThenOncePerPeriodAndSkipsMissedTicks) {
   FakeClock clock;
   const Coordinator coordinator(&clock);
   std::atomic<int> ticks = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What all faces of the training engine (train/training_job.h) promise alike, whatever a program
-// calls: the last checkpoint of a chief that ends.
+// Supervisor, Train and MonitoredSession, the faces of the training engine (train/training_job.h),
+// make one promise: a chief that ends writes a last checkpoint.
 
 #include <signal.h>
 
@@ -28,22 +28,22 @@
 #include "train/train.h"
 
 // covers: training: Train, Supervisor and MonitoredSession write a last checkpoint however the job
-// ends
+//   ends
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kSteps = 3;
 
-// Why a program ends after kSteps steps: its goal was further away unless that is it.
+// Why a program ends after kSteps steps. Only with kGoal is that its last step (GoalOf).
 enum class Ending { kGoal, kSignal, kError };
 
-// Trains kSteps steps in `dir`, in whose middle no checkpoint is due, and ends so.
+// Trains kSteps steps in `dir` and ends that way. No checkpoint is due before the end.
 using Face = std::function<Status(const std::string& dir, Ending ending)>;
 
 int64_t GoalOf(Ending ending) { return ending == Ending::kGoal ? kSteps : 100 * kSteps; }
 
-// What the program's own part of a step comes to; `step`: its number, from 1 on.
+// The program's own part of step `step`, counted from 1: the signal or the error, if any.
 Status OwnPart(int64_t step, Ending ending) {
   if (step == kSteps && ending == Ending::kSignal) ::raise(SIGTERM);
   return step > kSteps ? absl::DataLossError("bad record") : absl::OkStatus();
@@ -95,7 +95,7 @@ class FacesTest : public testing::TestWithParam<Face> {
   FacesTest() : dir_(JoinPath(::testing::TempDir(), absl::StrCat("faces_", RandomHexName()))) {}
   ~FacesTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
 
-  // Of the latest checkpoint, by what is in it.
+  // The global step that the latest checkpoint holds; -1 without a checkpoint.
   int64_t SavedStep() const {
     const auto latest = LatestCheckpoint(FileSystem::Posix(), dir_);
     if (!latest) return -1;

@@ -29,7 +29,7 @@ namespace {
 
 using absl::StatusCode;
 
-// Notes each call; saves end as they are told.
+// Notes each call; saves fail with the errors in `failures`.
 class NotingSaver : public Saver {
  public:
   StatusOr<std::string> Save(Session*, const std::string& prefix,
@@ -114,7 +114,7 @@ TEST(GuardedSaverTest, SaveAndSaveAsAreRefusedWhereTheDirectoryIsAnothers) {
   EXPECT_TRUE(under.calls.empty());
 }
 
-TEST(GuardedSaverTest, ANewerChiefIsWhyASaveFailedThatItMet) {
+TEST(GuardedSaverTest, ASaveThatFailsBecauseOfANewerChiefIsFenced) {
   NotingSaver under;
   bool has_come = false;
   under.during_save = [&] { has_come = true; };
@@ -126,7 +126,7 @@ TEST(GuardedSaverTest, ANewerChiefIsWhyASaveFailedThatItMet) {
   EXPECT_TRUE(IsFenced(failed)) << failed;
 }
 
-TEST(GuardedSaverTest, WhatWasWrittenLastIsWhatOthersFindAsTheLatest) {
+TEST(GuardedSaverTest, LastSavedIsTheCheckpointThatTheStateFileNames) {
   NotingSaver under;
   FakeClock clock;
   under.during_save = [&] { clock.Advance(absl::Seconds(3)); };
@@ -147,14 +147,14 @@ TEST(GuardedSaverTest, AFailureIsKeptUntilASaveThatComesAfterIt) {
   GuardedSaver saver("Test", &under, Always);
   under.failures = {absl::UnavailableError("first"), absl::UnavailableError("second"),
                     absl::UnavailableError("third")};
-  // Its caller hears of it.
+  // Save reports its failure to the caller and does not keep it.
   EXPECT_STATUS(saver.Save(nullptr, "m", 1).status(), StatusCode::kUnavailable, "first");
   EXPECT_OK(saver.failure());
   EXPECT_STATUS(saver.SaveAndKeepFailure(nullptr, "m", NoStep, AsItIs).status(),
                 StatusCode::kUnavailable, "second");
   EXPECT_STATUS(saver.failure(), StatusCode::kUnavailable, "second");
   EXPECT_EQ(saver.failures(), 1);
-  // A save that is not for those who look for the latest makes up for nothing.
+  // A save without a state file is not the latest checkpoint: the failure stays.
   EXPECT_OK(saver.SaveAs(nullptr, "m", 1, {.write_state = false}).status());
   EXPECT_STATUS(saver.failure(), StatusCode::kUnavailable, "second");
   EXPECT_STATUS(
@@ -180,8 +180,7 @@ TEST(GuardedSaverTest, AFailureIsKeptUntilASaveThatComesAfterIt) {
   EXPECT_OK(saver.failure());
 }
 
-// A save that waits its turn behind one that fails finds that failure kept, and its own success
-// comes after it.
+// A save waits behind one that fails. It finds that failure kept, and its own success comes later.
 TEST(GuardedSaverTest, AFailureIsKeptBeforeTheNextSaveBegins) {
   NotingSaver under;
   GuardedSaver saver("Test", &under, Always);
@@ -197,7 +196,7 @@ TEST(GuardedSaverTest, AFailureIsKeptBeforeTheNextSaveBegins) {
                                            EXPECT_OK(saver.Save(nullptr, "m", 2).status());
                                            second_ended.Notify();
                                          });
-                                         // Time to overtake, where it could.
+                                         // Time for the second save to overtake, if it could.
                                          second_ended.WaitFor(absl::Milliseconds(50));
                                          return why;
                                        })

@@ -217,7 +217,7 @@ TEST_F(InputQueuesTest, AMonitoredLoopEndsWithTheDataOfItsQueues) {
   EXPECT_EQ(total, 42);
 }
 
-// With threads that wait for room in their queues.
+// Its threads wait for room in their queues.
 TEST_F(InputQueuesTest, AMonitoredLoopThatIsStoppedEndsItsQueueRunners) {
   const Output queue = InputProducer(root_, Const(root_, {1.f, 2.f, 3.f}), {.capacity = 2});
   const Output number = QueueDequeueV2(root_, queue, {DT_FLOAT})[0];
@@ -226,7 +226,7 @@ TEST_F(InputQueuesTest, AMonitoredLoopThatIsStoppedEndsItsQueueRunners) {
   ASSERT_OK_AND_ASSIGN(const auto session, SingularMonitoredSession(root_, {}));
   ASSERT_OK(session->Run({}, {batch}).status());
   session->RequestStop("enough");
-  // The threads have two minutes, the test has one.
+  // Threads may take two minutes to end; the test has one.
   EXPECT_OK(session->Close());
 }
 

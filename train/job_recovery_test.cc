@@ -25,7 +25,7 @@ TEST(JobRecoveryTest, LossesInARowAreBounded) {
                 "gave up after 0 new sessions");
 }
 
-TEST(JobRecoveryTest, ASessionThatBeginsFurtherBeginsTheCountAnew) {
+TEST(JobRecoveryTest, ASessionThatBeginsAtALaterStepResetsTheCount) {
   JobRecovery recovery({.speaker = "Test", .max_losses = 1});
   for (const int64_t step : {0, 7, 8}) {
     recovery.SessionBegan(step);
@@ -37,7 +37,7 @@ TEST(JobRecoveryTest, ASessionThatBeginsFurtherBeginsTheCountAnew) {
   }
 }
 
-TEST(JobRecoveryTest, TheFirstSessionComesAtOnceAndTheOthersEverLater) {
+TEST(JobRecoveryTest, TheFirstSessionComesAtOnceAndLaterOnesAfterGrowingPauses) {
   JobRecovery recovery(
       {.speaker = "Test", .max_losses = 20, .longest_pause = absl::Milliseconds(50)});
   for (int round = 0; round < 2; ++round) {

@@ -96,7 +96,7 @@ TEST_F(JobSessionsTest, ATaskThatIsNotTheChiefMakesNoDirectoryAndTellsNobody) {
   EXPECT_TRUE(servers_.ends().empty());
 }
 
-TEST_F(JobSessionsTest, ADirectoryThatCannotBeWrittenIsRefusedInTheFacesWords) {
+TEST_F(JobSessionsTest, ADirectoryThatCannotBeWrittenIsRefusedByTheNameOfItsOption) {
   ASSERT_OK(WriteFileAtomically(fs_, dir_, "not a directory"));
   const HookedModel model;
   JobSessionsOptions options = Options();

@@ -68,7 +68,7 @@ TEST_F(JobSignalsTest, ASignalIsNotedAtOnceAndAsksToLeaveOnce) {
     EXPECT_EQ(signals.Note(), signal);
     EXPECT_EQ(signals.Note(), signal);
     EXPECT_EQ(signals.noted()->at, clock_.Now());
-    clock_.AwaitWaiters(1);  // the watch has come, too, and waits for the end of the step
+    clock_.AwaitWaiters(1);  // the watching thread waits for the end of the step
     ASSERT_EQ(leaves().size(), before + 1);
     const Status why = leaves().back();
     EXPECT_STATUS(why, StatusCode::kCancelled,

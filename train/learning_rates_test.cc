@@ -169,7 +169,7 @@ TEST(CosineDecayRestarts, BeginAgainAtTheVeryStep) {
   }
 }
 
-// The begin of each of the first periods, where logarithms round to either side.
+// The first step of each of the first periods, where logarithms round up or down.
 TEST(CosineDecayRestarts, AreExactAtEveryBegin) {
   for (const int64_t t_mul : {2, 3, 5, 7, 10}) {
     Scope scope;
@@ -272,7 +272,7 @@ TEST(LearningRates, HaveTensorFlowsNames) {
   EXPECT_OK(scope.status());
 }
 
-// A second one of a name has a scope of its own, all of whose nodes stand in it.
+// A second schedule of the same name gets a scope of its own, which holds all its nodes.
 TEST(LearningRates, StandInAScopeOfTheirOwn) {
   using Schedule = std::function<Output(const Scope& s, Output step)>;
   const DecayAttrs decay = {.decay_steps = 10, .decay_rate = 0.5};
@@ -325,7 +325,7 @@ TEST(LearningRates, StandInAScopeOfTheirOwn) {
   }
 }
 
-// The largest step that there is.
+// The largest int64 step.
 TEST(LearningRates, StayNumbersAtTheEndOfTime) {
   Scope scope;
   const Output step = TestInput(scope, DT_INT64, PartialShape::Scalar());

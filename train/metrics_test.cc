@@ -114,7 +114,7 @@ TEST(Metrics, AMeanMayBeWeighted) {
   ExpectTensorEqual(mean.Update(Floats({1, 0, 3}), Floats({1, 100, 5})), Tensor::Scalar(4.0f));
   ExpectTensorEqual(mean.Update(Floats({0}), Floats({7})), Tensor::Scalar(4.0f));
   EXPECT_STATUS(mean.TryUpdate(Floats({1, 2}), Floats({1, 2, 3})), kInvalid, "Incompatible shapes");
-  // A weight of [1] serves all of them, more weights than values do not.
+  // One weight, shape [1], counts for all values; more weights than values are an error.
   ExpectTensorEqual(mean.Update(Floats({4}), Floats({4, 4})), Tensor::Scalar(4.0f));
   EXPECT_STATUS(mean.TryUpdate(Floats({1, 1}), Floats({1})), kInvalid,
                 "weights must broadcast to the shape of the values, got");
@@ -239,7 +239,8 @@ TEST(Metrics, AtThresholdsCountWhatLiesAbove) {
 }
 
 TEST(Metrics, ThresholdsMayBeInAnyOrderAndTwice) {
-  // Beside a double loop over predictions and thresholds, exact ties and their neighbours included.
+  // Compared with a double loop over predictions and thresholds, with exact ties and their
+  // neighbours.
   std::vector<float> predictions, labels;
   for (int i = 0; i <= 40; ++i) {
     const float p = static_cast<float>(i) / 40;
@@ -275,8 +276,8 @@ TEST(Metrics, ThresholdsMayBeInAnyOrderAndTwice) {
                     Tensor::Vector<double>(not_above));
 }
 
-// A prediction that is no number is above nothing.
-TEST(Metrics, NoNumberIsAboveNoThreshold) {
+// A prediction that is NaN is above no threshold.
+TEST(Metrics, NanIsAboveNoThreshold) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   Measured run([&](const Scope& s, const Output& l, const Output& p) {
     return FalseNegativesAtThresholds(s, l, p, {-1.0f, 0.5f});
@@ -304,8 +305,8 @@ TEST(Metrics, ThresholdsDoNotMultiplyTheMemoryOfABatch) {
   EXPECT_NEAR(static_cast<double>(auc), 0.5, 1e-2);
 }
 
-// By hand (a sum over the thresholds in another program): 1e-6 beside the counts moves the seventh
-// digit.
+// Computed by another program as a sum over the thresholds. The 1e-6 that is added to the counts
+// changes the seventh digit.
 TEST(Metrics, AreasUnderCurves) {
   struct Case {
     Tensor labels, predictions;
@@ -348,7 +349,7 @@ TEST(Metrics, AreasUnderCurves) {
       0.8809522782978209, 2e-7);
 }
 
-TEST(Metrics, AreasWantProbabilities) {
+TEST(Metrics, AreasNeedProbabilities) {
   Measured run([](const Scope& s, const Output& l, const Output& p) { return Auc(s, l, p); });
   for (const float bad : {-0.1f, 1.1f, std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_STATUS(run.TryUpdate(Floats({0, 1}), Floats({0.5f, bad})), kInvalid,
@@ -372,7 +373,7 @@ TEST(Metrics, LabelsAndPredictionsNeverBroadcast) {
           << a.shape().ToString() << " " << b.shape().ToString();
     }
   }
-  // A last dimension of 1 that the graph knows is no difference.
+  // A last dimension of 1 that the graph knows is ignored.
   Scope root;
   const Output column = Placeholder(root, DT_FLOAT, {-1, 1}),
                row = Placeholder(root, DT_FLOAT, {-1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The end of a run, as loops tell it and hear of it, also where the data ends.
+// The end of a run: loops report it and learn of it, also when the data ends.
 #include <signal.h>
 
 #include <memory>
@@ -52,7 +52,7 @@ TEST_F(MonitoredSessionTest, AChiefThatReachedItsGoalTellsTheEndOfTheRun) {
   EXPECT_EQ(end->reason, "reached step 1");
 }
 
-TEST_F(MonitoredSessionTest, WhoLeavesOrJustStopsEndsNoRun) {
+TEST_F(MonitoredSessionTest, LeavingOrClosingEndsNoRun) {
   creator_options.checkpoint_dir = dir_;
   {
     const Model model;
@@ -104,7 +104,7 @@ TEST_F(MonitoredSessionTest, AnOlderChiefIsRefusedItsNextCheckpoint) {
 
 constexpr char kOther[] = "/job:worker/replica:0/task:0";
 
-TEST_F(MonitoredSessionTest, TrainersThatAreToComeAreWaitedForForAWhile) {
+TEST_F(MonitoredSessionTest, TrainersThatAreMissingAreAwaitedForTheGrace) {
   creator_options.checkpoint_dir = dir_;
   int looks = 0;
   a_.on_others = [&](RunContext*) {
@@ -155,7 +155,7 @@ TEST_F(MonitoredSessionTest, TheChiefEndsTheRunWhenTheDataOfEveryTrainerHasEnded
   EXPECT_TRUE(absl::StartsWith(calls, "a.before a.after a.others a.others a.created a.others a.o"))
       << calls;
   EXPECT_TRUE(absl::EndsWith(calls, "a.others a.end")) << calls;
-  // By steps, as before; the last one has what the other trainer has counted.
+  // Saves still come by steps; the last one has the steps of the other trainer.
   EXPECT_GE(saver.stats().saves, 3);
   ASSERT_EQ(servers_.ends().size(), 1u);
   EXPECT_GE(servers_.ends()[0].global_step, 5);

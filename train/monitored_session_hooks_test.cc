@@ -82,7 +82,7 @@ TEST_F(MonitoredSessionTest, WhatAHooksErrorDoesInEachOfItsMethods) {
   }
 }
 
-TEST_F(MonitoredSessionTest, ALostSessionThatAHookMeetsIsReplacedWhereverItMeetsIt) {
+TEST_F(MonitoredSessionTest, ALostSessionIsReplacedInWhicheverMethodAHookMeetsIt) {
   for (const std::string method : {"created", "before", "after"}) {
     SCOPED_TRACE(method);
     ASSERT_OK(servers_.Restart());
@@ -106,13 +106,13 @@ TEST_F(MonitoredSessionTest, ALostSessionThatAHookMeetsIsReplacedWhereverItMeets
     ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a}));
     ASSERT_OK(session->Run({}, {}, {model.count}).status());
     EXPECT_EQ(session->recoveries(), 1);
-    // At least once: what AfterRun lost had been counted.
+    // Steps run at least once: the step whose AfterRun met the loss had been counted.
     EXPECT_EQ(Step(session.get(), model), method == "after" ? 2 : 1);
     EXPECT_OK(session->Close());
   }
 }
 
-// b has not seen the session that a has met a loss in: for b the next one is the first.
+// Hook a meets a loss before hook b sees the session: for b the next session is the first.
 TEST_F(MonitoredSessionTest, ARecoveryFollowsASessionThatAllHooksHaveSeen) {
   const Model model;
   int sessions = 0;
@@ -132,7 +132,7 @@ TEST_F(MonitoredSessionTest, ARecoveryFollowsASessionThatAllHooksHaveSeen) {
             "a.before b.before a.after b.after");
 }
 
-TEST_F(MonitoredSessionTest, TheEndOfDataOutOfAHookIsACleanEnd) {
+TEST_F(MonitoredSessionTest, TheEndOfDataFromAHookIsACleanEnd) {
   for (const std::string method : {"before", "after"}) {
     SCOPED_TRACE(method);
     const Model model;
@@ -165,7 +165,7 @@ TEST_F(MonitoredSessionTest, ASessionThatAHookHasRefusedIsUsedByNoRun) {
   EXPECT_EQ(Calls(), "a.created b.created a.before b.before a.after b.after");
 }
 
-TEST_F(MonitoredSessionTest, AtTheEndALossIsAnErrorAndTheOtherHooksEndAllTheSame) {
+TEST_F(MonitoredSessionTest, ALossAtTheEndIsAnErrorAndTheOtherHooksStillEnd) {
   const Model model;
   a_.on_end = [](const LoopEnd&) { return absl::UnavailableError("gone"); };
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_, &b_}));
@@ -333,7 +333,7 @@ TEST_F(MonitoredSessionTest, AHookThatAsksForATraceGetsOne) {
     tensorflow::RunOptions options;
     options.set_trace_level(tensorflow::RunOptions::FULL_TRACE);
     if (context->run_number() == 1) context->MergeOptions(options);
-    // Another one's wish does not take the trace away.
+    // Later options without a trace do not take it away.
     if (context->run_number() == 1) context->MergeOptions(tensorflow::RunOptions());
     return kNoGroups;
   };
@@ -442,7 +442,7 @@ TEST_F(MonitoredSessionTest, AThreadThatIsBlockedInTheSessionHoldsUpNoError) {
   };
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
   blocked.Wait();
-  // The threads of hooks have two minutes, the test has one.
+  // Threads of hooks may take two minutes to end; the test has one.
   EXPECT_STATUS(session->Loop([] { return absl::InternalError("a bad row"); }),
                 StatusCode::kInternal, "a bad row");
   ended.Wait();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What hooks that have nothing to do cost a step: no allocation, counted by a replaced operator
-// new.
+// Hooks that have nothing to do cost a step no allocation; a replaced operator new counts.
 #include <memory>
 #include <vector>
 

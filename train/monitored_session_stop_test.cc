@@ -49,7 +49,7 @@ TEST_F(MonitoredSessionTest, AnotherThreadMayEndTheRun) {
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
   std::thread other([&] { session->RequestStop("enough"); });
   other.join();
-  // It may come between the question and the run.
+  // The stop may come between ShouldStop and Run: that Run still runs.
   EXPECT_OK(session->Run({}, {}, {model.count}).status());
   EXPECT_TRUE(session->ShouldStop());
   EXPECT_STATUS(session->Run({}, {}, {model.count}).status(), StatusCode::kFailedPrecondition,
@@ -59,7 +59,7 @@ TEST_F(MonitoredSessionTest, AnotherThreadMayEndTheRun) {
   EXPECT_EQ(servers_.ends()[0].reason, "enough");
 }
 
-TEST_F(MonitoredSessionTest, OrLeaveForThisTaskWhicheverWasFirst) {
+TEST_F(MonitoredSessionTest, ALeaveCountsAlsoAfterARequestToStop) {
   creator_options.checkpoint_dir = dir_;
   const Model model;
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
@@ -78,7 +78,7 @@ TEST_F(MonitoredSessionTest, AWaitForANewSessionEndsWhenSomebodyLeaves) {
     ASSERT_OK(servers_.Restart());
     servers_.FailCreations({});
     const Model model;
-    // Without sessions the creator waits, else the loop does: each new one is lost.
+    // Without new sessions the creator waits. With them the loop does: each one is lost again.
     a_.on_created = [&](RunContext*, const CreatedSession& created) {
       return created.is_recovery ? absl::UnavailableError("gone again") : absl::OkStatus();
     };
@@ -95,7 +95,7 @@ TEST_F(MonitoredSessionTest, AWaitForANewSessionEndsWhenSomebodyLeaves) {
     const Status status =
         session->Loop([&] { return session->Run({}, {}, {model.count}).status(); });
     other.join();
-    // A session was lost on the way, and nothing was kept of it.
+    // A session was lost on the way, and no checkpoint was kept.
     EXPECT_TRUE(absl::StrContains(status.message(), "another time")) << status;
     EXPECT_GE(ExitCode(status), kExitRetryable) << status;
     servers_.FailCreations({});
@@ -142,7 +142,7 @@ TEST_F(MonitoredSessionTest, SigtermEndsTheWaitForTheChief) {
   EXPECT_EQ(ExitCode(status), 143);
 }
 
-// The chief of a job that is started again restores while the disk hangs, or a server does.
+// A chief that starts again restores a checkpoint while the disk or a server hangs.
 TEST_F(MonitoredSessionTest, ASignalIsHeardWhileASessionIsRestored) {
   class HungRestore : public Saver {
    public:
@@ -217,7 +217,7 @@ TEST_F(MonitoredSessionTest, ASignalIsHeardWhileASessionIsRestored) {
   }
 }
 
-TEST_F(MonitoredSessionTest, AWorkerWhoseServersWentWithTheSignalHasLeft) {
+TEST_F(MonitoredSessionTest, AWorkerWhoseServersEndWithTheSignalHasLeft) {
   const Model chief, model;
   ASSERT_OK_AND_ASSIGN(const auto of_chief, Open(chief, {}));
   ASSERT_OK_AND_ASSIGN(
@@ -234,7 +234,7 @@ TEST_F(MonitoredSessionTest, AWorkerWhoseServersWentWithTheSignalHasLeft) {
   EXPECT_EQ(ExitCode(of_chief->Close()), 143);
 }
 
-TEST_F(MonitoredSessionTest, AStepThatHangsIsSavedBesideAndClosedAfterASignal) {
+TEST_F(MonitoredSessionTest, AfterASignalAStepThatHangsIsClosedAndWhatWasTrainedIsSaved) {
   creator_options.target = "";
   creator_options.checkpoint_dir = dir_;
   for (const bool saves : {true, false}) {

@@ -101,7 +101,7 @@ TEST_F(MonitoredSessionTest, AfterAnErrorThereIsNeitherAfterRunNorEnd) {
   EXPECT_EQ(servers_.sessions_closed(), 1);
 }
 
-TEST_F(MonitoredSessionTest, AnErrorThatTheProgramLeavesWithWithoutClosingHasNoEndEither) {
+TEST_F(MonitoredSessionTest, ASessionThatIsDestroyedWithoutCloseHasNoEnd) {
   const Model model;
   {
     ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&a_}));
@@ -177,7 +177,7 @@ TEST_F(MonitoredSessionTest, RecoveriesInARowAreBounded) {
   EXPECT_EQ(servers_.sessions_made(), 4);
 }
 
-TEST_F(MonitoredSessionTest, ASessionThatBeginsFurtherCountsAnew) {
+TEST_F(MonitoredSessionTest, ASessionThatMadeProgressResetsTheCount) {
   const Model model;
   int asked = 0;
   a_.on_before = [&](RunContext*) -> StatusOr<GroupMask> {
@@ -281,7 +281,7 @@ TEST_F(MonitoredSessionTest, ASingularSessionRestoresTheCheckpointThatItIsGiven)
   EXPECT_EQ(w[0].scalar<float>(), 11);
 }
 
-TEST_F(MonitoredSessionTest, AWorkerWaitsUntilTheChiefHasSeenToTheValues) {
+TEST_F(MonitoredSessionTest, AWorkerWaitsUntilTheChiefHasInitialised) {
   const Model chief, worker;
   SessionCreatorOptions options = creator_options;
   options.max_wait = absl::Milliseconds(20);

@@ -58,13 +58,13 @@ TEST_F(SupervisorTest, RecoveryGivesUpAfterItsLastSession) {
   EXPECT_EQ(runs, 3);
 }
 
-TEST_F(SupervisorTest, RecoveriesAreCountedAnewAfterProgress) {
+TEST_F(SupervisorTest, ProgressResetsTheCountOfRecoveries) {
   Model model;
   Supervisor supervisor(model.root, Options());
   int runs = 0;
   EXPECT_OK(RunWithRecovery(&supervisor, kSharedTarget, 2, [&](Session* session) -> Status {
     if (++runs == 8) return absl::OkStatus();
-    // Every other session gets on.
+    // Every other session makes a step.
     if (runs % 2 == 0) MR_RETURN_IF_ERROR(session->Run({}, {}, {model.count}).status());
     return absl::UnavailableError("ps is gone");
   }));

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-TEST(SaveRetryTest, OnlyWhatNoTryCanMendIsNotTriedAgain) {
+TEST(SaveRetryTest, OnlyErrorsThatNoRetryMendsAreNotRetried) {
   for (const Status& status :
        {absl::ResourceExhaustedError("full"), absl::PermissionDeniedError("read-only"),
         absl::UnknownError("input/output error"), absl::NotFoundError("no such directory"),
@@ -27,7 +27,7 @@ TEST(SaveRetryTest, OnlyWhatNoTryCanMendIsNotTriedAgain) {
   }
 }
 
-TEST(SaveRetryTest, PausesGrowToAMinuteAndBeginAnewAfterASuccess) {
+TEST(SaveRetryTest, PausesGrowToAMinuteAndStartOverAfterASuccess) {
   SaveRetry retry(absl::Seconds(1));
   for (const int seconds : {1, 2, 4, 8, 16, 32, 60, 60}) {
     EXPECT_EQ(retry.NextPause(), absl::Seconds(seconds));

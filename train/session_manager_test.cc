@@ -58,7 +58,7 @@ struct Model {
   std::unique_ptr<Saver> saver;
 };
 
-// Time passes for those who wait only, and at once.
+// Time passes only while somebody waits, and then at once.
 class LeapingClock : public Clock {
  public:
   absl::Time Now() override { return now_; }
@@ -92,7 +92,7 @@ class SessionManagerTest : public ::testing::Test {
             .recovery_wait = absl::Milliseconds(1),
             .max_wait = absl::Seconds(60)};
   }
-  // Gives w a value, as a server that was not restarted.
+  // Gives w a value, as on a server that did not restart.
   void KeepW(float value) {
     Model model;
     ASSERT_OK(servers_.variables()->Extend(model.root));
@@ -105,7 +105,7 @@ class SessionManagerTest : public ::testing::Test {
     SessionManager chief(model.root, Options(model));
     ASSERT_OK(chief.PrepareSession(kSharedTarget).status());
   }
-  // A checkpoint of w = 1, b = 2, step 0; the servers are empty afterwards.
+  // Writes a checkpoint of w = 1, b = 2, step 0 and returns its path; then restarts the servers.
   std::string SaveOne() {
     Model model;
     SessionManager chief(model.root, Options(model));
@@ -186,7 +186,7 @@ TEST_F(SessionManagerTest, ACheckpointToBeginFromIsForADirectoryWithoutOne) {
   EXPECT_EQ(began.restored_checkpoint, elsewhere);
   ASSERT_OK_AND_ASSIGN(const std::string later,
                        first.saver->Save(began.session.get(), own + "/m", 7));
-  // From now on the directory's own.
+  // From now on the directory has a checkpoint of its own.
   ASSERT_OK(servers_.Restart());
   Model second;
   ASSERT_OK_AND_ASSIGN(const auto went_on, prepare(&second, elsewhere));
@@ -260,7 +260,7 @@ TEST_F(SessionManagerTest, WhereACheckpointIsWaitedForNothingIsInitialised) {
   StatusOr<SessionManager::Ready> ready = absl::UnknownError("not yet");
   std::thread thread([&] { ready = manager.PrepareSession(kSharedTarget); });
   clock.AwaitWaiters(1);
-  // Somebody else's, on servers of his own.
+  // The checkpoint comes from another program, which has its own servers.
   Model other;
   ASSERT_OK_AND_ASSIGN(const std::shared_ptr<Session> session, NewSession());
   ASSERT_OK(session->Extend(other.root));
@@ -286,7 +286,7 @@ TEST_F(SessionManagerTest, InitOperationsAreFed) {
 
 TEST_F(SessionManagerTest, TablesAreInitialisedInEachSessionByEveryTask) {
   Model model;
-  // What stands for a table: nobody but its initialiser writes it.
+  // A variable in place of a table: only its initialiser writes it.
   const Output table = VarHandleOp(model.root.WithName("table"), DT_FLOAT, PartialShape::Scalar(),
                                    {.shared_name = "table"});
   const Operation fill =
@@ -336,7 +336,7 @@ TEST_F(SessionManagerTest, AReadyOperationOfTheCallerDecides) {
 
 // --- What goes wrong on the way ------------------------------------------------------------------
 
-// What TensorFlow's ready operations do: an "uninitialized" error is "not ready", as often as it
+// As TensorFlow's ready operations: an "uninitialized" error means "not ready", however often it
 // comes.
 TEST_F(SessionManagerTest, AReadyOperationThatFailsForWhatIsNotInitialisedIsWaitedFor) {
   InitializeAll();
@@ -383,7 +383,7 @@ TEST_F(SessionManagerTest, ASessionThatIsLostOnTheWayIsOpenedAgain) {
   }
 }
 
-TEST_F(SessionManagerTest, AnInitialValueThatReadsWhatNobodyInitialisesIsNoLoss) {
+TEST_F(SessionManagerTest, AnInitialValueThatReadsAnUninitialisedVariableIsNoLoss) {
   Scope root;
   const Output nobody = VarHandleOp(root.WithName("nobody"), DT_FLOAT, PartialShape::Scalar(),
                                     {.shared_name = "nobody"});
@@ -428,7 +428,7 @@ TEST_F(SessionManagerTest, ATryThatWaitsForTasksEndsAndIsRepeated) {
   const Status given_up = short_of_time.PrepareSession(kSharedTarget).status();
   EXPECT_STATUS(given_up, StatusCode::kDeadlineExceeded,
                 "session was not ready after 0: waits for /job:ps/task:0");
-  // Who was waited for may be there the next time.
+  // The missing task may be there the next time.
   EXPECT_EQ(ExitCode(given_up), kExitRetryable);
   servers_.FailCreations({absl::DeadlineExceededError("waits for /job:ps/task:0")});
   std::vector<std::string> not_ready;
@@ -458,7 +458,7 @@ TEST_F(SessionManagerTest, ATaskThatRefusesUsIsNotWaitedFor) {
 
 // --- Waiting -------------------------------------------------------------------------------------
 
-TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
+TEST_F(SessionManagerTest, AWaitingTaskLooksSoonAtFirst) {
   Model model;
   FakeClock clock;
   SessionManagerOptions options = Options(model);
@@ -474,9 +474,9 @@ TEST_F(SessionManagerTest, WhoWaitsLooksSoonAtFirst) {
   EXPECT_OK(ready.status());
 }
 
-// A chief comes `late`, just after a look: the worker is later by an eighth of that, at most by
-// recovery_wait.
-TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
+// The chief initialises after `late`, just after a look of the worker. The worker then joins within
+// an eighth of that time, and within recovery_wait.
+TEST_F(SessionManagerTest, TheLongerAWorkerHasWaitedTheLaterItMayJoin) {
   const struct {
     absl::Duration late, at_most;
     int looks;
@@ -492,7 +492,7 @@ TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
     absl::Time initialized = absl::InfiniteFuture(), last = begin;
     clock.after_wait = [&] {
       if (initialized == absl::InfiniteFuture() && clock.Now() - begin >= c.late) {
-        // Just after the look before this one.
+        // As if it came just after the previous look.
         initialized = last;
         InitializeAll();
       }
@@ -505,12 +505,12 @@ TEST_F(SessionManagerTest, HowLateAWorkerJoinsGoesByHowLongItHasWaited) {
     SessionManager manager(model.root, options);
     ASSERT_OK(manager.WaitForSession(kSharedTarget).status());
     EXPECT_LE(clock.Now() - initialized, c.at_most);
-    // A wait of minutes is no stream of questions.
+    // A wait of minutes takes few looks.
     EXPECT_LE(clock.waits, c.looks);
   }
 }
 
-TEST_F(SessionManagerTest, WhoWaitsSaysEveryTenSecondsForWhatForWhomAndSinceWhen) {
+TEST_F(SessionManagerTest, AWaitingTaskSaysEveryTenSecondsWhatItWaitsForAndSinceWhen) {
   for (const bool there_was_a_chief : {false, true}) {
     SCOPED_TRACE(there_was_a_chief);
     ASSERT_OK(servers_.Restart());
@@ -569,7 +569,7 @@ TEST_F(SessionManagerTest, AnEndThatTheServersOrTheFilesTellOfEndsTheWait) {
   EXPECT_EQ(RunEndOf(told), end) << told;
   EXPECT_EQ(ExitCode(told), kExitOk);
 
-  // That it came during the wait is enough where nobody knows of a goal.
+  // Without a known goal, an end that comes during the wait is believed.
   FakeClock clock;
   options.clock = &clock;
   options.last_step = 0;
@@ -602,7 +602,7 @@ TEST_F(SessionManagerTest, AnEndThatMayBeOldIsBelievedWhenItHasStayed) {
       {30, 12, false},  // the data ended
       {60, 30, false},  // started again with more steps, or the chief stopped early
       {60, -1, false},  //
-      {0, 30, false},   // it stood there
+      {0, 30, false},   // the end was there before the wait
   };
   for (const bool by_files : {true, false}) {
     for (const auto& c : kCases) {
@@ -678,7 +678,7 @@ TEST_F(SessionManagerTest, AChiefThatComesWithinTheGraceMakesTheEndVoid) {
   }
 }
 
-// A chief that took the directory over and ended between two looks.
+// Between two looks another chief takes the directory over and ends.
 TEST_F(SessionManagerTest, AnEndOfAnotherOwnerIsNewsAlsoWhereAnEndStoodBefore) {
   WriteEnd(30, 30);
   Model model;
@@ -691,7 +691,7 @@ TEST_F(SessionManagerTest, AnEndOfAnotherOwnerIsNewsAlsoWhereAnEndStoodBefore) {
   clock.AwaitWaiters(1);
   EXPECT_OK(WriteRunFile(fs_, dir_, {.id = "x", .name = "run", .token = "newer"}));
   EXPECT_OK(WriteRunEnd(fs_, dir_, {.id = "x", .token = "newer", .global_step = 60}));
-  clock.Advance(absl::Seconds(1));  // of the grace of 20
+  clock.Advance(absl::Seconds(1));  // of the 20 s of grace
   thread.join();
   ASSERT_TRUE(RunEndOf(ready.status()).has_value()) << ready.status();
   EXPECT_EQ(RunEndOf(ready.status())->global_step, 60);
@@ -721,7 +721,7 @@ TEST_F(SessionManagerTest, AnEndThatASessionTellsOfGoesByTheSameRule) {
   }
 }
 
-TEST_F(SessionManagerTest, TheEndOfAnotherRunIsNone) {
+TEST_F(SessionManagerTest, TheEndOfAnotherRunIsIgnored) {
   WriteEnd(30, 30);  // of "run"
   Model model;
   FakeClock clock;

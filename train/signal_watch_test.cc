@@ -45,7 +45,7 @@ TEST(SignalWatchTest, WithoutASignalNothingIsCalledAndTheHandlersAreThoseOfBefor
   EXPECT_EQ(after.sa_handler, before.sa_handler);
 }
 
-TEST(SignalWatchTest, ASignalThatCameBeforeIsToldWhileSomebodyRemembersIt) {
+TEST(SignalWatchTest, ASignalThatCameBeforeIsReportedWhileATerminationRequestLives) {
   const TerminationRequest request;
   ASSERT_EQ(::raise(SIGTERM), 0);
   Notification told;

@@ -82,7 +82,7 @@ TEST_F(SupervisorTest, ARunWithoutADirectoryHasTheNameItWasGivenAndAnEnd) {
     EXPECT_EQ(run.name, "job7");
     EXPECT_EQ(run.is_chief, is_chief);
     EXPECT_EQ(run.id.empty(), !is_chief);
-    // The next session is of the same one.
+    // The next session belongs to the same run.
     ASSERT_OK(supervisor.ManagedSession(kSharedTarget).status());
     EXPECT_EQ(cluster_.runs().back().id, run.id);
     supervisor.RequestStop();
@@ -107,7 +107,7 @@ TEST_F(SupervisorTest, TheOlderOfTwoChiefsMaySaveNoMore) {
   EXPECT_TRUE(cluster_.ends().empty());
 }
 
-// Storage that hangs stands for a process that is stopped in the middle of a save.
+// Storage that hangs stands in for a process that is paused in the middle of a save.
 TEST_F(SupervisorTest, AChiefThatIsTakenOverInMidSaveLeavesTheStateFileToTheNewerOne) {
   HungFileSystem storage(logdir_);
   Model older_model, newer_model;
@@ -133,7 +133,7 @@ TEST_F(SupervisorTest, AChiefThatIsTakenOverInMidSaveLeavesTheStateFileToTheNewe
   EXPECT_EQ(state->latest, newer.save_path() + "-2");
 }
 
-// The newer one sweeps what dead saves have left, and cannot know who is only stopped.
+// The newer chief deletes what dead saves left. It cannot know that the older chief is only paused.
 TEST_F(SupervisorTest, AnOlderChiefWhosePartsWereSweptHearsWhoHasTheRunAndNotWhichFileIsGone) {
   class SweptSaver : public Saver {
    public:
@@ -180,7 +180,7 @@ TEST_F(SupervisorTest, TheCheckpointServiceOfTheOlderOfTwoChiefsStopsItsTraining
   while (!older.ShouldStop()) std::this_thread::yield();
   const Status stopped = older.Stop();
   EXPECT_TRUE(IsFenced(stopped)) << stopped;
-  EXPECT_EQ(ExitCode(stopped), kExitError);  // not to be started again
+  EXPECT_EQ(ExitCode(stopped), kExitError);  // do not start it again
 }
 
 TEST_F(SupervisorTest, AnAskedStopIsTheEndOfTheRunAndOthersLeave) {
@@ -217,7 +217,7 @@ TEST_F(SupervisorTest, AnAskedStopIsTheEndOfTheRunAndOthersLeave) {
   EXPECT_TRUE(worker.ShouldStop());
   EXPECT_OK(worker.Stop());
 
-  // A chief goes on with the same run.
+  // A new chief continues the same run.
   Model more;
   Supervisor chief(more.root, Options());
   ASSERT_OK(chief.ManagedSession(kSharedTarget).status());
@@ -228,12 +228,12 @@ TEST_F(SupervisorTest, AnAskedStopIsTheEndOfTheRunAndOthersLeave) {
   EXPECT_FALSE(none.has_value());
 }
 
-TEST_F(SupervisorTest, WhatIsNoGoalIsNoEnd) {
+TEST_F(SupervisorTest, OnlyARequestedStopWithoutErrorsEndsTheRun) {
   const struct {
     const char* what;
     std::function<void(Supervisor*)> stop;
   } kCases[] = {
-      {"nobody asked", [](Supervisor* s) { EXPECT_OK(s->Stop()); }},
+      {"no request", [](Supervisor* s) { EXPECT_OK(s->Stop()); }},
       {"an error",
        [](Supervisor* s) {
          s->RequestStop(absl::DataLossError("bad"));
@@ -260,7 +260,7 @@ TEST_F(SupervisorTest, WhatIsNoGoalIsNoEnd) {
   }
 }
 
-// A save that died leaves the directory of its parts.
+// A save whose process died leaves the directory of its parts.
 TEST_F(SupervisorTest, WhatDeadSavesOfTheRunLeftIsSweptAndNothingElse) {
   SaveOne();
   FileSystem* const fs = FileSystem::Posix();

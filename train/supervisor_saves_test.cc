@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checkpoints of a Supervisor: when its service saves, and what a save that fails, is lost or
-// hangs does to the training and to Stop.
+// The checkpoints of a Supervisor: when its service saves, and how training and Stop go on when a
+// save fails, is lost or hangs.
 #include <signal.h>
 
 #include <memory>
@@ -53,7 +53,7 @@ TEST_F(SupervisorTest, TheSaverTakesTheOptionsOfASave) {
   EXPECT_EQ(LatestCheckpoint(fs, logdir_, "best_checkpoint"), path);
   ASSERT_EQ(supervisor.saver()->last_checkpoints_with_time().size(), 1u);
   EXPECT_GT(supervisor.saver()->last_checkpoints_with_time()[0].time_s, 0);
-  // Whoever starts again does not look there: Stop writes one of its own.
+  // A restart does not look there, so Stop writes a checkpoint of its own.
   EXPECT_OK(supervisor.Stop());
   EXPECT_EQ(LatestCheckpoint(fs, logdir_), logdir_ + "/model.ckpt-0");
 }
@@ -79,7 +79,7 @@ TEST_F(SupervisorTest, TheChiefSavesAtOnceAndInEachPeriod) {
   EXPECT_TRUE(FileSystem::Posix()->FileExists(logdir_ + "/model.ckpt-1.meta"));
 }
 
-TEST_F(SupervisorTest, OnlyASaveThatNoTryCanMendStopsTheTraining) {
+TEST_F(SupervisorTest, OnlyAnErrorThatNoRetryMendsStopsTheTraining) {
   for (const Status& error : {absl::InvalidArgumentError("no name of a file"),
                               absl::UnimplementedError("no such format")}) {
     RestartParameterServers();
@@ -100,8 +100,8 @@ TEST_F(SupervisorTest, OnlyASaveThatNoTryCanMendStopsTheTraining) {
   }
 }
 
-// Whatever files can fail with: somebody may see to it.
-TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheNextSaveAfterItIsMade) {
+// Any error of a file may go away: somebody frees space or mounts the disk again.
+TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheSaveIsRetried) {
   for (const Status& error :
        {absl::ResourceExhaustedError("File 'x': write: No space left on device"),
         absl::PermissionDeniedError("File 'x': open: Read-only file system"),
@@ -145,7 +145,7 @@ TEST_F(SupervisorTest, AFullDiskEndsNoTrainingAndTheNextSaveAfterItIsMade) {
   }
 }
 
-TEST_F(SupervisorTest, WithoutALastCheckpointStopSaysSoAndTheCodeIsThatOfAnotherTry) {
+TEST_F(SupervisorTest, WithoutALastCheckpointStopSaysSoAndTheExitCodeAsksForARetry) {
   const Status full = absl::ResourceExhaustedError("No space left on device");
   for (const bool is_signal : {false, true}) {
     SCOPED_TRACE(is_signal);
@@ -171,7 +171,7 @@ TEST_F(SupervisorTest, WithoutALastCheckpointStopSaysSoAndTheCodeIsThatOfAnother
                                "last checkpoint not written: No space left on device"));
     EXPECT_EQ(ExitCode(stopped), kExitRetryable);
     EXPECT_EQ(supervisor.Stop(), stopped);
-    // The run is to go on: parameter servers have what was trained.
+    // The run has not ended: the parameter servers still hold what was trained.
     EXPECT_TRUE(cluster_.ends().empty());
     EXPECT_FALSE(FileSystem::Posix()->FileExists(RunEndFilePath(logdir_)));
   }
@@ -226,7 +226,7 @@ TEST_F(SupervisorTest, ASaveThatIsLostIsTriedAgainAndTheOthersKeepTheirTimes) {
   }
 }
 
-TEST_F(SupervisorTest, TheLastFailureOfTheServiceIsThatOfStopUntilASaveSucceeds) {
+TEST_F(SupervisorTest, StopReturnsTheServicesLastFailureUntilASaveSucceeds) {
   for (const bool succeeds_later : {false, true}) {
     RestartParameterServers();
     Model model;
@@ -240,7 +240,7 @@ TEST_F(SupervisorTest, TheLastFailureOfTheServiceIsThatOfStopUntilASaveSucceeds)
     ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
     saver.AwaitSave(2);
     EXPECT_FALSE(supervisor.ShouldStop());
-    // The program sees to the last checkpoint itself.
+    // The program writes the last checkpoint itself.
     EXPECT_STATUS(supervisor.SaveLast().status(), StatusCode::kUnavailable, "storage is away");
     if (succeeds_later) {
       saver.FailWith(absl::OkStatus());
@@ -282,7 +282,7 @@ TEST_F(SupervisorTest, StorageThatHangsHoldsUpNoStop) {
           << stopped;
       EXPECT_EQ(supervisor.Stop(), stopped);
     }
-    // Nobody is told that training is over without its last checkpoint.
+    // Without its last checkpoint, training is not reported as over.
     EXPECT_TRUE(cluster_.ends().empty());
     EXPECT_FALSE(storage.FileExists(RunEndFilePath(logdir_)));
     storage.open.Notify();
@@ -291,7 +291,7 @@ TEST_F(SupervisorTest, StorageThatHangsHoldsUpNoStop) {
 }
 
 TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
-  // A Saver that blocks until its session is closed, as one does whose server is gone.
+  // A Saver that blocks until its session is closed, as when a server is gone.
   class BlockedSaver : public Saver {
    public:
     StatusOr<std::string> Save(Session*, const std::string&, std::optional<int64_t>) override {
@@ -321,12 +321,12 @@ TEST_F(SupervisorTest, AStopDoesNotWaitForeverForASave) {
   Supervisor supervisor(model.root, options);
   EXPECT_OK(supervisor.ManagedSession(kSharedTarget).status());
   saver.saving.Wait();
-  // There is no last checkpoint, which nobody may take for one.
+  // There is no last checkpoint, and Stop says so.
   EXPECT_STATUS(supervisor.Stop(), StatusCode::kDeadlineExceeded,
                 "last checkpoint not written: the one before it did not end within 1ms");
 }
 
-// What tries it again would be nobody's to end, and keep the session for ever.
+// No one could end a retry that begins now: it would keep the session for ever.
 TEST_F(SupervisorTest, ASaveThatFailsWhileStopMakesTheLastCheckpointIsNotTriedAgain) {
   class FailsSlowly : public WatchedSaver {
    public:

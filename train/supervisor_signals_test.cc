@@ -60,7 +60,7 @@ TEST_F(SupervisorTest, ASignalAsksToStopAndStopSaysHowToEnd) {
       EXPECT_FALSE(supervisor.ShouldStop());
       EXPECT_EQ(supervisor.signal(), 0);
       ASSERT_EQ(::raise(signal), 0);
-      EXPECT_TRUE(supervisor.ShouldStop());  // not one step more
+      EXPECT_TRUE(supervisor.ShouldStop());  // at once: no further step
       EXPECT_EQ(supervisor.signal(), signal);
       const Status stopped = supervisor.Stop();
       const std::string name = signal == SIGTERM ? "SIGTERM" : "SIGINT";
@@ -69,7 +69,7 @@ TEST_F(SupervisorTest, ASignalAsksToStopAndStopSaysHowToEnd) {
                              is_chief ? "; saved " + logdir_ + "/model.ckpt-1" : ""));
       EXPECT_EQ(ExitCode(stopped), 128 + signal);
       EXPECT_EQ(cluster_.sessions_closed(), closed + 1);
-      // The job is to go on.
+      // The job continues another time: its run has not ended.
       EXPECT_TRUE(cluster_.ends().empty());
       EXPECT_EQ(supervisor.Stop(), stopped);
       struct sigaction after = {};
@@ -98,7 +98,7 @@ TEST_F(SupervisorTest, ASignalEndsTheWaitForTheChief) {
   EXPECT_EQ(cluster_.sessions_closed(), cluster_.sessions_made());
 }
 
-// Somebody restores while the disk hangs, or a server does.
+// A restore hangs with the disk or with a server.
 TEST_F(SupervisorTest, ASignalIsHeardWhileASessionIsRestored) {
   class HungRestore : public WatchedSaver {
    public:
@@ -165,8 +165,8 @@ TEST_F(SupervisorTest, SignalsMayBeLeftAlone) {
   EXPECT_EQ(during.sa_handler, before.sa_handler);
 }
 
-// Nobody can end a step that waits for what does not come but who closes its session.
-TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
+// A step that waits for a value that never comes ends only when its session is closed.
+TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSaved) {
   Model model;
   const Output queue = FIFOQueueV2(model.root, {DT_FLOAT});
   const Output never = QueueDequeueV2(model.root, queue, {DT_FLOAT})[0];
@@ -178,7 +178,7 @@ TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
   std::thread thread([&] {
     steps.Wait();
     ASSERT_EQ(::raise(SIGTERM), 0);
-    // Cluster managers kill after 30 s: the step has a third of that, the checkpoint another one.
+    // Cluster managers kill after 30 s: the step gets 10 s of that, the checkpoint 10 s more.
     clock.AwaitWaiters(1);
     clock.Advance(absl::Seconds(10));
   });
@@ -191,14 +191,14 @@ TEST_F(SupervisorTest, AStepThatHangsIsEndedAndWhatWasTrainedIsSavedBesideIt) {
         return true;
       });
   thread.join();
-  EXPECT_OK(status);  // Stop says it
+  EXPECT_OK(status);  // Stop reports the signal
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
   const Status stopped = supervisor.Stop();
   EXPECT_STATUS(stopped, StatusCode::kCancelled, "Supervisor: ended by SIGTERM");
   EXPECT_EQ(ExitCode(stopped), 128 + SIGTERM);
 }
 
-TEST_F(SupervisorTest, AfterASignalStorageThatHangsIsNotWaitedForUntilSomebodyKills) {
+TEST_F(SupervisorTest, AfterASignalTheWaitForStorageThatHangsEndsInTheGrace) {
   const int made = cluster_.sessions_made();
   HungFileSystem storage(logdir_);
   FakeClock clock;
@@ -213,7 +213,7 @@ TEST_F(SupervisorTest, AfterASignalStorageThatHangsIsNotWaitedForUntilSomebodyKi
     EXPECT_TRUE(supervisor.ShouldStop());
     Status stopped;
     std::thread thread([&] { stopped = supervisor.Stop(); });
-    // It looks for a while whether others still count.
+    // Stop first waits a while for steps that others still count.
     while (!storage.hangs.WaitFor(absl::Milliseconds(5))) clock.Advance(absl::Milliseconds(100));
     clock.AwaitWaiters(1);
     clock.Advance(absl::Seconds(20));
@@ -226,7 +226,7 @@ TEST_F(SupervisorTest, AfterASignalStorageThatHangsIsNotWaitedForUntilSomebodyKi
   cluster_.AwaitDestroyed(made + 1);
 }
 
-// Who asks this task to end asks the parameter servers, too.
+// A cluster manager that ends this task ends the parameter servers, too.
 TEST_F(SupervisorTest, ASessionThatIsLostAfterASignalIsNotRecovered) {
   Model model;
   Supervisor supervisor(model.root, Options());
@@ -265,7 +265,7 @@ class CountedMeanwhile : public WatchedSaver {
   int saves_ = 0;
 };
 
-// What others count while the last checkpoint is written belongs into it.
+// Steps that others count while the last checkpoint is written belong in it.
 TEST_F(SupervisorTest, AfterASignalTheLastCheckpointHasTheStepsThatOthersStillCount) {
   Model model;
   ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));
@@ -280,7 +280,7 @@ TEST_F(SupervisorTest, AfterASignalTheLastCheckpointHasTheStepsThatOthersStillCo
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), logdir_), logdir_ + "/model.ckpt-1");
 }
 
-// What cannot be added to a last checkpoint that was written does not take it back.
+// A last checkpoint that was written counts, even when later steps cannot be added to it.
 TEST_F(SupervisorTest, AfterASignalTheLastCheckpointThatWasWrittenCounts) {
   Model model;
   ASSERT_OK_AND_ASSIGN(auto real, Saver::Make(model.root));

@@ -51,7 +51,7 @@ TEST_F(SupervisorTest, StopClosesTheSessionAndTellsTheFirstError) {
   EXPECT_EQ(cluster_.sessions_closed(), 1);
 }
 
-TEST_F(SupervisorTest, ASessionThatIsAskedForAfterAStopLeavesTheFormerOneToBeClosed) {
+TEST_F(SupervisorTest, ARequestForASessionAfterAStopIsRefusedAndStopClosesTheFormerOne) {
   Model model;
   Supervisor supervisor(model.root, Options());
   ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
@@ -112,13 +112,13 @@ TEST_F(SupervisorTest, TheEndOfInputIsACleanStop) {
 
 TEST_F(SupervisorTest, StopSavesWhatWasTrainedAndSaysWhere) {
   SupervisorOptions options = Options();
-  options.save_model_period = absl::Seconds(600);  // as it is by default
+  options.save_model_period = absl::Seconds(600);  // the default
   FakeClock clock;
   options.clock = &clock;
   Model model;
   Supervisor supervisor(model.root, options);
   ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(kSharedTarget));
-  clock.AwaitWaiters(1);  // the first checkpoint is there: it has none of the steps
+  clock.AwaitWaiters(1);  // the first checkpoint is there, without any step
   for (int i = 0; i < 1000; ++i) ASSERT_OK(session->Run({}, {}, {model.count}).status());
   ASSERT_OK(session->Run({}, {}, {model.grow}).status());
   ::testing::internal::CaptureStderr();

@@ -71,7 +71,7 @@ TEST_F(SupervisorTest, ChiefRestoresTheLatestCheckpointOfItsDirectory) {
   EXPECT_EQ(supervisor.restored_checkpoint(), path);
   EXPECT_EQ(Float(session.get(), model.w.value), 11);
   EXPECT_EQ(Step(session.get(), model), 1);
-  // What an earlier process saved is this one's to delete later.
+  // This process will delete what an earlier one saved.
   EXPECT_EQ(supervisor.saver()->last_checkpoints(), std::vector<std::string>{path});
 }
 
@@ -112,7 +112,7 @@ TEST_F(SupervisorTest, ChiefRestoresOnlyWhatIsMissing) {
   const std::string path = SaveOne();
   RestartParameterServers();
   {
-    // One server of two has kept its variable.
+    // One of two servers has kept its variable.
     Model model;
     ASSERT_OK(Variables()->Extend(model.root));
     const Feed kept(model.w.initializer.node()->input(1).node->name(), TensorOf<float>({}, {7}));
@@ -167,7 +167,7 @@ TEST_F(SupervisorTest, ChiefWithoutCheckpointInitialisesOnlyWhatIsMissing) {
   EXPECT_EQ(Step(session.get(), model), 0);
 }
 
-TEST_F(SupervisorTest, AnInitOperationOfTheCallerBeginsAnewAndIsNotSaidToAdopt) {
+TEST_F(SupervisorTest, AnInitOperationOfTheCallerStartsAfreshAndTheLogSaysInitialized) {
   Model first;
   ASSERT_OK(Variables()->Extend(first.root));
   const Feed kept(first.w.initializer.node()->input(1).node->name(), TensorOf<float>({}, {7}));
@@ -185,7 +185,7 @@ TEST_F(SupervisorTest, AnInitOperationOfTheCallerBeginsAnewAndIsNotSaidToAdopt) 
       << log;
 }
 
-TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotANewBeginning) {
+TEST_F(SupervisorTest, ADamagedOnlyCheckpointIsAnErrorAndNotAFreshStart) {
   const std::string path = SaveOne();
   RestartParameterServers();
   FileSystem* const fs = FileSystem::Posix();
@@ -258,7 +258,7 @@ TEST_F(SupervisorTest, ADirectoryThatCannotBeWrittenIsRefusedBeforeTraining) {
                                                "' must be a directory that can be written, got ")))
         << supervisor.status();
     EXPECT_EQ(supervisor.ManagedSession(kSharedTarget).status(), supervisor.status());
-    // Somebody else's business.
+    // Only the chief needs the directory.
     options.is_chief = false;
     EXPECT_OK(Supervisor(Model().root, options).status());
   }

@@ -54,7 +54,8 @@ using absl::StatusCode;
 
 // --- A session that can be lost ------------------------------------------------------------------
 
-int runs_until_loss = -1;  // of the next sessions on "lost://", once
+// How many more steps run before a session of "lost://" is lost, once; -1: none is lost.
+int runs_until_loss = -1;
 
 class LosableSession : public Session {
  public:
@@ -122,7 +123,7 @@ class TrainTest : public ::testing::Test {
   TrainTest() : dir_(JoinPath(::testing::TempDir(), absl::StrCat("train_", RandomHexName()))) {}
   ~TrainTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
 
-  // Steps in dir_/run that print nothing.
+  // The options of a job in dir_/run that prints nothing.
   TrainOptions Options(const Model& model, int64_t steps) const {
     TrainOptions options;
     options.data = [&model] { return model.Batch(); };
@@ -169,7 +170,7 @@ TEST_F(TrainTest, TheLastStepIsSavedAndTheNextCallGoesOnFromIt) {
   EXPECT_EQ(Latest(), Checkpoint(50));
 }
 
-TEST_F(TrainTest, WhatIsDoneIsNotDoneAgain) {
+TEST_F(TrainTest, FinishedTrainingIsNotRepeated) {
   {
     Model model;
     ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
@@ -222,7 +223,7 @@ TEST_F(TrainTest, TheGoalIsTheEndOfTheRunAndALateTaskLeaves) {
     EXPECT_EQ(result.own_steps, 0);
     EXPECT_EQ(result.global_step, 5);
   }
-  // What is done is told again.
+  // A job that has nothing left to do writes its end again.
   Model model;
   ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
   ASSERT_OK_AND_ASSIGN(const auto again, ReadRunEnd(fs, run()));
@@ -231,7 +232,7 @@ TEST_F(TrainTest, TheGoalIsTheEndOfTheRunAndALateTaskLeaves) {
   EXPECT_EQ(again->checkpoint, Checkpoint(5));
 }
 
-TEST_F(TrainTest, WhatIsToGoOnHasNotEnded) {
+TEST_F(TrainTest, TrainingThatIsToContinueHasNotEnded) {
   Model model;
   TrainOptions options = Options(model, 50);
   int batches = 0;
@@ -264,8 +265,8 @@ TEST_F(TrainTest, AnOperationThatDoesNotCountIsCounted) {
   }
 }
 
-// Batch normalisation with nothing said of its updates, and with everything said of them: moving
-// averages are trained once per step. Its last batch is [1, 3]: mean 2, variance 1.
+// Batch normalisation, with its updates given and not given: the moving averages are trained once
+// per step. Its last batch is [1, 3]: mean 2, variance 1.
 TEST_F(TrainTest, MovingAveragesAreTrained) {
   enum class Updates { kNotMentioned, kWithTheOperation, kOff };
   for (const bool counts : {true, false}) {
@@ -297,7 +298,7 @@ TEST_F(TrainTest, MovingAveragesAreTrained) {
       ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(root, op, options));
       EXPECT_EQ(result.global_step, 2);
       ASSERT_EQ(averages.size(), 2u);
-      // From 0 and 1, half of the way in each step.
+      // They begin at 0 and 1, and move half of the way in each step.
       const bool off = updates == Updates::kOff;
       ExpectTensorNear(averages[0], TensorOf<float>({1}, {off ? 0 : 2.25f}), 1e-6, 1e-6);
       ExpectTensorNear(averages[1], TensorOf<float>({1}, {off ? 1 : 3.25f}), 1e-6, 1e-6);
@@ -407,7 +408,7 @@ TEST_F(TrainTest, AGraphMayMakeItsOwnInput) {
 }
 
 TEST_F(TrainTest, DataThatFailsInTheMiddleLosesNothing) {
-  // Also a code that would mean a lost session, if it came from one.
+  // kUnavailable would mean a lost session, if a session returned it.
   for (const StatusCode code : {StatusCode::kDataLoss, StatusCode::kUnavailable}) {
     FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError();
     Model model;
@@ -452,7 +453,7 @@ TEST_F(TrainTest, ASignalEndsWithALastCheckpointAndTheNextCallGoesOn) {
   }
 }
 
-TEST_F(TrainTest, ASignalWithoutALastCheckpointDoesNotEndAsOneWithIt) {
+TEST_F(TrainTest, ASignalWithoutALastCheckpointHasAnotherExitCode) {
   const ScopedFailPoints full("saver/before_save=error:resource_exhausted");
   ASSERT_OK(full.status());
   Model model;
@@ -523,7 +524,7 @@ TEST_F(TrainTest, ALostSessionIsFollowedByOneFromTheLastCheckpoint) {
   };
   ASSERT_OK_AND_ASSIGN(const TrainResult result, Train(model.root, model.op, options));
   EXPECT_EQ(result.global_step, 30);
-  // The step that was lost is run again with its own batch.
+  // The lost step runs again with its own batch.
   EXPECT_EQ(batches, 34);
   // Steps 11 to 14 were lost with the session.
   EXPECT_EQ(result.own_steps, 34);
@@ -556,14 +557,14 @@ TEST_F(TrainTest, ALossThatIsNotFiniteEndsTrainingAndIsNotSaved) {
   EXPECT_EQ(Latest(), Checkpoint(3));
 }
 
-// A step in which three updates of other tasks are counted after its own.
+// A step after whose own update three updates of other tasks are counted.
 Operation WithOthers(const Model& model) {
   const Scope after = model.root.WithControlDependencies({model.op});
   return AssignAddVariableOp(after.WithName("others"), GlobalStep(model.root).handle,
                              Const(after, int64_t{3}));
 }
 
-TEST_F(TrainTest, HowStaleAStepIsIsMeasuredShownAndNamedByTheGuard) {
+TEST_F(TrainTest, StalenessIsMeasuredShownAndNamedByTheGuard) {
   Model model;
   const Operation op = WithOthers(model);
   TrainOptions options = Options(model, 200);
@@ -675,13 +676,13 @@ TEST_F(TrainTest, TheTrainedModelIsExportedAndPredicts) {
                          loaded.Predict({{"x", Tensor::Vector<float>({0, 10})}}));
     ExpectTensorNear(out.at("y"), TensorOf<float>({2}, {-1, 29}), 0, 0.5);
   }
-  // What is done needs no doing, also the export.
+  // Nothing is left to do, and the export is not written again.
   Model again;
   TrainOptions options = Options(again, 700);
   options.export_to = model_dir;
   options.signature = {.inputs = {{"x", again.x}}, .outputs = {{"y", again.predicted}}};
   EXPECT_OK(Train(again.root, again.op, options).status());
-  // More steps would need another directory; nobody trains for an export that cannot be.
+  // More steps would need another export directory, and Train refuses them before it trains.
   Model more;
   options = Options(more, 800);
   options.export_to = model_dir;
@@ -707,7 +708,7 @@ TEST_F(TrainTest, SlotsOfATableInPartsAreSavedUnderNamesOfTheirOwn) {
   }
 }
 
-// A model without its checkpoint is none: a job that is started again would find its export done.
+// No export without its checkpoint: a job that is started again would take the export as done.
 TEST_F(TrainTest, AModelWhoseLastCheckpointCannotBeWrittenIsTrainedToTheEndAndNotExported) {
   const std::string model_dir = JoinPath(dir_, "model");
   Model model;
@@ -753,7 +754,7 @@ TEST_F(TrainTest, ADiskThatIsFullForAWhileCostsNothingButItsCheckpoints) {
     EXPECT_EQ(result->checkpoint, Checkpoint(40));
     EXPECT_EQ(SavedStep(Latest()), 40);
     EXPECT_GE(FailPointPasses("saver/before_index"), 4);
-    // Nothing of the three is left.
+    // The three failed saves left no files.
     ASSERT_OK_AND_ASSIGN(const auto files, FileSystem::Posix()->GetChildren(run()));
     for (const std::string& file : files) {
       if (file.find(".data-") == std::string::npos) continue;
@@ -887,7 +888,7 @@ TEST_F(TrainTest, WrongFeedsAndOperationsAreNamed) {
        "x:0"},
   };
   for (const Case& c : cases) {
-    // At once, and after good ones.
+    // In the first step, and after three good ones.
     for (const int good : {0, 3}) {
       SCOPED_TRACE(absl::StrCat(c.name, " ", good));
       Model model;

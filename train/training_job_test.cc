@@ -31,7 +31,7 @@ class TrainingJobTest : public ::testing::Test {
   }
   ~TrainingJobTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
 
-  // Of a chief that keeps checkpoints at `path` in dir_.
+  // The job of a chief that keeps checkpoints at `path` in dir_.
   std::shared_ptr<TrainingJob> MakeJob(const HookedModel& model, const std::string& path) {
     JobSessionsOptions of_sessions;
     of_sessions.manager.name = "Test";
@@ -76,14 +76,14 @@ TEST_F(TrainingJobTest, AfterARequestToStopThereIsNoSession) {
   EXPECT_FALSE(job->WaitForStop(absl::Now() + absl::Milliseconds(1)));
   job->RequestLeave(absl::DataLossError("bad input"));
   EXPECT_TRUE(job->WaitForStop(absl::InfiniteFuture()));
-  // One that was ready meanwhile is closed, and no other one is opened.
+  // The session that became ready meanwhile is closed, and no other one is opened.
   EXPECT_STATUS(job->Use(ready, kSharedTarget), StatusCode::kDataLoss, "bad input");
   EXPECT_EQ(servers_.sessions_closed(), servers_.sessions_made());
   EXPECT_STATUS(job->Open(kSharedTarget).status(), StatusCode::kDataLoss, "bad input");
   EXPECT_STATUS(job->Stop(), StatusCode::kDataLoss, "bad input");
 }
 
-TEST_F(TrainingJobTest, WithoutAPathTheLastCheckpointIsCalledAsTheOneBeforeIt) {
+TEST_F(TrainingJobTest, WithoutAPathTheLastCheckpointHasTheNameOfTheOneBeforeIt) {
   const HookedModel model;
   const auto job = MakeJob(model, "");
   ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
@@ -105,7 +105,7 @@ TEST_F(TrainingJobTest, WithoutAPathTheLastCheckpointIsCalledAsTheOneBeforeIt) {
   EXPECT_OK(job->Stop());
 }
 
-TEST_F(TrainingJobTest, WhatAProgramEndsWithSaysWhatIsKept) {
+TEST_F(TrainingJobTest, TheStatusOfAnEndSaysWhichCheckpointIsKept) {
   const Status why = WithExitCode(absl::CancelledError("ended by SIGTERM"), 143);
   EXPECT_EQ(WithWhatIsKept(why, ""), why);
   const Status saved = WithWhatIsKept(why, "run/model.ckpt-7");

@@ -169,7 +169,7 @@ TEST_F(ExecutorTest, AnErrorBeforeTheDeadlineIsReportedInsteadOfIt) {
 }
 
 TEST_F(ExecutorTest, WhatAnswersTheCancellationEndsAnOverdueStepWithoutBeingAbandoned) {
-  // Without `keep` Run must wait, and does not have to wait long.
+  // Without `keep` Run waits for the kernels, which answer soon.
   Gate gate;
   SetAsyncHook("late", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
     gate.Wait(ctx, std::move(done));

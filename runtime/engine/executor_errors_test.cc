@@ -50,7 +50,7 @@ TEST_F(ExecutorTest, AnErrorStopsTheStepAndNamesOpAndNode) {
   EXPECT_EQ(status.message(), "TestProbe 'scope/bad': wanted\n\t [[{{node scope/bad}}]]");
   EXPECT_EQ(journal_.order(), std::vector<std::string>{"scope/bad"});
   EXPECT_TRUE(step.cancellation.IsCancelled());
-  // The rendezvous passes the error on as somebody else's.
+  // The rendezvous passes the error on as Derived: another node's.
   const StatusOr<RendezvousKey> key =
       RendezvousKey::Parse(RendezvousKey::Make("/job:a/replica:0/task:0/device:CPU:0", 1,
                                                "/job:a/replica:0/task:0/device:CPU:0", "x", 0, 0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a step computes: order and values, dead tensors, references, memory, traces. How steps fail,
-// wait, end early and share work is in the executor_*_test.cc.
+// wait, end early and share work: executor_*_test.cc.
 #include "runtime/engine/executor.h"
 
 #include <atomic>
@@ -240,7 +240,7 @@ TEST_F(ExecutorTest, ASecondLiveInputOfAMergeIsDroppedAndItRunsOnce) {
     Node* b = graph.Source("b", 20);
     Node* merge = graph.Merge("merge", {a, b});
     graph.Probe("got", {{merge, 0}}, 0, "sum");
-    // A Merge that ran twice would make one run too many, which the executor refuses.
+    // If the Merge ran twice, its reader would run once too often, which the executor refuses.
     const Status status = RunOnce(graph, threads);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(journal_.counts()["got"], 1);

@@ -181,7 +181,7 @@ TEST_F(ExecutorTest, NothingIsLostWhenAKernelFinishesWhileTheLastLoopLeaves) {
   TestGraph graph;
   Node* node = graph.NoOp("start");
   for (int i = 0; i < kNodes; ++i) {
-    // What the loop has to do before it leaves.
+    // Work for the loop before it leaves.
     for (int k = 0; k < i % 40; ++k) graph.NoOp(absl::StrCat("n", i, "_", k), {node});
     node = graph.ProbeAsync(absl::StrCat("n", i), {}, 0, "box", {node});
   }
@@ -194,7 +194,7 @@ TEST_F(ExecutorTest, NothingIsLostWhenAKernelFinishesWhileTheLastLoopLeaves) {
       while (!stop) {
         AsyncKernel::DoneCallback* done = box.exchange(nullptr);
         if (done == nullptr) continue;
-        // A little later or earlier each time, to meet every moment of the other thread.
+        // A little later or earlier each time, to hit every moment of the other thread.
         seed = seed * 1664525u + 1013904223u;
         for (uint32_t i = 0; i < seed >> 22; ++i) asm volatile("");
         (*done)(absl::OkStatus());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts of the flat engine, each alone: pending words, ready lists, costs, and which nodes it
-// hands over. Whole steps are in executor_test and its neighbours.
+// hands over. Whole steps are in executor_test.cc and executor_*_test.cc.
 #include "runtime/engine/flat_engine.h"
 
 #include <algorithm>
@@ -97,7 +97,7 @@ TEST(PendingWordsTest, AMergeStartsWithItsFirstLiveInputAndAllControls) {
   }
 }
 
-// Every order of up to two edges of each kind, against the rule in words.
+// Every order of up to two edges of each kind, compared with the rule.
 TEST(PendingWordsTest, EveryOrderOfArrivalsStartsAMergeOnce) {
   for (int controls = 0; controls <= 2; ++controls) {
     for (int dead = 0; dead <= 2; ++dead) {
@@ -197,7 +197,7 @@ TEST(ReadyListTest, TheSharedStackLosesNothingBetweenThreads) {
       for (uint32_t round = 0;; ++round) {
         const uint32_t entry = stack.Pop(links);
         if (entry == kNoEntry) return;
-        // Some are put back, so that a top comes again while others look at it.
+        // Some are put back, so that an old top returns while other threads look at it.
         if (round % 3 == 0) {
           stack.Push(links, entry);
         } else {
@@ -217,7 +217,7 @@ TEST(ReadyListTest, ALaneGivesAwayItsOldestMeasuredNodes) {
   const auto cycles_of = [](uint32_t entry) { return uint64_t{10} * (entry + 1); };
   for (uint32_t node = 0; node < 5; ++node) lane.PushMeasured(links, node, cycles_of(node));
   EXPECT_EQ(lane.measured_cycles, 10u + 20 + 30 + 40 + 50);
-  // 50 and 40 make up what is to be kept.
+  // 50 and 40 are kept: together at least 60.
   const ReadyChain old = lane.TakeOldMeasured(links, 60, cycles_of);
   EXPECT_EQ(old.first, 2u);
   EXPECT_EQ(links.Below(2), 1u);
@@ -272,7 +272,7 @@ TEST(NodeCostsTest, ANodeThatChangesItsWaysIsNoticedAfterAFewSamples) {
   EXPECT_EQ(samples, 3);  // 1/8 of 100,000 each: 12,600, 23,500, 33,000
   for (samples = 0; costs.IsExpensive(0) && samples < 100; ++samples) costs.AddSample(0, 0);
   EXPECT_EQ(samples, 3);
-  // Longer than any number that fits.
+  // More cycles than a cost can hold.
   NodeCosts huge(1);
   huge.AddSample(0, ~uint64_t{0});
   EXPECT_TRUE(huge.IsExpensive(0));
@@ -345,7 +345,7 @@ BatchOutcome RunKnownCosts(int count, uint32_t cycles) {
 }
 
 TEST(FlatStepTest, CheapNodesThatAreWorthItTogetherRunOnSeveralThreads) {
-  // Whoever comes first waits for somebody on another thread; alone it would give up.
+  // The first kernel waits for one on another thread; alone it would give up.
   std::atomic<int> threads{0};
   thread_local bool counted = false;
   testing::SetHook("batch", [&](KernelContext*) -> Status {
@@ -368,7 +368,7 @@ TEST(FlatStepTest, CheapNodesThatAreWorthItTogetherRunOnSeveralThreads) {
 
 TEST(FlatStepTest, NodesThatAreNotWorthItTogetherWakeNobody) {
   testing::SetHook("batch", [](KernelContext*) { return absl::OkStatus(); });
-  // Few that are cheap, and many that are too cheap to be moved.
+  // A few cheap nodes, and many that are too cheap to hand over.
   for (const auto& [count, cycles] : {std::pair(4, 10'000u), std::pair(500, 1'000u)}) {
     const BatchOutcome outcome = RunKnownCosts(count, cycles);
     EXPECT_TRUE(outcome.status.ok()) << outcome.status;

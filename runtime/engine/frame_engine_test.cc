@@ -90,7 +90,7 @@ class FrameEngineTest : public ::testing::Test {
   }
   ~FrameEngineTest() override { testing::ClearHooks(); }
 
-  // What the probe "result" named `node` got.
+  // The values that the probe `node` with the hook "result" got.
   std::vector<float> Results(const std::string& node) {
     MutexLock lock(&mu_);
     return std::exchange(results_[node], {});
@@ -195,7 +195,7 @@ TEST_F(FrameEngineTest, LoopsInsideOfLoopsBeginAnewInEachIteration) {
       Node* const sum_exit = graph.Exit("sum/exit", {sum_ways, 0});
       Node* const inner_one = graph.Enter("inner_one", one, "inner", true, parallel);
       Node* const start = graph.Identity("start", {sum_ways, 1});
-      // j = 0 in each iteration of the outer loop: what is alive where sum is.
+      // j = 0 in each iteration of the outer loop; alive exactly when sum is.
       Node* const zero = graph.Source("inner_zero", 0, {start});
       Node* const s_enter = graph.Enter("s/enter", start, "inner", false, parallel);
       Node* const s = graph.LoopMerge("s", s_enter);
@@ -314,8 +314,8 @@ TEST_F(FrameEngineTest, BranchesInsideOfALoopAreTakenAnewInEachIteration) {
 
 // --- Straight loops ------------------------------------------------------------------------------
 
-// A traced step runs its nodes as they become ready, others run a straight loop in its order: what
-// comes out is the same, and which node ran in which iteration.
+// A traced step runs its nodes as they become ready; other steps run a straight loop in a fixed
+// order. The results are the same, and each node runs in the same iterations.
 TEST_F(FrameEngineTest, AStraightLoopIsTheLoopNodeByNode) {
   SetHook("take", [this](KernelContext* ctx) -> Status {
     journal_.Add(*ctx);
@@ -340,7 +340,7 @@ TEST_F(FrameEngineTest, AStraightLoopIsTheLoopNodeByNode) {
         Node* const one = constant("one", 1);
         Node* const half = constant("half", static_cast<float>(times / 2));
         Node* const yes = graph.Enter("yes", graph.Bool("yes_value", true), "loop", true, parallel);
-        // Two variables that change places, so that one goes round before the other is read.
+        // Two variables change places, so that one is overwritten before the other is read.
         Node* const x = graph.LoopMerge(
             "x", graph.Enter("x/enter", graph.Source("x0", 1), "loop", false, parallel));
         Node* const y = graph.LoopMerge(
@@ -398,7 +398,7 @@ TEST_F(FrameEngineTest, AStraightLoopIsTheLoopNodeByNode) {
   }
 }
 
-// A loop in which one variable ends before the others is none that may be run in one order.
+// A loop in which one variable ends before the others must not run as a straight loop.
 TEST_F(FrameEngineTest, AVariableMayEndBeforeTheLoop) {
   for (const int threads : {1, 2}) {
     for (const int64_t parallel : {1, 10}) {
@@ -513,7 +513,7 @@ TEST_F(FrameEngineTest, AsManyIterationsAsAllowedAreUnderWayAtOnce) {
       std::thread answering([&] {
         // The newest first: older iterations stay open as long as they can.
         for (int left = kTimes; left > 0;) {
-          // Only the oldest that answers makes room.
+          // Only the answer of the oldest iteration makes room.
           const size_t window =
               std::min<size_t>(static_cast<size_t>(parallel), static_cast<size_t>(left));
           for (size_t n = window; n > 0; --n, --left) answers.AnswerNewestOf(n);
@@ -535,7 +535,7 @@ TEST_F(FrameEngineTest, ExpensiveNodesOfSeveralIterationsRunAtTheSameTime) {
     MutexLock lock(&mu);
     most = std::max(most, ++inside);
     changed.SignalAll();
-    // Two meet, or the test would wait for nothing.
+    // Each kernel waits until two are inside at once, at most 20 s.
     const absl::Time limit = absl::Now() + absl::Seconds(20);
     while (most < 2 && absl::Now() < limit) changed.WaitWithTimeout(&mu, absl::Milliseconds(50));
     --inside;
@@ -643,7 +643,7 @@ TEST_F(FrameEngineTest, AnErrorEndsTheLoopAndTheNextStepRuns) {
   }
 }
 
-// A loop that nothing ends.
+// A loop that never ends.
 void AddEndlessLoop(TestGraph& graph, Node* start) {
   Node* const enter = graph.Enter("endless/enter", start, "endless");
   Node* const merge = graph.LoopMerge("endless/merge", enter);
@@ -821,7 +821,7 @@ TEST_F(FrameEngineTest, TransfersAreKeyedByTensorFlowsFrameIdAndTheIteration) {
     bool dead = false;
     ASSERT_OK_AND_ASSIGN(const Tensor value,
                          step.context.rendezvous->Recv(key, &dead, absl::Seconds(10)));
-    EXPECT_EQ(dead, i == 3);  // sent all the same
+    EXPECT_EQ(dead, i == 3);  // a dead value is sent, too
     if (!dead) {
       EXPECT_EQ(value.scalar<float>(), static_cast<float>(i));
     }

@@ -19,7 +19,7 @@
 
 namespace millrace::testing {
 
-// Who ran, how often, in which order.
+// The nodes that ran, in their order.
 class Journal {
  public:
   void Add(const std::string& name) {

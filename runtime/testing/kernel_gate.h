@@ -19,17 +19,19 @@ namespace millrace::testing {
 
 class Gate {
  public:
+  // For the kernel: sets its outputs to 1 and keeps `done`.
   void Wait(KernelContext* ctx, AsyncKernel::DoneCallback done) {
     MutexLock lock(&mu_);
     for (int i = 0; i < ctx->num_outputs(); ++i) ctx->set_output(i, Tensor::Scalar<float>(1));
     waiting_.push_back(std::move(done));
     changed_.SignalAll();
   }
+  // Until `n` kernels wait.
   void AwaitWaiters(size_t n) {
     MutexLock lock(&mu_);
     while (waiting_.size() < n) changed_.Wait(&mu_);
   }
-  // Lets everybody go, in the calling thread.
+  // Calls the callbacks of all waiting kernels, in the calling thread; returns how many.
   size_t Open(const Status& status = absl::OkStatus()) {
     std::vector<AsyncKernel::DoneCallback> going;
     {
@@ -39,7 +41,7 @@ class Gate {
     for (AsyncKernel::DoneCallback& done : going) done(status);
     return going.size();
   }
-  // Forgets everybody, in the calling thread.
+  // Destroys the callbacks of all waiting kernels without calling them.
   void Drop() {
     std::vector<AsyncKernel::DoneCallback> dropped;
     MutexLock lock(&mu_);

@@ -6,7 +6,7 @@
 // target "cluster://" share the variables of one session in this process, as sessions of a cluster
 // share those of the parameter servers; each has a graph of its own.
 //
-// At most one at a time; it outlives its sessions, but for those of threads that were left behind.
+// At most one at a time; it outlives its sessions, except those of threads that were left behind.
 // Thread-safety: all methods, from any thread.
 
 #include <deque>
@@ -28,23 +28,23 @@ class SharedVariables {
   SharedVariables();
   ~SharedVariables();
 
-  // Nothing is initialised any more.
+  // Afterwards no variable is initialised.
   Status Restart();
   // The session with the variables.
   std::shared_ptr<Session> variables() const;
-  // What the next sessions fail with at creation; OK entries succeed.
+  // The next sessions cannot be created, one for each status; OK entries succeed.
   void FailCreations(std::deque<Status> statuses);
-  // What the next Runs of the sessions end with instead of running; OK entries run.
+  // The next Runs return these statuses, one each, instead of running; OK entries run.
   void FailRuns(std::deque<Status> statuses);
 
   int sessions_made() const;
   int sessions_closed() const;
   void AwaitClosed(int number) const;
-  // Gone, and whoever used them.
+  // Until this many sessions are destroyed, and no thread uses them any more.
   void AwaitDestroyed(int number) const;
-  // What the sessions say of OtherTrainers, one after the other; the last one for good.
+  // The answers of the sessions' OtherTrainers, in this order; the last one stays.
   void SetOtherTrainers(std::deque<RunTrainers> trainers);
-  // What sessions were opened for, and which ends they were told.
+  // The runs for which sessions were opened, and the ends that were reported to them.
   std::vector<TrainingRun> runs() const;
   std::vector<RunEnd> ends() const;
 

@@ -48,7 +48,7 @@ class SupervisorTest : public ::testing::Test {
   }
   ~SupervisorTest() override { FileSystem::Posix()->RecursivelyDelete(logdir_).IgnoreError(); }
 
-  // Nothing is initialised any more.
+  // Afterwards no variable is initialised.
   void RestartParameterServers() { ASSERT_OK(cluster_.Restart()); }
   std::shared_ptr<Session> Variables() { return cluster_.variables(); }
   SupervisorOptions Options() {
@@ -69,7 +69,7 @@ class SupervisorTest : public ::testing::Test {
     EXPECT_OK(out.status());
     return out.ok() ? (*out)[0].scalar<int64_t>() : -1;
   }
-  // A checkpoint of w = 11, b = 2, step 1.
+  // Writes a checkpoint of w = 11, b = 2, step 1 and returns its path.
   std::string SaveOne() {
     SupervisedModel model;
     Supervisor supervisor(model.root, Options());

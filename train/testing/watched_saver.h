@@ -53,16 +53,17 @@ class WatchedSaver : public Saver {
   std::vector<std::string> last_checkpoints() const override { return saver_->last_checkpoints(); }
   const tensorflow::SaverDef& def() const override { return saver_->def(); }
 
-  // All saves, until it is OK.
+  // From now on every save fails with this; OK ends that.
   void FailWith(const Status& error) {
     MutexLock lock(&mu_);
     error_ = error;
   }
-  // One after the other; OK entries save.
+  // The next saves fail with these, one each; OK entries save.
   void FailInTurn(std::deque<Status> errors) {
     MutexLock lock(&mu_);
     errors_ = std::move(errors);
   }
+  // Waits for the end of save `number`, counted from 1: its path, "" when it failed.
   std::string AwaitSave(size_t number) {
     MutexLock lock(&mu_);
     while (paths_.size() < number) changed_.Wait(&mu_);
