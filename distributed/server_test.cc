@@ -93,7 +93,7 @@ TEST(ServerTest, StopEndsJoinAndSessionsThatOutliveTheServerOnlyRefuse) {
   ps->Stop();
   join.join();
   EXPECT_OK(joined);
-  ps->Stop();
+  ps->Stop();  // a second time is harmless
   cluster.Kill("worker", 0);
   EXPECT_STATUS(session->Run({}, {model.w.value}), absl::StatusCode::kAborted, "Shutdown");
 }
@@ -106,8 +106,12 @@ TEST(ServerDeathTest, ATerminationSignalEndsJoinWithOk) {
         Server* const ps = cluster.server("ps", 0);
         Status joined = absl::UnknownError("not yet");
         std::thread join([&] { joined = ps->Join(); });
-        // The signal is for those who have joined; the one that comes too early would end us.
-        absl::SleepFor(absl::Milliseconds(200));
+        // A signal that comes before Join handles it would end the process.
+        struct sigaction action = {};
+        do {
+          std::this_thread::yield();
+          sigaction(SIGTERM, nullptr, &action);
+        } while (action.sa_handler == SIG_DFL);
         kill(getpid(), SIGTERM);
         join.join();
         std::_Exit(joined.ok() ? 0 : 1);

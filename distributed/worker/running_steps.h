@@ -6,8 +6,8 @@
 //
 //   Add -> running -> Remove     by RunGraph before it starts, and when it has ended
 //
-// A step may run on when its session is gone. It holds the session's life (SessionLife), so no other
-// session is taken for that one.
+// A step may run on when its session is gone. It holds the session's life (SessionLife), so no
+// other session is taken for that one.
 //
 // Thread-safety: all methods, from any thread. Its lock is taken under the worker's, and no other
 // under it.
