@@ -14,9 +14,10 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(10);
 
 }  // namespace
 
-void JobRecovery::SessionBegan(int64_t global_step) {
-  if (global_step <= furthest_) return;
+void JobRecovery::SessionBegan(int64_t global_step, int64_t own_steps) {
+  if (global_step <= furthest_ || own_steps <= own_steps_) return;
   furthest_ = global_step;
+  own_steps_ = own_steps;
   losses_ = 0;
 }
 

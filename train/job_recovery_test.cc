@@ -28,20 +28,35 @@ TEST(JobRecoveryTest, LossesInARowAreBounded) {
 TEST(JobRecoveryTest, ASessionThatBeginsAtALaterStepResetsTheCount) {
   JobRecovery recovery({.speaker = "Test", .max_losses = 1});
   for (const int64_t step : {0, 7, 8}) {
-    recovery.SessionBegan(step);
+    recovery.SessionBegan(step, step);
     EXPECT_OK(recovery.NoteLoss(kLoss)) << step;
   }
   for (const int64_t step : {8, 3, -1}) {
-    recovery.SessionBegan(step);
+    recovery.SessionBegan(step, step);
     EXPECT_FALSE(recovery.NoteLoss(kLoss).ok()) << step;
   }
+}
+
+TEST(JobRecoveryTest, StepsOfOtherTasksDoNotResetTheCount) {
+  JobRecovery recovery({.speaker = "Test", .max_losses = 2});
+  for (const int64_t step : {0, 7, 8}) {
+    recovery.SessionBegan(step, 0);
+    EXPECT_EQ(recovery.NoteLoss(kLoss).ok(), step < 8) << step;
+  }
+  recovery.SessionBegan(9, 1);
+  EXPECT_OK(recovery.NoteLoss(kLoss));
+  // Nor do its own that are lost again.
+  recovery.SessionBegan(9, 2);
+  EXPECT_OK(recovery.NoteLoss(kLoss));
+  recovery.SessionBegan(9, 3);
+  EXPECT_FALSE(recovery.NoteLoss(kLoss).ok());
 }
 
 TEST(JobRecoveryTest, TheFirstSessionComesAtOnceAndLaterOnesAfterGrowingPauses) {
   JobRecovery recovery(
       {.speaker = "Test", .max_losses = 20, .longest_pause = absl::Milliseconds(50)});
   for (int round = 0; round < 2; ++round) {
-    recovery.SessionBegan(round);
+    recovery.SessionBegan(round, round);
     for (const int pause_ms : {0, 10, 20, 40, 50, 50}) {
       EXPECT_OK(recovery.NoteLoss(kLoss));
       EXPECT_EQ(recovery.pause(), absl::Milliseconds(pause_ms)) << round;

@@ -94,7 +94,11 @@ Status MonitoredLoop::Recovering(absl::FunctionRef<Status()> attempt) {
 
 Status MonitoredLoop::Run(size_t step, absl::Span<const Tensor> feeds, absl::Span<Tensor> results) {
   MR_RETURN_IF_ERROR(CheckMayRun());
-  return Recovering([&] { return hooked_.Run(step, feeds, results); });
+  return Recovering([&]() -> Status {
+    MR_RETURN_IF_ERROR(hooked_.Run(step, feeds, results));
+    ++own_steps_;
+    return absl::OkStatus();
+  });
 }
 
 StatusOr<std::vector<Tensor>> MonitoredLoop::RunByName(const std::vector<Feed>& feeds,
@@ -106,7 +110,11 @@ StatusOr<std::vector<Tensor>> MonitoredLoop::RunByName(const std::vector<Feed>& 
   std::vector<Tensor> values;
   for (const Feed& feed : feeds) values.push_back(feed.value);
   std::vector<Tensor> results(hooked_.num_results(step));
-  const auto run = [&] { return hooked_.Run(step, values, absl::MakeSpan(results)); };
+  const auto run = [&]() -> Status {
+    MR_RETURN_IF_ERROR(hooked_.Run(step, values, absl::MakeSpan(results)));
+    ++own_steps_;
+    return absl::OkStatus();
+  };
   MR_RETURN_IF_ERROR(recover ? Recovering(run) : run());
   return results;
 }
@@ -254,7 +262,7 @@ Status MonitoredLoop::EnsureSession() {
   MR_RETURN_IF_ERROR(job_->Use(ready, target));
   session_ = ready.session;
   if (++sessions_made_ == 1) begun_ = clock_->Now();
-  recovery_.SessionBegan(ready.global_step);
+  recovery_.SessionBegan(ready.global_step, own_steps_);
   CreatedSession created;
   created.session = session_;
   created.coordinator = coordinator_;

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -98,6 +99,7 @@ class MonitoredLoop {
   const Scope scope_;
   const std::shared_ptr<TrainingJob> job_;
   JobRecovery recovery_;
+  int64_t own_steps_ = 0;  // of this task, in all sessions
   HookedSession hooked_;
   Coordinator coordinator_;  // of the session
   std::shared_ptr<Session> session_;

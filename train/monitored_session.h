@@ -25,8 +25,8 @@
 // train/session_run_hook.h. When a session is lost (IsSessionLost), a new one is made through
 // the creator (the chief adopts and restores, others wait for that) and the step that met it is run
 // again: nobody knows whether it was applied (at least once, see docs/training_runs.md). After
-// max_recoveries losses in a row without a global step further than before the loss itself is the
-// error.
+// max_recoveries losses in a row, without a step of this task that took the global step further,
+// the loss itself is the error.
 //
 // SIGTERM and Ctrl-C, from Open until Close has returned (handle_signals), make the task leave: the
 // loop ends with the step that runs, hooks are called End, with which the chief's saver writes the

@@ -231,6 +231,7 @@ TEST_F(MonitoredSessionTest, AWorkerWhoseServersEndWithTheSignalHasLeft) {
   });
   EXPECT_STATUS(status, StatusCode::kCancelled, "ended by SIGTERM");
   EXPECT_EQ(ExitCode(status), 143);
+  while (!of_chief->ShouldStop()) std::this_thread::yield();  // it hears of the signal by itself
   EXPECT_EQ(ExitCode(of_chief->Close()), 143);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // RunWithRecovery and RunStepsWithRecovery: a Supervisor's sessions, one after another.
+#include "train/run_with_recovery.h"
 
 #include <memory>
 #include <optional>
@@ -28,8 +29,9 @@ Status EndedWell(const Status& status) {
 
 }  // namespace
 
-Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
-                       absl::FunctionRef<Status(Session*)> body) {
+Status RunCountedWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
+                              absl::FunctionRef<int64_t()> own_steps,
+                              absl::FunctionRef<Status(Session*)> body) {
   JobRecovery recovery({.speaker = "Supervisor",
                         .max_losses = max_recoveries,
                         .longest_pause = supervisor->options().recovery_wait});
@@ -38,7 +40,7 @@ Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int ma
     if (!session.ok()) {
       return supervisor->signal() != 0 ? absl::OkStatus() : EndedWell(session.status());
     }
-    recovery.SessionBegan(supervisor->first_step());
+    recovery.SessionBegan(supervisor->first_step(), own_steps());
     const Status status = body(session->get());
     // Who asked this task to end may have asked the parameter servers, too, and a step that did not
     // end had its session closed.
@@ -51,17 +53,27 @@ Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int ma
   }
 }
 
+Status RunWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
+                       absl::FunctionRef<Status(Session*)> body) {
+  return RunCountedWithRecovery(
+      supervisor, target, max_recoveries, [supervisor] { return supervisor->first_step(); }, body);
+}
+
 Status RunStepsWithRecovery(Supervisor* supervisor, const std::string& target, int max_recoveries,
                             absl::FunctionRef<Status(Session*)> begin,
                             absl::FunctionRef<StatusOr<bool>(Session*)> step) {
-  return RunWithRecovery(supervisor, target, max_recoveries, [&](Session* session) -> Status {
-    MR_RETURN_IF_ERROR(begin(session));
-    while (!supervisor->ShouldStop()) {
-      MR_ASSIGN_OR_RETURN(const bool more, step(session));
-      if (!more) break;
-    }
-    return absl::OkStatus();
-  });
+  int64_t own_steps = 0;
+  return RunCountedWithRecovery(
+      supervisor, target, max_recoveries, [&own_steps] { return own_steps; },
+      [&](Session* session) -> Status {
+        MR_RETURN_IF_ERROR(begin(session));
+        while (!supervisor->ShouldStop()) {
+          MR_ASSIGN_OR_RETURN(const bool more, step(session));
+          ++own_steps;
+          if (!more) break;
+        }
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace millrace

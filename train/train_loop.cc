@@ -18,6 +18,7 @@
 #include "saver/export_model.h"
 #include "saver/saved_model_reader.h"
 #include "train/loss_guard.h"
+#include "train/run_with_recovery.h"
 #include "train/step_runner.h"
 
 namespace millrace {
@@ -43,8 +44,9 @@ TrainLoop::TrainLoop(const Scope& model, const CountedStep& step, const TrainOpt
       progress_({.last_step = options.steps, .clock = clock_}) {}
 
 StatusOr<TrainResult> TrainLoop::Run() {
-  Status status = RunWithRecovery(supervisor_, options_.target, options_.max_recoveries,
-                                  [this](Session* session) { return RunInSession(session); });
+  Status status = RunCountedWithRecovery(
+      supervisor_, options_.target, options_.max_recoveries, [this] { return result_.own_steps; },
+      [this](Session* session) { return RunInSession(session); });
   progress_.EndLine();
   if (status.ok() && !at_goal_ && supervisor_->signal() != 0)
     status = EndedBy(supervisor_->signal());

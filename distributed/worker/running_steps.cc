@@ -9,6 +9,7 @@
 #include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/status.h"
+#include "distributed/worker/session_life.h"
 #include "distributed/worker/worker_step.h"
 #include "runtime/engine/executor.h"
 
