@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -72,14 +73,21 @@ class EmptyMaster : public MasterInterface {
   int64_t limit_ms = -1;  // of the last step
 };
 
+StatusOr<std::unique_ptr<Session>> NewSessionOn(std::shared_ptr<MasterInterface> master,
+                                                SessionOptions options = {}) {
+  const std::string address = "empty.example:1";
+  RegisterLocalMaster(address, std::move(master));
+  options.target = absl::StrCat("grpc://", address);
+  StatusOr<std::unique_ptr<Session>> session = NewSession(options);
+  UnregisterLocalMaster(address);
+  return session;
+}
+
 TEST(GrpcSessionTest, TheSessionsLimitIsThatOfStepsWithoutTheirOwn) {
   const auto master = std::make_shared<EmptyMaster>();
-  RegisterLocalMaster("empty.example:1", master);
   SessionOptions options;
-  options.target = "grpc://empty.example:1";
   options.config.operation_timeout_in_ms = 30'000;
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
-  UnregisterLocalMaster("empty.example:1");
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSessionOn(master, options));
   tensorflow::RunOptions own;
   own.set_timeout_in_ms(200);
   ASSERT_OK(session->Run({}, {}, {"x"}));
@@ -94,11 +102,7 @@ TEST(GrpcSessionTest, TheSessionsLimitIsThatOfStepsWithoutTheirOwn) {
 }
 
 TEST(GrpcSessionTest, AMasterThatAnswersWithTooFewTensorsIsAnError) {
-  RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
-  SessionOptions options;
-  options.target = "grpc://empty.example:1";
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
-  UnregisterLocalMaster("empty.example:1");
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSessionOn(std::make_shared<EmptyMaster>()));
   EXPECT_STATUS(session->Run({}, {"x"}), absl::StatusCode::kInternal,
                 "the master must answer with 1 tensors, got 0");
   ASSERT_OK_AND_ASSIGN(const auto step, session->Prepare({{}, {"x"}, {}}));
@@ -107,11 +111,7 @@ TEST(GrpcSessionTest, AMasterThatAnswersWithTooFewTensorsIsAnError) {
 }
 
 TEST(GrpcSessionTest, ANameThatWasUnknownIsResolvedAgainAfterExtend) {
-  RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
-  SessionOptions options;
-  options.target = "grpc://empty.example:1";
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
-  UnregisterLocalMaster("empty.example:1");
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSessionOn(std::make_shared<EmptyMaster>()));
   // Until the graph says that it is an operation, it is taken for a tensor.
   for (int i = 0; i < 2; ++i) {
     EXPECT_STATUS(session->Run({}, {"init"}), absl::StatusCode::kInternal,
@@ -125,11 +125,7 @@ TEST(GrpcSessionTest, ANameThatWasUnknownIsResolvedAgainAfterExtend) {
 }
 
 TEST(GrpcSessionTest, EqualNamesAreResolvedOnce) {
-  RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
-  SessionOptions options;
-  options.target = "grpc://empty.example:1";
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
-  UnregisterLocalMaster("empty.example:1");
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSessionOn(std::make_shared<EmptyMaster>()));
   const std::vector<FetchName> targets = {"a/long/name/of/a/target", "another/long/name/of/one"};
   const auto allocated_by_run = [&] {
     const int64_t before = testing::Allocations();
@@ -143,11 +139,7 @@ TEST(GrpcSessionTest, EqualNamesAreResolvedOnce) {
 }
 
 TEST(GrpcSessionTest, ARunThatFindsNoMemoryLeavesItsSessionUsable) {
-  RegisterLocalMaster("empty.example:1", std::make_shared<EmptyMaster>());
-  SessionOptions options;
-  options.target = "grpc://empty.example:1";
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
-  UnregisterLocalMaster("empty.example:1");
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSessionOn(std::make_shared<EmptyMaster>()));
   int64_t number = 0;
   std::vector<FetchName> targets = {"a/name"};
   Status status;

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <deque>
 
-#include "absl/container/flat_hash_set.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 
 namespace millrace {
@@ -36,7 +36,7 @@ class RecentRequests {
   static constexpr size_t kRemembered = 100'000;
 
   Mutex mu_;
-  absl::flat_hash_set<int64_t> ids_ ABSL_GUARDED_BY(mu_);
+  HashSet<int64_t> ids_ ABSL_GUARDED_BY(mu_);
   std::deque<int64_t> order_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -22,10 +22,14 @@ using Ints = std::vector<int64_t>;
 // The -1 of `sizes`, which has a 0, for an input without elements: what the other dimensions leave
 // when zeros are not counted, as in TensorFlow from 2.0 on. [0,2,3] by [0,-1] is [0,6]: a model
 // that reshapes its batches gives an empty one the shape of the others.
-int64_t RestOfEmpty(const PartialShape& input, const Ints& sizes) {
+StatusOr<int64_t> RestOfEmpty(const PartialShape& input, const Ints& sizes) {
   int64_t in = 1, out = 1;
-  for (const int64_t dim : input.dims()) in *= std::max<int64_t>(dim, 1);
-  for (const int64_t size : sizes) out *= std::max<int64_t>(size, 1);
+  for (const int64_t dim : input.dims()) {
+    MR_ASSIGN_OR_RETURN(in, CheckedProduct(in, std::max<int64_t>(dim, 1)));
+  }
+  for (const int64_t size : sizes) {
+    MR_ASSIGN_OR_RETURN(out, CheckedProduct(out, std::max<int64_t>(size, 1)));
+  }
   return in / out;
 }
 
@@ -40,7 +44,7 @@ struct ReshapeRule {
     }
     const int64_t elements = c->input(0).num_elements();
     if (elements == 0 && product == 0 && wanted.num_open == 1) {
-      wanted.open() = RestOfEmpty(c->input(0), wanted.sizes);
+      MR_ASSIGN_OR_RETURN(wanted.open(), RestOfEmpty(c->input(0), wanted.sizes));
       return PartialShape::Make(wanted.sizes);
     }
     const bool is_multiple = product == 0 ? elements == 0 : elements % product == 0;

@@ -60,6 +60,9 @@ TEST(Reshape, RefusesShapesThatDoNotFit) {
       {x, Ints({-1, -1}), "shape must have at most one -1, got one at [0] and one at [1]"},
       {x, Ints({-2, 3}), "shape[0] must be >= -1, got -2"},
       {x, Longs({int64_t{1} << 40, int64_t{1} << 40}), "product of sizes"},
+      // Their product is 2^64 when the 0 is not counted.
+      {TensorOf<float>({0}, {}), Longs({0, int64_t{1} << 32, int64_t{1} << 32, -1}),
+       "product of sizes"},
       {x, Ints({0, -1}),
        "Input to reshape is a tensor with 6 values, but the requested shape [0,?] requires a "
        "multiple of 0"},
