@@ -10,8 +10,8 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "layers/initializers.h"
+#include "layers/variable_update.h"
 #include "ops/array/placeholder.h"
-#include "ops/state/state.h"
 #include "saver/tensor_slice.h"
 
 namespace millrace {
@@ -83,10 +83,10 @@ StatusOr<std::unique_ptr<RemappedVariable>> RemappedVariable::Make(
     part.values = Placeholder(beside.WithName("values"), variable.dtype, {});
     if (info.axis == 0) {
       part.rows = Placeholder(beside.WithName("rows"), DT_INT64, {-1});
-      part.assign_backup = AssignVariableOp(beside, variable.handle, part.backup);
-      part.scatter = ResourceScatterUpdate(beside, variable.handle, part.rows, part.values);
+      part.assign_backup = AssignVariable(beside, variable, part.backup);
+      part.scatter = ScatterUpdateVariable(beside, variable, part.rows, part.values);
     } else {
-      part.assign = AssignVariableOp(beside, variable.handle, part.values);
+      part.assign = AssignVariable(beside, variable, part.values);
     }
     part.variable = std::move(variable);
     result->parts_.push_back(std::move(part));

@@ -60,6 +60,14 @@ Places DivPlaces(const ScopeAt& at, Output ids, int64_t small, int64_t larger) {
   return {part, row};
 }
 
+// Rows of one part, where the part is.
+Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
+  const Scope there = at.scope.ColocatedWith(part.handle.op());
+  const ScopeAt here(there, at.where);
+  if (part.is_reference()) return GatherV2(here, part.value, ids, Const(here, int32_t{0}));
+  return ResourceGather(here, part.handle, ids, part.dtype);
+}
+
 }  // namespace
 
 Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output ids,
@@ -87,11 +95,7 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
     row = *merged;
     rows = rows == -1 || part.shape.dim(0) == -1 ? -1 : rows + part.shape.dim(0);
   }
-  const auto gather = [&](const Variable& part, Output local_ids) {
-    const Scope there = at.scope.ColocatedWith(part.handle.op());
-    return ResourceGather(ScopeAt(there, at.where), part.handle, local_ids, part.dtype);
-  };
-  if (parts.size() == 1) return gather(parts[0], ids);
+  if (parts.size() == 1) return GatherRows(at, parts[0], ids);
 
   const Scope scope = at.scope.CompositeScope("embedding_lookup");
   const ScopeAt here(scope, at.where);
@@ -131,9 +135,7 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
   const std::vector<Output> where = DynamicPartition(here, positions, number, static_cast<int>(n));
   std::vector<Output> found;
   for (size_t i = 0; i < parts.size(); ++i) {
-    const Scope there = scope.ColocatedWith(parts[i].handle.op());
-    found.push_back(
-        ResourceGather(ScopeAt(there, at.where), parts[i].handle, local_ids[i], parts[i].dtype));
+    found.push_back(GatherRows(here, parts[i], local_ids[i]));
   }
   const Output stitched = ParallelDynamicStitch(here, where, found);
   Output row_shape;

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/variable.h"
 
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/graph.h"
 #include "graph/op_rule.h"
+#include "layers/initialized_value.h"
+#include "layers/variable_update.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
@@ -27,6 +32,10 @@ constexpr char kVariables[] = "variables";
 constexpr char kTrainableVariables[] = "trainable_variables";
 constexpr char kLocalVariables[] = "local_variables";
 constexpr char kGlobalStep[] = "global_step";
+// What follows a variable's name in those of its nodes.
+constexpr char kRead[] = "/Read/ReadVariableOp", kReferenceRead[] = "/read";
+constexpr char kIsInitialized[] = "/IsInitialized/VarIsInitializedOp";
+constexpr char kReferenceIsInitialized[] = "/IsVariableInitialized";
 
 tensorflow::SaveSliceInfoDef ToDef(const VariableSlice& slice) {
   tensorflow::SaveSliceInfoDef def;
@@ -52,7 +61,7 @@ tensorflow::VariableDef ToDef(const Variable& variable, const std::string& initi
   def.set_initial_value_name(initial_value);
   def.set_initializer_name(variable.initializer.name());
   def.set_snapshot_name(variable.value.name());
-  def.set_is_resource(true);
+  def.set_is_resource(!variable.is_reference());
   def.set_trainable(trainable);
   if (!variable.slice.full_name.empty()) {
     *def.mutable_save_slice_info_def() = ToDef(variable.slice);
@@ -80,7 +89,8 @@ Variable FromDef(const Scope& scope, const tensorflow::VariableDef& def) {
   variable.dtype = variable.value.dtype();
   variable.shape = scope.shape(variable.value);
   variable.slice = FromDef(def.save_slice_info_def());
-  if (Node* node = scope.graph()->FindNode(variable.name + "/IsInitialized/VarIsInitializedOp")) {
+  const char* const asks = variable.is_reference() ? kReferenceIsInitialized : kIsInitialized;
+  if (Node* node = scope.graph()->FindNode(variable.name + asks)) {
     variable.is_initialized = Output(node, 0);
   }
   return variable;
@@ -94,13 +104,19 @@ void EnterIntoCollections(const Scope& scope, const Variable& variable,
 }
 
 Output ReadOf(const ScopeAt& at, const Variable& variable) {
-  return ReadVariableOp({at.scope.WithName(variable.name + "/Read/ReadVariableOp"), at.where},
-                        variable.handle, variable.dtype);
+  if (variable.is_reference()) {
+    return Identity({at.scope.WithName(variable.name + kReferenceRead), at.where}, variable.handle);
+  }
+  return ReadVariableOp({at.scope.WithName(variable.name + kRead), at.where}, variable.handle,
+                        variable.dtype);
 }
 Output IsInitializedOf(const ScopeAt& at, const Variable& variable) {
-  return VarIsInitializedOp(
-      {at.scope.WithName(variable.name + "/IsInitialized/VarIsInitializedOp"), at.where},
-      variable.handle);
+  if (variable.is_reference()) {
+    return IsVariableInitialized(
+        {at.scope.WithName(variable.name + kReferenceIsInitialized), at.where}, variable.handle);
+  }
+  return VarIsInitializedOp({at.scope.WithName(variable.name + kIsInitialized), at.where},
+                            variable.handle);
 }
 
 // The initial value of a variable, in the scope `beside`, which is colocated with it.
@@ -129,6 +145,13 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
   Output initial_value;
   if (attrs.local) {
     if (!plain.ok()) return Variable();
+    if (!attrs.use_resource) {
+      scope.UpdateStatus(InvalidArgument("Variable '", name,
+                                         "': a local variable must use a resource, got "
+                                         "use_resource = false"),
+                         where);
+      return Variable();
+    }
     const std::string full_name = plain.UniqueName(name);
     const Scope beside = plain.WithRootPrefix();
     initial_value = make_initial_value(beside, full_name);
@@ -138,14 +161,19 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
     if (!here.valid()) return Variable();
     variable.handle = LocalHandle({plain, where}, full_name, dtype, shape, here, attrs);
     initial_value = here;
+  } else if (!attrs.use_resource) {
+    variable.handle = VariableV2({plain.WithName(name), where}, shape, dtype,
+                                 {.container = attrs.container, .shared_name = ""});
   } else {
     variable.handle = VarHandleOp({plain.WithName(name), where}, dtype, shape,
                                   {.container = attrs.container, .shared_name = ""});
   }
   if (!variable.handle.valid()) return Variable();
   variable.name = variable.handle.node()->name();
-  variable.handle.node()->EditAttr(
-      "shared_name", [&](tensorflow::AttrValue* attr) { attr->set_s(variable.name); });
+  if (attrs.use_resource) {
+    variable.handle.node()->EditAttr(
+        "shared_name", [&](tensorflow::AttrValue* attr) { attr->set_s(variable.name); });
+  }
   variable.dtype = dtype;
   variable.shape = shape;
   variable.slice = attrs.slice;
@@ -155,9 +183,12 @@ Variable Make(const ScopeAt& at, const std::string& name, DType dtype, const Sha
   const std::string& base = variable.name;
   if (!attrs.local) initial_value = make_initial_value(here, base);
   if (!initial_value.valid()) return Variable();
+  // Local variables are initialised after the others have their values.
+  if (!attrs.local) initial_value = FromInitialValues({here, where}, base, initial_value);
+  if (!initial_value.valid()) return Variable();
   variable.is_initialized = IsInitializedOf({here, where}, variable);
   variable.initializer =
-      AssignVariableOp({here.WithName(base + "/Assign"), where}, variable.handle, initial_value);
+      AssignVariable({here.WithName(base + "/Assign"), where}, variable, initial_value);
   variable.value = ReadOf({here, where}, variable);
   if (!variable.value.valid()) return Variable();
   EnterIntoCollections(scope, variable, initial_value.name(), attrs);
@@ -303,6 +334,23 @@ std::vector<Variable> VariablesOf(const Scope& scope, const std::string& collect
   return variables;
 }
 
+void AddToCollection(const Scope& scope, const std::vector<Variable>& variables,
+                     const std::string& collection) {
+  std::map<std::string, std::string> defs;  // of all variables, by the handles' names
+  for (const char* const made_in : {kVariables, kLocalVariables}) {
+    const auto found = scope.collections()->find(made_in);
+    if (found == scope.collections()->end()) continue;
+    for (const std::string& bytes : found->second.bytes_list().value()) {
+      tensorflow::VariableDef def;
+      if (def.ParseFromString(bytes)) defs.emplace(def.variable_name(), bytes);
+    }
+  }
+  for (const Variable& variable : variables) {
+    const auto def = defs.find(variable.handle.name());
+    if (def != defs.end()) scope.AddToBytesCollection(collection, def->second);
+  }
+}
+
 Operation GlobalVariablesInitializer(ScopeAt at) {
   return GroupInitializers(at, kVariables, "init");
 }
@@ -311,13 +359,20 @@ Operation LocalVariablesInitializer(ScopeAt at) {
   return GroupInitializers(at, kLocalVariables, "init_local");
 }
 
+Output IsInitialized(ScopeAt at, const Variable& variable) {
+  if (!variable.valid() || variable.is_initialized.valid()) return variable.is_initialized;
+  const Scope beside = at.scope.WithoutControlDependencies().WithRootPrefix().ColocatedWith(
+      variable.handle.op());
+  return IsInitializedOf({beside, at.where}, variable);
+}
+
 Output ReportUninitializedVariables(ScopeAt at, const std::vector<Variable>& variables) {
   const Scope scope =
       at.scope.WithoutControlDependencies().WithSubScope("report_uninitialized_variables");
   std::vector<Output> flags;
   std::vector<std::string> names;
   for (const Variable& variable : variables) {
-    flags.push_back(variable.is_initialized);
+    flags.push_back(IsInitialized({scope, at.where}, variable));
     names.push_back(variable.name);
   }
   if (flags.empty()) {

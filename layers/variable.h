@@ -13,6 +13,14 @@
 // `<name>/Read/ReadVariableOp`. The device function of the scope sees the VarHandleOp, which
 // decides the device of all of them (they are colocated with the handle).
 //
+// With use_resource off it is a reference variable, as graphs before resource variables have them:
+// `<name>` (VariableV2), its initial value, `<name>/Assign` (Assign), `<name>/read` (Identity). What
+// reads and changes either kind is in layers/variable_update.h. Graphs that are read have both.
+//
+// An initial value that reads other variables takes their initial values where they have no value
+// yet (layers/initialized_value.h): in one step with their initialisers, and once. (But for local
+// variables, which are initialised after the others.)
+//
 // Each variable is entered, as a serialized VariableDef, into the collections "variables" (or
 // "local_variables") and, when trainable, "trainable_variables".
 
@@ -20,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "graph/scope.h"
 #include "layers/initializers.h"
 
@@ -38,6 +47,7 @@ struct VariableAttrs {
   // Into "local_variables" instead of "variables": not saved.
   bool local = false;
   std::string container = "";
+  bool use_resource = true;  // false: a reference variable
   // Which part of a larger variable this is; set by MakePartitionedVariable and for the slots of
   // its parts. Checkpoints hold the parts as slices of `full_name`.
   VariableSlice slice = {};
@@ -45,7 +55,7 @@ struct VariableAttrs {
 
 struct Variable {
   std::string name;       // "w": the name of the handle's node and of the tensor in checkpoints
-  Output handle;          // DT_RESOURCE
+  Output handle;          // DT_RESOURCE; the reference of a reference variable
   Output value;           // a read on the variable's device, made once
   Operation initializer;  // assigns the initial value
   Output is_initialized;  // bool scalar
@@ -53,6 +63,7 @@ struct Variable {
   PartialShape shape;
   VariableSlice slice;
   bool valid() const { return handle.valid(); }
+  bool is_reference() const { return handle.valid() && IsRef(handle.dtype()); }
 };
 
 // The scope's WithName gives the name ("Variable" otherwise). The shape of `initial_value` must be
@@ -83,9 +94,16 @@ PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape,
 // in the order in which they were made.
 std::vector<Variable> VariablesOf(const Scope& scope, const std::string& collection = "variables");
 
+// Enters variables of the graph into one more collection.
+void AddToCollection(const Scope& scope, const std::vector<Variable>& variables,
+                     const std::string& collection);
+
 // One operation that initialises all of them.
 Operation GlobalVariablesInitializer(ScopeAt at);
 Operation LocalVariablesInitializer(ScopeAt at);
+// Whether the variable has a value: `is_initialized`, or a new bool scalar on its device for a
+// variable of a graph that was read without one.
+Output IsInitialized(ScopeAt at, const Variable& variable);
 // A string vector: the names of variables that are not initialised.
 Output ReportUninitializedVariables(ScopeAt at, const std::vector<Variable>& variables);
 

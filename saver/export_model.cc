@@ -386,10 +386,10 @@ Status Assign(Session* session, const Variable& variable, Tensor value) {
   SetAttr(variable.dtype, &(*fed->mutable_attr())["dtype"]);
   tensorflow::NodeDef* const assign = more.add_node();
   assign->set_name(absl::StrCat(variable.name, "/ExportModel/assign"));
-  assign->set_op("AssignVariableOp");
+  assign->set_op(variable.is_reference() ? "Assign" : "AssignVariableOp");
   assign->add_input(variable.handle.name());
   assign->add_input(fed->name());
-  SetAttr(variable.dtype, &(*assign->mutable_attr())["dtype"]);
+  SetAttr(variable.dtype, &(*assign->mutable_attr())[variable.is_reference() ? "T" : "dtype"]);
   MR_RETURN_IF_ERROR(session->Extend(more));
   return session->Run({{absl::StrCat(fed->name(), ":0"), std::move(value)}}, {}, {assign->name()})
       .status();

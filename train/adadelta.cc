@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/adadelta.h"
 
-#include <utility>
 
 #include "ops/training/other_training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -25,8 +25,9 @@ Operation AdadeltaOptimizer::ApplyDense(const Scope& scope, const Variable& vari
   const auto slot = [&](const char* name) { return GetSlot(variable, name).handle; };
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output lr = rate("lr"), rho = rate("rho"), epsilon = rate("epsilon");
-  return ResourceApplyAdadelta(scope, variable.handle, slot(kAccum), slot(kUpdates), lr, rho,
-                               epsilon, std::move(gradient), {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceApplyAdadelta, ApplyAdadelta, scope, slot(kAccum),
+                 slot(kUpdates), lr, rho, epsilon, gradient,
+                 ApplyAttrs{.use_locking = use_locking()});
 }
 
 Operation AdadeltaOptimizer::ApplySparse(const Scope& scope, const Variable& variable,
@@ -34,9 +35,9 @@ Operation AdadeltaOptimizer::ApplySparse(const Scope& scope, const Variable& var
   const auto slot = [&](const char* name) { return GetSlot(variable, name).handle; };
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output lr = rate("lr"), rho = rate("rho"), epsilon = rate("epsilon");
-  return ResourceSparseApplyAdadelta(scope, variable.handle, slot(kAccum), slot(kUpdates), lr, rho,
-                                     epsilon, std::move(values), std::move(rows),
-                                     {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceSparseApplyAdadelta, SparseApplyAdadelta, scope, slot(kAccum),
+                 slot(kUpdates), lr, rho, epsilon, values, rows,
+                 ApplyAttrs{.use_locking = use_locking()});
 }
 
 }  // namespace millrace

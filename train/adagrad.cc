@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/adagrad.h"
 
-#include <utility>
 
 #include "core/status.h"
 #include "ops/training/training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -30,18 +30,18 @@ Status AdagradOptimizer::CheckOptions(const Scope& scope) const {
 
 Operation AdagradOptimizer::ApplyDense(const Scope& scope, const Variable& variable,
                                        Output gradient) {
-  return ResourceApplyAdagrad(scope.WithName("ResourceApplyAdagrad"), variable.handle,
-                              GetSlot(variable, kAccumulator).handle,
-                              Hyperparameter(scope, "learning_rate", variable), gradient,
-                              {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceApplyAdagrad, ApplyAdagrad, scope,
+                 GetSlot(variable, kAccumulator).handle,
+                 Hyperparameter(scope, "learning_rate", variable), gradient,
+                 ApplyAdagradAttrs{.use_locking = use_locking()});
 }
 
 Operation AdagradOptimizer::ApplySparse(const Scope& scope, const Variable& variable, Output values,
                                         Output rows) {
-  return ResourceSparseApplyAdagrad(scope.WithName("ResourceSparseApplyAdagrad"), variable.handle,
-                                    GetSlot(variable, kAccumulator).handle,
-                                    Hyperparameter(scope, "learning_rate", variable), values, rows,
-                                    {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceSparseApplyAdagrad, SparseApplyAdagrad, scope,
+                 GetSlot(variable, kAccumulator).handle,
+                 Hyperparameter(scope, "learning_rate", variable), values, rows,
+                 ApplyAdagradAttrs{.use_locking = use_locking()});
 }
 
 }  // namespace millrace

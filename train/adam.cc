@@ -6,11 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "layers/variable_update.h"
 #include "ops/array/identity.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
-#include "ops/state/state.h"
 #include "ops/training/training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -51,10 +52,9 @@ Operation AdamOptimizer::ApplyDense(const Scope& scope, const Variable& variable
   const Output beta1 = Hyperparameter(scope, kBeta1, variable);
   const Output beta2 = Hyperparameter(scope, kBeta2, variable);
   const Output epsilon = Hyperparameter(scope, "epsilon", variable);
-  return ResourceApplyAdam(scope.WithName("ResourceApplyAdam"), variable.handle,
-                           GetSlot(variable, kMean).handle, GetSlot(variable, kSquares).handle,
-                           beta1_power, beta2_power, rate, beta1, beta2, epsilon, gradient,
-                           {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceApplyAdam, ApplyAdam, scope, GetSlot(variable, kMean).handle,
+                 GetSlot(variable, kSquares).handle, beta1_power, beta2_power, rate, beta1, beta2,
+                 epsilon, gradient, ApplyAdamAttrs{.use_locking = use_locking()});
 }
 
 // As TensorFlow's: not lazy. m and v decay over the whole variable, the gradient's rows are added,
@@ -80,11 +80,11 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
   };
   const auto decay_and_add = [&](const char* name, Output beta, Output weight, Output addend) {
     const Variable slot = GetSlot(variable, name);
-    const Output old = ReadVariableOp(scope, slot.handle, slot.dtype);
-    const Operation decayed = AssignVariableOp(scope, slot.handle, Mul(scope, old, beta));
+    const Output old = ReadVariable(scope, slot);
+    const Operation decayed = AssignVariable(scope, slot, Mul(scope, old, beta));
     const Scope then = scope.WithControlDependencies({decayed});
-    const Operation added = ResourceScatterAdd(then, slot.handle, rows, Mul(scope, addend, weight));
-    return ReadVariableOp(scope.WithControlDependencies({added}), slot.handle, slot.dtype);
+    const Operation added = ScatterAddVariable(then, slot, rows, Mul(scope, addend, weight));
+    return ReadVariable(scope.WithControlDependencies({added}), slot);
   };
   const Output mean = decay_and_add(kMean, beta1, rest(kBeta1, beta1), values);
   const Output squares =
@@ -92,7 +92,7 @@ Operation AdamOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
   const Output move =
       RealDiv(scope, Mul(scope, mean, rate),
               Add(scope, Sqrt(scope, squares), Hyperparameter(scope, "epsilon", variable)));
-  return AssignSubVariableOp(scope, variable.handle, move);
+  return AssignSubVariable(scope, variable, move);
 }
 
 std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
@@ -109,7 +109,7 @@ std::vector<Operation> AdamOptimizer::Finish(const Scope& scope,
        {std::pair(kBeta1Power, kBeta1), std::pair(kBeta2Power, kBeta2)}) {
     const Variable power = GetNonSlot(scope, name);
     const Output product = Mul(after, power.value, ScalarIn(after, given(beta), power.value));
-    all.push_back(AssignVariableOp(after, power.handle, product));
+    all.push_back(AssignVariable(after, power, product));
   }
   return all;
 }

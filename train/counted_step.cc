@@ -8,10 +8,10 @@
 #include "core/logging.h"
 #include "graph/graph.h"
 #include "layers/normalization.h"
+#include "layers/variable_update.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
-#include "ops/state/state.h"
 #include "train/optimizer.h"
 
 namespace millrace {
@@ -90,7 +90,7 @@ StatusOr<CountedStep> MakeCountedStep(const Scope& model, const Operation& op,
     const Scope after = beside.WithControlDependencies({counted});
     const Output one =
         made.global_step.dtype == DT_INT32 ? Const(after, int32_t{1}) : Const(after, int64_t{1});
-    counted = AssignAddVariableOp(after.WithName("count_step"), made.global_step.handle, one);
+    counted = AssignAddVariable(after.WithName("count_step"), made.global_step, one);
   }
   made.step_after = StepAfter(root.WithName("step_after"), counted, made.global_step);
   // What was counted when the step began to read comes with it, in one tensor; in a process of

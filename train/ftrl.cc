@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "ops/training/training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -51,11 +52,12 @@ Operation FtrlOptimizer::ApplyDense(const Scope& scope, const Variable& variable
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
   const ApplyFtrlAttrs attrs = {.use_locking = use_locking()};
   if (options_.l2_shrinkage_regularization_strength > 0) {
-    return ResourceApplyFtrlV2(scope, variable.handle, accum, linear, std::move(gradient),
-                               learning_rate, l1, l2, rate(kShrinkage), rate(kPower), attrs);
+    const Output shrinkage = rate(kShrinkage), power = rate(kPower);
+    return ApplyTo(variable, ResourceApplyFtrlV2, ApplyFtrlV2, scope, accum, linear, gradient,
+                   learning_rate, l1, l2, shrinkage, power, attrs);
   }
-  return ResourceApplyFtrl(scope, variable.handle, accum, linear, std::move(gradient),
-                           learning_rate, l1, l2, rate(kPower), attrs);
+  return ApplyTo(variable, ResourceApplyFtrl, ApplyFtrl, scope, accum, linear, gradient,
+                 learning_rate, l1, l2, rate(kPower), attrs);
 }
 
 Operation FtrlOptimizer::ApplySparse(const Scope& scope, const Variable& variable, Output values,
@@ -65,12 +67,12 @@ Operation FtrlOptimizer::ApplySparse(const Scope& scope, const Variable& variabl
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
   const ApplyFtrlAttrs attrs = {.use_locking = use_locking()};
   if (options_.l2_shrinkage_regularization_strength > 0) {
-    return ResourceSparseApplyFtrlV2(scope, variable.handle, accum, linear, std::move(values),
-                                     std::move(rows), learning_rate, l1, l2, rate(kShrinkage),
-                                     rate(kPower), attrs);
+    const Output shrinkage = rate(kShrinkage), power = rate(kPower);
+    return ApplyTo(variable, ResourceSparseApplyFtrlV2, SparseApplyFtrlV2, scope, accum, linear,
+                   values, rows, learning_rate, l1, l2, shrinkage, power, attrs);
   }
-  return ResourceSparseApplyFtrl(scope, variable.handle, accum, linear, std::move(values),
-                                 std::move(rows), learning_rate, l1, l2, rate(kPower), attrs);
+  return ApplyTo(variable, ResourceSparseApplyFtrl, SparseApplyFtrl, scope, accum, linear, values,
+                 rows, learning_rate, l1, l2, rate(kPower), attrs);
 }
 
 }  // namespace millrace

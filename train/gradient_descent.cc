@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/gradient_descent.h"
 
-#include <utility>
 
+#include "layers/variable_update.h"
 #include "ops/math/cwise_binary.h"
-#include "ops/state/state.h"
 #include "ops/training/training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 
@@ -16,15 +16,15 @@ GradientDescentOptimizer::GradientDescentOptimizer(const GradientDescentOptions&
 
 Operation GradientDescentOptimizer::ApplyDense(const Scope& scope, const Variable& variable,
                                                Output gradient) {
-  return ResourceApplyGradientDescent(
-      scope.WithName("ResourceApplyGradientDescent"), variable.handle,
-      Hyperparameter(scope, "learning_rate", variable), gradient, {.use_locking = use_locking()});
+  const Output rate = Hyperparameter(scope, "learning_rate", variable);
+  return ApplyTo(variable, ResourceApplyGradientDescent, ApplyGradientDescent, scope, rate,
+                 gradient, ApplyGradientDescentAttrs{.use_locking = use_locking()});
 }
 
 Operation GradientDescentOptimizer::ApplySparse(const Scope& scope, const Variable& variable,
                                                 Output values, Output rows) {
   const Output scaled = Mul(scope, values, Hyperparameter(scope, "learning_rate", variable));
-  return ResourceScatterSub(scope, variable.handle, rows, scaled);
+  return ScatterSubVariable(scope, variable, rows, scaled);
 }
 
 }  // namespace millrace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/momentum.h"
 
-#include <utility>
 
 #include "ops/training/training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -22,19 +22,22 @@ MomentumOptimizer::MomentumOptimizer(const MomentumOptions& options)
 
 Operation MomentumOptimizer::ApplyDense(const Scope& scope, const Variable& variable,
                                         Output gradient) {
-  return ResourceApplyMomentum(scope, variable.handle, GetSlot(variable, kMomentum).handle,
-                               Hyperparameter(scope, "learning_rate", variable),
-                               std::move(gradient), Hyperparameter(scope, kMomentum, variable),
-                               {.use_locking = use_locking(), .use_nesterov = use_nesterov_});
+  const Output rate = Hyperparameter(scope, "learning_rate", variable);
+  const Output momentum = Hyperparameter(scope, kMomentum, variable);
+  return ApplyTo(
+      variable, ResourceApplyMomentum, ApplyMomentum, scope, GetSlot(variable, kMomentum).handle,
+      rate, gradient, momentum,
+      ApplyMomentumAttrs{.use_locking = use_locking(), .use_nesterov = use_nesterov_});
 }
 
 Operation MomentumOptimizer::ApplySparse(const Scope& scope, const Variable& variable,
                                          Output values, Output rows) {
-  return ResourceSparseApplyMomentum(scope, variable.handle, GetSlot(variable, kMomentum).handle,
-                                     Hyperparameter(scope, "learning_rate", variable),
-                                     std::move(values), std::move(rows),
-                                     Hyperparameter(scope, kMomentum, variable),
-                                     {.use_locking = use_locking(), .use_nesterov = use_nesterov_});
+  const Output rate = Hyperparameter(scope, "learning_rate", variable);
+  const Output momentum = Hyperparameter(scope, kMomentum, variable);
+  return ApplyTo(
+      variable, ResourceSparseApplyMomentum, SparseApplyMomentum, scope,
+      GetSlot(variable, kMomentum).handle, rate, values, rows, momentum,
+      ApplyMomentumAttrs{.use_locking = use_locking(), .use_nesterov = use_nesterov_});
 }
 
 }  // namespace millrace

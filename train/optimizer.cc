@@ -17,13 +17,13 @@
 #include "core/tensor.h"
 #include "graph/gated_gradients.h"
 #include "graph/graph.h"
+#include "layers/variable_update.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/indices.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/math/segment.h"
-#include "ops/state/state.h"
 
 namespace millrace {
 namespace {
@@ -191,7 +191,7 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
     const Operation all = Group(ScopeAt(beside.WithName("update"), at.where), updates);
     const Scope after = beside.WithControlDependencies({all});
     const Output one = step.dtype == DT_INT32 ? Const(after, int32_t{1}) : Const(after, int64_t{1});
-    train = AssignAddVariableOp(ScopeAt(after.WithName(own_name), at.where), step.handle, one);
+    train = AssignAddVariable(ScopeAt(after.WithName(own_name), at.where), step, one);
   } else {
     train = Group(ScopeAt(updates_scope.WithName(own_name), at.where), updates);
   }
@@ -315,6 +315,7 @@ Variable Optimizer::MakeNonSlot(const Scope& scope, const std::string& name, con
   const Scope near = NextTo(scope, beside);
   VariableAttrs attrs;
   attrs.trainable = false;
+  attrs.use_resource = !beside.is_reference();
   made = MakeVariable(near.WithName(name),
                       ScalarIn(near.WithName(name + "/initial_value"), initial_value, beside.value),
                       attrs);
@@ -345,6 +346,7 @@ Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, doubl
                            ScalarIn(initializer, value, variable.value));
   VariableAttrs attrs;
   attrs.trainable = false;
+  attrs.use_resource = !variable.is_reference();  // as in TensorFlow; the ops ask for it
   if (!variable.slice.full_name.empty()) {
     // The slot of a part is the same part of the slot of the whole.
     attrs.slice = variable.slice;
@@ -365,7 +367,7 @@ Output StepAfter(ScopeAt at, Operation train, const Variable& global_step) {
     return Output();
   }
   const Scope after = NextTo(at.scope, global_step).WithControlDependencies({train});
-  return ReadVariableOp(ScopeAt(after, at.where), global_step.handle, global_step.dtype);
+  return ReadVariable(ScopeAt(after, at.where), global_step);
 }
 
 }  // namespace millrace

@@ -12,6 +12,7 @@
 #include "train/gradient_descent.h"  // IWYU pragma: export
 #include "train/learning_rates.h"    // IWYU pragma: export
 #include "train/momentum.h"          // IWYU pragma: export
+#include "train/moving_average.h"    // IWYU pragma: export
 #include "train/proximal.h"          // IWYU pragma: export
 #include "train/rms_prop.h"          // IWYU pragma: export
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/proximal.h"
 
-#include <utility>
 
 #include "core/status.h"
 #include "ops/training/other_training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -29,8 +29,9 @@ Operation ProximalGradientDescentOptimizer::ApplyDense(const Scope& scope, const
                                                        Output gradient) {
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
-  return ResourceApplyProximalGradientDescent(scope, variable.handle, learning_rate, l1, l2,
-                                              std::move(gradient), {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceApplyProximalGradientDescent, ApplyProximalGradientDescent,
+                 scope, learning_rate, l1, l2, gradient,
+                 ApplyAttrs{.use_locking = use_locking()});
 }
 
 Operation ProximalGradientDescentOptimizer::ApplySparse(const Scope& scope,
@@ -38,9 +39,9 @@ Operation ProximalGradientDescentOptimizer::ApplySparse(const Scope& scope,
                                                         Output rows) {
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
-  return ResourceSparseApplyProximalGradientDescent(scope, variable.handle, learning_rate, l1, l2,
-                                                    std::move(values), std::move(rows),
-                                                    {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceSparseApplyProximalGradientDescent,
+                 SparseApplyProximalGradientDescent, scope, learning_rate, l1, l2, values, rows,
+                 ApplyAttrs{.use_locking = use_locking()});
 }
 
 // --- Adagrad -------------------------------------------------------------------------------------
@@ -67,18 +68,18 @@ Operation ProximalAdagradOptimizer::ApplyDense(const Scope& scope, const Variabl
                                                Output gradient) {
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
-  return ResourceApplyProximalAdagrad(scope, variable.handle,
-                                      GetSlot(variable, kAccumulator).handle, learning_rate, l1, l2,
-                                      std::move(gradient), {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceApplyProximalAdagrad, ApplyProximalAdagrad, scope,
+                 GetSlot(variable, kAccumulator).handle, learning_rate, l1, l2, gradient,
+                 ApplyAttrs{.use_locking = use_locking()});
 }
 
 Operation ProximalAdagradOptimizer::ApplySparse(const Scope& scope, const Variable& variable,
                                                 Output values, Output rows) {
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
-  return ResourceSparseApplyProximalAdagrad(
-      scope, variable.handle, GetSlot(variable, kAccumulator).handle, learning_rate, l1, l2,
-      std::move(values), std::move(rows), {.use_locking = use_locking()});
+  return ApplyTo(variable, ResourceSparseApplyProximalAdagrad, SparseApplyProximalAdagrad, scope,
+                 GetSlot(variable, kAccumulator).handle, learning_rate, l1, l2, values, rows,
+                 ApplyAttrs{.use_locking = use_locking()});
 }
 
 }  // namespace millrace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/rms_prop.h"
 
-#include <utility>
 #include <vector>
 
 #include "ops/training/training_ops.h"
+#include "train/apply_to.h"
 
 namespace millrace {
 namespace {
@@ -37,12 +37,12 @@ Operation RMSPropOptimizer::ApplyDense(const Scope& scope, const Variable& varia
                momentum = rate(kMomentum), epsilon = rate("epsilon");
   const ApplyRMSPropAttrs attrs = {.use_locking = use_locking()};
   if (centered_) {
-    return ResourceApplyCenteredRMSProp(scope, variable.handle, slot(kMean), slot(kSquares),
-                                        slot(kMomentum), learning_rate, decay, momentum, epsilon,
-                                        std::move(gradient), attrs);
+    return ApplyTo(variable, ResourceApplyCenteredRMSProp, ApplyCenteredRMSProp, scope,
+                   slot(kMean), slot(kSquares), slot(kMomentum), learning_rate, decay, momentum,
+                   epsilon, gradient, attrs);
   }
-  return ResourceApplyRMSProp(scope, variable.handle, slot(kSquares), slot(kMomentum),
-                              learning_rate, decay, momentum, epsilon, std::move(gradient), attrs);
+  return ApplyTo(variable, ResourceApplyRMSProp, ApplyRMSProp, scope, slot(kSquares),
+                 slot(kMomentum), learning_rate, decay, momentum, epsilon, gradient, attrs);
 }
 
 Operation RMSPropOptimizer::ApplySparse(const Scope& scope, const Variable& variable, Output values,
@@ -53,13 +53,12 @@ Operation RMSPropOptimizer::ApplySparse(const Scope& scope, const Variable& vari
                momentum = rate(kMomentum), epsilon = rate("epsilon");
   const ApplyRMSPropAttrs attrs = {.use_locking = use_locking()};
   if (centered_) {
-    return ResourceSparseApplyCenteredRMSProp(scope, variable.handle, slot(kMean), slot(kSquares),
-                                              slot(kMomentum), learning_rate, decay, momentum,
-                                              epsilon, std::move(values), std::move(rows), attrs);
+    return ApplyTo(variable, ResourceSparseApplyCenteredRMSProp, SparseApplyCenteredRMSProp, scope,
+                   slot(kMean), slot(kSquares), slot(kMomentum), learning_rate, decay, momentum,
+                   epsilon, values, rows, attrs);
   }
-  return ResourceSparseApplyRMSProp(scope, variable.handle, slot(kSquares), slot(kMomentum),
-                                    learning_rate, decay, momentum, epsilon, std::move(values),
-                                    std::move(rows), attrs);
+  return ApplyTo(variable, ResourceSparseApplyRMSProp, SparseApplyRMSProp, scope, slot(kSquares),
+                 slot(kMomentum), learning_rate, decay, momentum, epsilon, values, rows, attrs);
 }
 
 }  // namespace millrace

@@ -6,8 +6,8 @@
 
 #include "core/logging.h"
 #include "core/tensor.h"
+#include "layers/variable_update.h"
 #include "ops/array/placeholder.h"
-#include "ops/state/resource_variable.h"
 #include "proto/meta_graph.pb.h"
 
 namespace millrace {
@@ -21,7 +21,7 @@ Status InMemoryEvaluatorHook::CompleteGraph() {
     copies_.push_back({.name = variable.name,
                        .from = {},
                        .placeholder = placeholder,
-                       .assign = AssignVariableOp(scope, variable.handle, placeholder)});
+                       .assign = AssignVariable(scope, variable, placeholder)});
   }
   if (!VariablesOf(root, "local_variables").empty()) {
     prepare_.push_back(LocalVariablesInitializer(root));
