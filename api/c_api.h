@@ -413,6 +413,12 @@ MILLRACE_EXPORT const char* millrace_graph_add_variable(MillraceGraph* graph, co
 MILLRACE_EXPORT const char* millrace_graph_variable_value(MillraceGraph* graph,
                                                           const char* variable,
                                                           MillraceStatus* status);
+// The tensor that is the variable's value where it has one, else its initial value: what the initial
+// value of another variable is made of. (millrace_graph_add_variable does this by itself for values
+// that read variables.)
+MILLRACE_EXPORT const char* millrace_graph_initialized_value(MillraceGraph* graph,
+                                                             const char* variable,
+                                                             MillraceStatus* status);
 // The variables of the graph that are saved, in the order in which they were made.
 MILLRACE_EXPORT MillraceStrings* millrace_graph_variables(MillraceGraph* graph,
                                                           MillraceStatus* status);
@@ -477,6 +483,22 @@ MILLRACE_EXPORT const char* millrace_graph_apply_gradients(MillraceGraph* graph,
                                                            const char* const* variables, int count,
                                                            const MillraceOptimizerOptions* options,
                                                            MillraceStatus* status);
+
+typedef struct MillraceMovingAverageOptions {
+  size_t struct_size;
+  double decay;             // in [0, 1]; 0: 0.999
+  const char* num_updates;  // a scalar n: the decay is at most (1 + n) / (10 + n); NULL: none
+  const char* name;         // last part of the averages' names; NULL: "ExponentialMovingAverage"
+  const char* after;        // the node that changes the variables before; NULL: none
+} MillraceMovingAverageOptions;
+
+// Makes a variable "<variable>/ExponentialMovingAverage" for each of `variables` (count 0: all that
+// are trainable) and the node that moves them once: average -= (1 - decay) * (average - variable).
+// It runs `after`; returned is its name, a target of Run. A saver restores variables from their
+// averages with MillraceSaverOptions.moving_average.
+MILLRACE_EXPORT const char* millrace_graph_add_moving_average(
+    MillraceGraph* graph, const char* const* variables, int count,
+    const MillraceMovingAverageOptions* options, MillraceStatus* status);
 
 // --- Sessions ------------------------------------------------------------------------------------
 
@@ -545,6 +567,10 @@ typedef struct MillraceSaverOptions {
   const char* const* variables;  // NULL: all variables of the graph
   int32_t num_variables;
   int32_t max_to_keep;  // older checkpoints are deleted; 0: 5 are kept, -1: all
+  // The last part of the averages' names ("ExponentialMovingAverage"): variables that have a moving
+  // average stand for it, under its name in the checkpoint (to evaluate and export with averages).
+  // Those are `variables` where they are given; all others have their own names. NULL: none.
+  const char* moving_average;
 } MillraceSaverOptions;
 
 // Checkpoints in TensorFlow's format. Adds nodes to the graph; variables that are made later are

@@ -127,11 +127,12 @@ Status GraphState::Edit(absl::FunctionRef<Status(const Scope&)> edit) {
 Status GraphState::RollBack(int num_ids, const std::map<std::string, int>& collection_sizes) {
   Graph* const graph = scope_.graph();
   const KnownShapes shapes = ShapesOf(scope_, num_ids);
+  // Before nodes go: those of conditionals describe them.
+  auto collections = *scope_.collections();
   for (int id = graph->num_node_ids() - 1; id >= num_ids; --id) {
     Node* const node = graph->nodes()[static_cast<size_t>(id)].get();
     if (node != nullptr) graph->RemoveNode(node);
   }
-  auto collections = *scope_.collections();
   for (auto it = collections.begin(); it != collections.end();) {
     const auto known = collection_sizes.find(it->first);
     if (known == collection_sizes.end()) {

@@ -22,6 +22,7 @@
 #include "saver/meta_graph.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
+#include "train/moving_average.h"
 
 namespace millrace::c_api {
 namespace {
@@ -104,13 +105,19 @@ MillraceStrings* NamesFor(const MillraceSavedModel* model, const char* signature
 // graph may leave behind.)
 StatusOr<std::shared_ptr<SaverState>> MakeSaver(GraphState* graph,
                                                 absl::Span<const std::string> names,
-                                                int max_to_keep, absl::string_view where) {
+                                                const char* moving_average, int max_to_keep,
+                                                absl::string_view where) {
   auto state = std::make_shared<SaverState>();
   state->graph = graph;
   MutexLock lock(&state->mu);
   MR_RETURN_IF_ERROR(graph->Edit([&](const Scope& scope) -> Status {
     SaverOptions options;
     MR_ASSIGN_OR_RETURN(options.variables, FindVariables(scope, names, where));
+    if (moving_average != nullptr) {
+      const ExponentialMovingAverage average({.name = moving_average});
+      options.named_variables = average.VariablesToRestore(scope, options.variables);
+      options.variables.clear();
+    }
     options.max_to_keep = max_to_keep;
     options.write_meta_graph = false;
     MR_ASSIGN_OR_RETURN(state->saver, Saver::Make(scope, options));
@@ -164,7 +171,7 @@ MillraceSaver* millrace_saver_new(MillraceGraph* graph, const MillraceSaverOptio
                          : given.max_to_keep < 0 ? 0
                                                  : given.max_to_keep;
         const std::shared_ptr<GraphState> graph_state = object->state;
-        MR_ASSIGN_OR_RETURN(auto state, MakeSaver(graph_state.get(), names, keep, where));
+        MR_ASSIGN_OR_RETURN(auto state, MakeSaver(graph_state.get(), names, given.moving_average, keep, where));
         return Handles<SaverObject>::New({graph_state, std::move(state)});
       });
 }

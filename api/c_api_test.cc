@@ -29,6 +29,7 @@
 // covers: c api: a session has exactly what a reader of its graph sees during edits; imports use
 //   the shapes that the caller gave
 // covers: c api: a model that TensorFlow wrote predicts
+// covers: c api: moving averages of weights, and the initial values of other variables
 
 namespace millrace {
 namespace {
@@ -889,6 +890,80 @@ TEST_F(CApiTest, ACheckpointHasItsMetaGraphAndOldOnesGo) {
   millrace_session_delete(foreign);
   millrace_graph_delete(other);
   millrace_saver_delete(saver);
+}
+
+// Steps move the averages of w; a saver puts them in the place of w.
+TEST_F(CApiTest, VariablesAreRestoredFromTheirMovingAverages) {
+  const char* const w = "w";
+  const char* const value = millrace_graph_variable_value(graph_, "w", status_);
+  const char* const loss = millrace_graph_add_node(graph_, "L2Loss", "loss", &value, 1, status_);
+  MillraceOptimizerOptions sgd = Options<MillraceOptimizerOptions>();
+  sgd.optimizer = "GradientDescent";
+  sgd.learning_rate = 0.5;  // w is halved
+  const char* const update = millrace_graph_minimize(graph_, loss, &sgd, status_);
+  MillraceMovingAverageOptions options = Options<MillraceMovingAverageOptions>();
+  options.decay = 0.75;
+  options.after = update;
+  const std::string train =
+      millrace_graph_add_moving_average(graph_, &w, 1, &options, status_);
+  MillraceSaver* const saver = millrace_saver_new(graph_, nullptr, status_);
+  MillraceSaverOptions from_averages = Options<MillraceSaverOptions>();
+  from_averages.moving_average = "ExponentialMovingAverage";
+  MillraceSaver* const evaluated = millrace_saver_new(graph_, &from_averages, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(TextsOf(millrace_graph_variables(graph_, status_)),
+            (std::vector<std::string>{"w", "w/ExponentialMovingAverage"}));
+
+  MillraceSession* const session = millrace_session_new(graph_, nullptr, status_);
+  millrace_session_initialize_variables(session, status_);
+  const char* const target = train.c_str();
+  millrace_session_run(session, nullptr, nullptr, 0, nullptr, nullptr, 0, &target, 1,
+                       nullptr, status_);
+  const std::string prefix = JoinPath(TestFolder(), "m");
+  const std::string path = millrace_saver_save(saver, session, prefix.c_str(), 1, status_);
+  millrace_saver_restore(evaluated, session, path.c_str(), status_);
+  ASSERT_OK(status());
+  MillraceTensor* got = nullptr;
+  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr,
+                       status_);
+  ASSERT_OK(status());
+  // w was {1, 2} and is {0.5, 1}: 0.75 of what it was, and 0.25 of what it is.
+  EXPECT_EQ(ValuesOf(got), (std::vector<float>{0.875f, 1.75f}));
+  millrace_tensor_delete(got);
+
+  // What is wrong changes nothing.
+  options.decay = 2;
+  EXPECT_EQ(millrace_graph_add_moving_average(graph_, &w, 1, &options, status_), nullptr);
+  EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, "decay must be in [0, 1], got 2");
+  EXPECT_EQ(millrace_graph_initialized_value(graph_, "v", status_), nullptr);
+  EXPECT_STATUS(status(), absl::StatusCode::kNotFound, "must have variable 'v'");
+  millrace_saver_delete(evaluated);
+  millrace_saver_delete(saver);
+  millrace_session_delete(session);
+}
+
+TEST_F(CApiTest, AVariableBeginsWithTheInitialValueOfAnother) {
+  const char* const two[] = {millrace_graph_variable_value(graph_, "w", status_), "c"};
+  const char* const initial = millrace_graph_add_node(graph_, "Add", "twice", two, 2, status_);
+  millrace_graph_add_variable(graph_, "v", initial, nullptr, status_);
+  const char* const value = millrace_graph_variable_value(graph_, "v", status_);
+  const std::string given = millrace_graph_initialized_value(graph_, "v", status_);
+  MillraceSession* const session = millrace_session_new(graph_, nullptr, status_);
+  // Nothing has a value yet.
+  const char* const before = given.c_str();
+  MillraceTensor* got = nullptr;
+  millrace_session_run(session, nullptr, nullptr, 0, &before, &got, 1, nullptr, 0, nullptr,
+                       status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(ValuesOf(got), (std::vector<float>{2, 4}));
+  millrace_tensor_delete(got);
+  millrace_session_initialize_variables(session, status_);
+  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr,
+                       status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(ValuesOf(got), (std::vector<float>{2, 4}));
+  millrace_tensor_delete(got);
+  millrace_session_delete(session);
 }
 
 TEST_F(CApiTest, AnExportedModelSaysWhatItTakesAndGives) {

@@ -11,12 +11,14 @@
 #include "core/status.h"
 #include "graph/gradient.h"
 #include "graph/node_builder.h"
+#include "layers/initialized_value.h"
 #include "layers/variable.h"
 #include "ops/array/identity.h"
 #include "train/adagrad.h"
 #include "train/adam.h"
 #include "train/gradient_descent.h"
 #include "train/momentum.h"
+#include "train/moving_average.h"
 #include "train/optimizer.h"
 #include "train/rms_prop.h"
 
@@ -206,6 +208,17 @@ const char* millrace_graph_variable_value(MillraceGraph* graph, const char* vari
                           });
 }
 
+const char* millrace_graph_initialized_value(MillraceGraph* graph, const char* variable,
+                                             MillraceStatus* status) {
+  const absl::string_view where = __func__;
+  // A tensor's name: that of its node where it is output 0, which this one is.
+  return EditForName(graph, status, where, [&](const Scope& scope) -> StatusOr<Operation> {
+    MR_RETURN_IF_ERROR(CheckText(variable, where, "variable"));
+    MR_ASSIGN_OR_RETURN(const Variable found, FindVariable(scope, variable, where));
+    return InitializedValue(scope, found).op();
+  });
+}
+
 MillraceStrings* millrace_graph_variables(MillraceGraph* graph, MillraceStatus* status) {
   return Ask<MillraceStrings*>(graph, status, __func__, nullptr,
                                [](GraphState*, const Scope& scope) -> StatusOr<MillraceStrings*> {
@@ -328,5 +341,30 @@ const char* millrace_graph_apply_gradients(MillraceGraph* graph, const char* con
     MR_ASSIGN_OR_RETURN(const auto optimizer, OptimizerOf(scope, known, where));
     MR_ASSIGN_OR_RETURN(const MinimizeOptions minimize, MinimizeOptionsOf(scope, known, where));
     return optimizer->ApplyGradients(scope, pairs, minimize);
+  });
+}
+
+const char* millrace_graph_add_moving_average(MillraceGraph* graph, const char* const* variables,
+                                              int count,
+                                              const MillraceMovingAverageOptions* options,
+                                              MillraceStatus* status) {
+  const absl::string_view where = __func__;
+  return EditForName(graph, status, where, [&](const Scope& scope) -> StatusOr<Operation> {
+    MillraceMovingAverageOptions known;
+    MR_RETURN_IF_ERROR(ReadOptions(options, where, "options", &known));
+    MR_ASSIGN_OR_RETURN(const auto names, TextsOf(variables, count, where, "variables"));
+    MR_ASSIGN_OR_RETURN(const auto found, FindVariables(scope, names, where));
+    ExponentialMovingAverageOptions own;
+    if (known.decay != 0) own.decay = known.decay;
+    if (known.name != nullptr) own.name = known.name;
+    if (known.num_updates != nullptr) {
+      MR_ASSIGN_OR_RETURN(own.num_updates, FindTensor(scope, known.num_updates, where));
+    }
+    Scope here = scope;
+    if (known.after != nullptr) {
+      MR_ASSIGN_OR_RETURN(const Operation after, FindNode(scope, known.after, where));
+      here = here.WithControlDependencies({after});
+    }
+    return ExponentialMovingAverage(own).Apply(here, found);
   });
 }
