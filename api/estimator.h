@@ -16,7 +16,10 @@
 //
 // docs/estimator.md and docs/feature_columns.md are the pages for users.
 
-#include "api/millrace.h"                            // IWYU pragma: export
+#include "api/millrace.h"  // IWYU pragma: export
+
+#if __cplusplus >= 201709L  // api/millrace.h tells the others
+
 #include "data/csv.h"                                // IWYU pragma: export
 #include "data/dataset.h"                            // IWYU pragma: export
 #include "estimator/add_metrics.h"                   // IWYU pragma: export
@@ -34,5 +37,7 @@
 #include "estimator/heads/heads.h"                   // IWYU pragma: export
 #include "estimator/tf_config.h"                     // IWYU pragma: export
 #include "estimator/train_and_evaluate.h"            // IWYU pragma: export
+
+#endif  // C++20
 
 #endif  // MILLRACE_API_ESTIMATOR_H_

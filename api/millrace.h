@@ -17,6 +17,10 @@
 // What else is public is in the folders' own headers, <millrace/graph/import_export.h>;
 // api/README.md lists them.
 
+#if __cplusplus < 201709L
+#error "Millrace needs C++20: compile with -std=c++20 (CMake: cxx_std_20)"
+#else
+
 #include "core/clock.h"                              // IWYU pragma: export
 #include "core/dtype.h"                              // IWYU pragma: export
 #include "core/exit_code.h"                          // IWYU pragma: export
@@ -56,5 +60,7 @@
 #include "train/summaries.h"                         // IWYU pragma: export
 #include "train/supervisor.h"                        // IWYU pragma: export
 #include "train/train.h"                             // IWYU pragma: export
+
+#endif  // C++20
 
 #endif  // MILLRACE_API_MILLRACE_H_

@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "core/did_you_mean.h"
 #include "core/dtype.h"
 #include "core/hash_table.h"
 #include "core/shape.h"
@@ -620,8 +621,11 @@ StatusOr<const OpEntry*> FindOp(absl::string_view name) {
   if (auto it = ops.errors.find(name); it != ops.errors.end()) return it->second;
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  DidYouMean best(name);
+  for (const auto& [known, entry] : ops.entries) best.Consider(known);
   return absl::NotFoundError(
       absl::StrCat("Op type not registered '", name, "' in binary running on ", host,
+                   best.Hint(),
                    "; the op family that has it must be linked into the program, or loaded by "
                    "LoadOpLibrary"));
 }

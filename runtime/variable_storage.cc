@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/uninitialized.h"
 #include "runtime/variable_stripes.h"
 
 namespace millrace {
@@ -14,7 +15,7 @@ VariableStorage::VariableStorage(std::string name, DType dtype, PartialShape sha
 VariableStorage::~VariableStorage() = default;
 
 Status VariableStorage::Uninitialized() const {
-  return FailedPrecondition("Attempting to use uninitialized value ", name_);
+  return UninitializedVariable(name_);
 }
 
 std::string VariableStorage::DebugString() const {

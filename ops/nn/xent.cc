@@ -115,13 +115,14 @@ Status RunXent(KernelContext* ctx, const XentRule&, const math::SoftmaxLoops* lo
 Status RunSparseXent(KernelContext* ctx, const SparseXentRule&, const math::SoftmaxLoops* loops) {
   const int64_t classes = ctx->output_shape(1).dim(1);
   const IntSpan labels = ctx->input(1).ints();
-  for (const int64_t label : labels) {
+  for (size_t row = 0; row < labels.size(); ++row) {
+    const int64_t label = labels[row];
     if (label >= 0 && label < classes) continue;
     constexpr size_t kMost = 16;
     return InvalidArgument(
         "Received a label value of ", label, " which is outside the valid range of [0, ", classes,
         ").  Label values: ", absl::StrJoin(labels.subspan(0, kMost).ToVector(), " "),
-        labels.size() > kMost ? " ..." : "");
+        labels.size() > kMost ? " ..." : "", "; it is in row ", row, " of ", labels.size());
   }
   const char* x = static_cast<const char*>(ctx->input(0).raw_data());
   return ForRows(ctx, [&](int64_t at, void* loss, void* backprop, int64_t begin, int64_t rows) {

@@ -139,7 +139,7 @@ TEST(Xent, ALabelOutsideTheClassesIsNamed) {
   const Tensor x = *Tensor::Zeros(DT_FLOAT, ShapeOf({3, 3}));
   ExpectOpError(Sparse(x, Tensor::Vector<int64_t>({0, 3, 1})), absl::StatusCode::kInvalidArgument,
                 "Received a label value of 3 which is outside the valid range of [0, 3).  Label "
-                "values: 0 3 1");
+                "values: 0 3 1; it is in row 1 of 3");
   ExpectOpError(Sparse(x, Tensor::Vector<int32_t>({0, -1, 1})), absl::StatusCode::kInvalidArgument,
                 "Received a label value of -1");
   ExpectOpError(Sparse(x, Tensor::Vector<int64_t>({0, 0, INT64_MIN})),

@@ -328,7 +328,9 @@ TEST_F(ExecutorTest, AnUninitializedReferenceIsNamedByItsNode) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(status.message(),
               absl::StrCat(reader,
-                           " 'reader': Attempting to use uninitialized value scope/v"
+                           " 'reader': Attempting to use uninitialized value scope/v; first run "
+                           "the operation of GlobalVariablesInitializer (and of "
+                           "LocalVariablesInitializer), or restore a checkpoint"
                            "\n\t [[{{node reader}}]]"));
   }
 }

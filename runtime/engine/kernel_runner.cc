@@ -8,6 +8,7 @@
 
 #include "runtime/engine/node_trace.h"
 #include "runtime/engine/step_life.h"
+#include "runtime/uninitialized.h"
 #include "runtime/variable_storage.h"
 
 namespace millrace {
@@ -45,7 +46,7 @@ Status KernelRuns::ReadReferences(const Plan::Node& node, EdgeValue* inputs) con
       in = Tensor();
       continue;
     }
-    return FailedPrecondition("Attempting to use uninitialized value ", plan->InputName(node, i));
+    return UninitializedVariable(plan->InputName(node, i));
   }
   return absl::OkStatus();
 }
