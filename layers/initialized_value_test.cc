@@ -65,8 +65,8 @@ TEST(InitializedValue, OfAVariableThatHasAValueIsThatOne) {
   const Variable a = Random(scope, "a");
   const Variable b = MakeVariable(scope.WithName("b"), Mul(scope, a.value, Const(scope, 2.0f)));
   const Output explicit_value = InitializedValue(scope, a);
-  const Tensor three = *Tensor::Zeros(DT_FLOAT, Shape{1000});
-  const Operation restored = AssignVariable(scope, a, Const(scope, three));
+  const Tensor zeros = *Tensor::Zeros(DT_FLOAT, Shape{1000});
+  const Operation restored = AssignVariable(scope, a, Const(scope, zeros));
   ASSERT_OK(scope.status());
   EXPECT_EQ(scope.shape(explicit_value).ToString(), "[1000]");
   ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
@@ -74,7 +74,7 @@ TEST(InitializedValue, OfAVariableThatHasAValueIsThatOne) {
   ASSERT_OK(session->Run({}, {}, {restored}));
   ASSERT_OK(session->Run({}, {}, {b.initializer}));
   ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {b.value, explicit_value, a.value}));
-  for (const Tensor& value : out) ExpectTensorEqual(value, three);
+  for (const Tensor& value : out) ExpectTensorEqual(value, zeros);
 }
 
 // Only what lies between a read and the initial value is copied; a value without reads stays.
