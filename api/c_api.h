@@ -413,9 +413,9 @@ MILLRACE_EXPORT const char* millrace_graph_add_variable(MillraceGraph* graph, co
 MILLRACE_EXPORT const char* millrace_graph_variable_value(MillraceGraph* graph,
                                                           const char* variable,
                                                           MillraceStatus* status);
-// The tensor that is the variable's value where it has one, else its initial value: what the initial
-// value of another variable is made of. (millrace_graph_add_variable does this by itself for values
-// that read variables.)
+// The tensor that is the variable's value where it has one, else its initial value: what the
+// initial value of another variable is made of. (millrace_graph_add_variable does this by itself
+// for values that read variables, but not for local variables.)
 MILLRACE_EXPORT const char* millrace_graph_initialized_value(MillraceGraph* graph,
                                                              const char* variable,
                                                              MillraceStatus* status);

@@ -64,7 +64,10 @@ Places DivPlaces(const ScopeAt& at, Output ids, int64_t small, int64_t larger) {
 Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
   const Scope there = at.scope.ColocatedWith(part.handle.op());
   const ScopeAt here(there, at.where);
-  if (part.is_reference()) return GatherV2(here, part.value, ids, Const(here, int32_t{0}));
+  if (part.is_reference()) {
+    const Output axis = Const({there.WithName("axis"), at.where}, int32_t{0});
+    return GatherV2(here, part.value, ids, axis);
+  }
   return ResourceGather(here, part.handle, ids, part.dtype);
 }
 

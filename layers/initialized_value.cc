@@ -11,6 +11,7 @@
 #include "core/hash_table.h"
 #include "core/status.h"
 #include "graph/graph.h"
+#include "graph/shape_inference.h"
 #include "layers/control_flow.h"
 #include "layers/variable_update.h"
 
@@ -25,8 +26,8 @@ Output InitialValueOf(const Variable& variable) {
   return Output(assign.input(1).node, assign.input(1).index);
 }
 
-// The node that makes the variable whose whole value the tensor is, for an input of type `taken_as`:
-// a read of a handle, or a reference that is taken as a value. Null for all others.
+// The node that makes the variable whose whole value the tensor is, for an input of type
+// `taken_as`: a read of a handle, or a reference that is taken as a value. Null for all others.
 const Node* VariableReadBy(const OutputRef& tensor, DType taken_as) {
   const Node& node = *tensor.node;
   if (node.traits().VariableUseOf(0) == VariableUse::kReads) {
@@ -155,6 +156,12 @@ class InitialValues {
       }
     }
     for (Node* const control : node.control_inputs()) graph->AddControlEdge(control, copy);
+    // What callers have said of the original's shapes holds here, too.
+    ShapeRefiner* const refiner = at_.scope.refiner();
+    MR_RETURN_IF_ERROR(refiner->AddNode(*copy));
+    for (int i = 0; i < copy->num_outputs(); ++i) {
+      MR_RETURN_IF_ERROR(refiner->MergeOutputShape(*copy, i, refiner->OutputShape(node, i)));
+    }
     copies_.emplace(&node, copy);
     return absl::OkStatus();
   }
@@ -194,7 +201,9 @@ Output InitializedValue(ScopeAt at, const Variable& variable) {
 
 Output FromInitialValues(ScopeAt at, absl::string_view name, const Output& value) {
   if (!at.scope.ok() || !value.valid()) return Output();
-  return InitialValues(at, name).Of(value);
+  const Scope outside = at.scope.OutsideControlFlow();
+  const ScopeAt here(outside, at.where);
+  return InitialValues(here, name).Of(value);
 }
 
 }  // namespace millrace

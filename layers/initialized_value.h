@@ -24,9 +24,11 @@ namespace millrace {
 Output InitializedValue(ScopeAt at, const Variable& variable);
 
 // `value`, computed of the InitializedValues of the variables that it reads (those that have an
-// initial value); `value` itself where it reads none. What lies between such a read and the value is copied. MakeVariable does this for
-// its initial value; `name` is the new variable's, for the copies' names. A value that comes out of
-// a Cond or a loop which has read a variable stays as it is: call InitializedValue there.
+// initial value); `value` itself where it reads none. What lies between such a read and the value
+// is copied, outside of all branches and loops. MakeVariable does this for its initial value;
+// `name` is the new variable's, for the copies' names. A value that comes out of a Cond or a loop
+// which has read a variable, or is made of rows that were looked up in one, stays as it is: call
+// InitializedValue there.
 Output FromInitialValues(ScopeAt at, absl::string_view name, const Output& value);
 
 }  // namespace millrace

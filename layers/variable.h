@@ -14,8 +14,9 @@
 // decides the device of all of them (they are colocated with the handle).
 //
 // With use_resource off it is a reference variable, as graphs before resource variables have them:
-// `<name>` (VariableV2), its initial value, `<name>/Assign` (Assign), `<name>/read` (Identity). What
-// reads and changes either kind is in layers/variable_update.h. Graphs that are read have both.
+// `<name>` (VariableV2), its initial value, `<name>/IsVariableInitialized`, `<name>/Assign` and
+// `<name>/read` (Identity). What reads and changes either kind is in layers/variable_update.h.
+// Graphs that are read have both.
 //
 // An initial value that reads other variables takes their initial values where they have no value
 // yet (layers/initialized_value.h): in one step with their initialisers, and once. (But for local
