@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/adagrad.h"
 
-
 #include "core/status.h"
 #include "ops/training/training_ops.h"
 #include "train/apply_to.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/gradient_descent.h"
 
-
 #include "layers/variable_update.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/training/training_ops.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/momentum.h"
 
-
 #include "ops/training/training_ops.h"
 #include "train/apply_to.h"
 

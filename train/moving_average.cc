@@ -7,6 +7,7 @@
 #include "core/dtype.h"
 #include "graph/graph.h"
 #include "layers/initialized_value.h"
+#include "layers/initializers.h"
 #include "layers/variable_update.h"
 #include "ops/array/constant.h"
 #include "ops/array/identity.h"

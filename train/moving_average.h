@@ -37,6 +37,8 @@
 
 namespace millrace {
 
+class Graph;  // graph/graph.h
+
 struct ExponentialMovingAverageOptions {
   // In [0, 1]; near 1 averages over many steps. A floating scalar of the graph may stand for it.
   NumberOrOutput decay = 0.999;

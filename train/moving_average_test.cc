@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/initializers.h"
 #include "layers/variable.h"
 #include "layers/variable_update.h"
 #include "ops/array/constant.h"
@@ -133,7 +135,7 @@ TEST(MovingAverage, BeginsWithTheInitialValue) {
 // Trained with averages, evaluated from them: in another graph, which has no averages.
 TEST(MovingAverage, IsRestoredIntoTheVariable) {
   const std::string path = JoinPath(::testing::TempDir(), "moving_average.ckpt");
-  float averages[2];
+  float averages[2] = {};
   {
     Scope root;
     const Variable w = MakeVariable(root.WithName("w"), Const(root, 1.0f));
@@ -159,7 +161,7 @@ TEST(MovingAverage, IsRestoredIntoTheVariable) {
       averages[i] = out[i].scalar<float>();
       EXPECT_NE(averages[i], out[i + 2].scalar<float>());
     }
-    ASSERT_OK(saver->Save(session.get(), path).status());
+    ASSERT_OK(saver->Save(session.get(), path, std::nullopt));
 
     // In the same graph, too: the averages' own variables are left alone.
     const auto names = average.VariablesToRestore(root);

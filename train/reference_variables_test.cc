@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/tensor.h"
@@ -16,6 +17,7 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/embedding.h"
+#include "layers/initializers.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
@@ -23,6 +25,7 @@
 #include "ops/math/reduction.h"
 #include "runtime/session.h"
 #include "train/counted_step.h"
+#include "train/optimizer.h"
 #include "train/optimizers.h"
 
 // covers: variables: reference variables train as resource variables do, bit by bit: all

@@ -19,6 +19,7 @@
 #include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
@@ -30,6 +31,7 @@
 #include "saver/meta_graph.h"
 #include "saver/saved_model_reader.h"
 #include "tests/compat/json_tensor.h"
+#include "train/optimizer.h"
 #include "train/optimizers.h"
 
 // covers: values: each SavedModel of TensorFlow 1.x with trainable variables, most of them
@@ -125,7 +127,8 @@ Outcome TrainOn(const json& one, const tensorflow::MetaGraphDef& meta, const std
   };
   if (!run((*session)->Extend(*scope))) return outcome;
   const LoadPlan plan = PlanLoading(FileSystem::Posix(), dir, meta);
-  if (plan.restore && !run((*session)->Run(plan.restore->feeds, {}, {plan.restore->target}).status())) {
+  if (plan.restore &&
+      !run((*session)->Run(plan.restore->feeds, {}, {plan.restore->target}).status())) {
     return outcome;
   }
   if (plan.init && !run((*session)->Run(plan.init->feeds, {}, {plan.init->target}).status())) {
