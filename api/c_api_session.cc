@@ -315,17 +315,19 @@ MillraceCode millrace_session_initialize_variables(MillraceSession* session,
           where, ": the session must be one of a graph, got a loaded model's, whose variables are ",
           "restored");
     }
-    std::vector<FetchName> initializers;
-    MR_RETURN_IF_ERROR(state->graph->Read([&](const Scope& scope) -> Status {
-      for (const char* collection : {"variables", "local_variables"}) {
+    // Local variables after the others, whose values theirs may be made of.
+    for (const char* collection : {"variables", "local_variables"}) {
+      std::vector<FetchName> initializers;
+      MR_RETURN_IF_ERROR(state->graph->Read([&](const Scope& scope) -> Status {
         for (const Variable& variable : VariablesOf(scope, collection)) {
           if (variable.initializer.valid()) initializers.emplace_back(variable.initializer.name());
         }
-      }
-      return absl::OkStatus();
-    }));
-    if (initializers.empty()) return absl::OkStatus();
-    return RunStep(state.get(), {}, {}, initializers, nullptr, where, nullptr);
+        return absl::OkStatus();
+      }));
+      if (initializers.empty()) continue;
+      MR_RETURN_IF_ERROR(RunStep(state.get(), {}, {}, initializers, nullptr, where, nullptr));
+    }
+    return absl::OkStatus();
   });
 }
 

@@ -622,7 +622,7 @@ StatusOr<const OpEntry*> FindOp(absl::string_view name) {
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
   DidYouMean best(name);
-  for (const auto& [known, entry] : ops.entries) best.Consider(known);
+  for (const OpEntry* const known : AllOps()) best.Consider(known->def.name());
   return absl::NotFoundError(
       absl::StrCat("Op type not registered '", name, "' in binary running on ", host,
                    best.Hint(),

@@ -31,6 +31,9 @@ ExponentialMovingAverage::ExponentialMovingAverage(const ExponentialMovingAverag
     : options_(options) {}
 
 Status ExponentialMovingAverage::CheckOptions(const Scope& scope) const {
+  if (options_.name.empty()) {
+    return InvalidArgument(kWhere, ": name must be a part of names of variables, got ''");
+  }
   if (options_.decay.is_number()) {
     const double decay = options_.decay.number();
     if (!(decay >= 0 && decay <= 1)) {

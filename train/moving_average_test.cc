@@ -218,6 +218,7 @@ TEST(MovingAverage, RefusesWhatHasNoAverage) {
     EXPECT_STATUS(error({.decay = decay}, DT_FLOAT, 1), kInvalid,
                   "ExponentialMovingAverage: decay must be in [0, 1], got");
   }
+  EXPECT_STATUS(error({.name = ""}, DT_FLOAT, 1), kInvalid, "name must be a part of names");
   EXPECT_STATUS(error({}, DT_INVALID, 1), kInvalid, "must have trainable variables, got none");
   EXPECT_STATUS(error({}, DT_INT32, 1), kInvalid, "variable 'w' must be floating, got int32");
   EXPECT_STATUS(error({}, DT_FLOAT, 2), kInvalid, "variable 'w' must be averaged once");
