@@ -23,6 +23,8 @@ OUTSIDE_ALL=1: a compiler or tool that is missing is a failure; otherwise its te
 #   ours
 # covers: outside: `libmillrace.so` defines no symbol of a library that it needs, exports what the
 #   public headers declare and messages, is smaller than 30 MB, has its version in name and packages
+# covers: outside: a program links the address of every function, method and variable that a public
+#   header declares, and calls every constructor, destructor and virtual method
 # covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
 # covers: scenario F12: saved_model_cli, C programs, models of TensorFlow
 
@@ -457,6 +459,34 @@ class Library(unittest.TestCase):
         for absent in ["MasterSession", "GraphSaver", "FlatEngine", "GrpcTransport", "10Supervisor4Impl",
                        "12_GLOBAL__N_1"]:
             self.assertNotIn(absent, names)
+
+    def test_links_everything_that_the_public_headers_declare(self):
+        program("pkg-config")
+        folder = os.path.join(TMP, "declared_uses")
+        os.makedirs(folder)
+        said = run(["python3", "tools/declared_uses.py", os.path.join(PREFIX, "include"),
+                    os.path.join(folder, "uses.cc")])
+        print(said.strip())
+        uses = int(said.split()[0])
+        self.assertGreater(uses, 1300)  # 1409 at first
+        with open(os.path.join(folder, "uses.cc"), encoding="utf-8") as source:
+            text = source.read()
+        for present in ["::Group)", "::DenseToSparse)", "::ReductionAxes)", "::millrace_session_run)",
+                        "UseConstructor<::millrace::Scope>", "UseDestructor<::millrace::Scope>",
+                        "UseVirtual(&::millrace::Saver::Build,"]:
+            self.assertIn(present, text)
+        run([program("g++"), "-std=c++20", "-O0", "-c", "uses.cc", "-o", "uses.o",
+             *pkg_config("--cflags", "millrace")], cwd=folder)
+        run(["g++", "uses.o", "-o", "uses", *linked()], cwd=folder)
+        self.assertEqual(run([os.path.join(folder, "uses")]), f"{uses} uses\n")
+        # The linker would say so.
+        with open(os.path.join(folder, "more.cc"), "w", encoding="utf-8") as source:
+            source.write("namespace millrace { void NotInTheLibrary(); }\n"
+                         "void More() { millrace::NotInTheLibrary(); }\n")
+        done = subprocess.run(["g++", "uses.o", "more.cc", "-o", "more", *linked()], cwd=folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("millrace::NotInTheLibrary()", done.stdout)
 
     def test_names_and_size(self):
         full = version()
