@@ -24,6 +24,7 @@
 #include "graph/op_registry.h"
 #include "graph/rewrite/calls.h"
 #include "proto/op_def.pb.h"
+#include "saver/checkpoint_name.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/freeze_tables.h"
 #include "saver/save_restore.h"
@@ -416,8 +417,9 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const GraphDef& graph,
   return frozen;
 }
 
-StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::string& checkpoint,
+StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::string& name,
                             FileSystem* file_system) {
+  MR_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointNamed(file_system, name));
   using Tensors = std::map<std::string, DType>;
   MR_ASSIGN_OR_RETURN(const Tensors tensors, TensorsOf(file_system, checkpoint));
   MR_ASSIGN_OR_RETURN(const std::vector<GraphVariable> variables, GraphVariables(graph));

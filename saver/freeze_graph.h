@@ -51,10 +51,10 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const tensorflow::GraphDef& 
                                   const FreezeOptions& options);
 
 // Gives the variables of `graph`, which the session has, the values that a checkpoint (of either
-// format) has under their names; returns how many they are. Variables that the checkpoint lacks are
-// left as they are, and so are parts of partitioned variables: only the graph's own Saver knows
-// where these are. NotFound: no variable has a value. InvalidArgument: another dtype, or
-// a shape that the variable cannot have.
+// format, named as saver/checkpoint_name.h says) has under their names; returns how many they are.
+// Variables that the checkpoint lacks are left as they are, and so are parts of partitioned
+// variables: only the graph's own Saver knows where these are. NotFound: no variable has a value.
+// InvalidArgument: another dtype, or a shape that the variable cannot have.
 StatusOr<int> RestoreByName(Session* session, const tensorflow::GraphDef& graph,
                             const std::string& checkpoint,
                             FileSystem* file_system = FileSystem::Posix());

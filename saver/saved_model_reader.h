@@ -38,7 +38,9 @@ std::optional<std::string> NewestModelVersion(FileSystem* fs, const std::string&
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,
                                                     TextError* error = nullptr);
 
-// The model of a directory. DataLoss when it has no meta graph: then there is nothing to load.
+// The model of a directory. NotFound names the directory that may be meant where one of its files,
+// its versions or checkpoints are given. DataLoss when it has no meta graph: then there is nothing
+// to load.
 StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory);
 
 // The tensors that an input or output of a signature is: one, or the three of a sparse one.

@@ -15,6 +15,7 @@
 #include "core/tensor.h"
 #include "proto/saver.pb.h"
 #include "saver/bundle_place.h"
+#include "saver/checkpoint_name.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/leftovers.h"
 #include "saver/meta_graph.h"
@@ -159,8 +160,9 @@ class GraphSaver : public Saver {
     return path;
   }
 
-  Status Restore(Session* session, const std::string& checkpoint) override {
+  Status Restore(Session* session, const std::string& name) override {
     if (is_empty()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointNamed(fs_, name));
     if (!fs_->FileExists(BundleIndexPath(checkpoint)) &&
         CheckpointV1Files(fs_, checkpoint).empty()) {
       return absl::NotFoundError(absl::StrCat("Saver: checkpoint '", checkpoint,

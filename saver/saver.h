@@ -163,6 +163,8 @@ class Saver {
   // Of a Saver with defer_build: adds the nodes; every other method fails before.
   // FailedPrecondition when they are there.
   virtual Status Build();
+  // `checkpoint`: what Save returned, or what stands for it: one of its files, its directory
+  // (saver/checkpoint_name.h).
   // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
   // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;

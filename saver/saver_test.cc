@@ -326,6 +326,25 @@ TEST_F(SaverTest, RestoreSaysWhatIsMissing) {
   EXPECT_FALSE(absl::StrContains(gone.message(), "lacks a variable")) << gone;
 }
 
+TEST_F(SaverTest, RestoreTakesACheckpointByItsFilesAndItsDirectory) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  auto session = OpenSession(m.root);
+  ASSERT_OK(session->Run({}, {}, {m.init}).status());
+  ASSERT_OK(saver->Save(session.get(), Path("m"), 1).status());
+  for (const char* name : {"m-1.index", "m-1.meta", "m-1.data-00000-of-00001", "", "checkpoint"}) {
+    auto fresh = OpenSession(m.root);
+    ASSERT_OK(saver->Restore(fresh.get(), Path(name))) << name;
+    ASSERT_OK_AND_ASSIGN(const auto out, fresh->Run({}, {m.step.value}));
+    ExpectTensorEqual(out[0], Tensor::Scalar<int64_t>(10));
+  }
+  EXPECT_STATUS(saver->Restore(session.get(), Path("m-2.index")), absl::StatusCode::kNotFound,
+                absl::StrCat("Saver: checkpoint '", Path("m-2"), "' must exist"));
+  ASSERT_OK(kFiles->CreateDirectory(Path("empty")));
+  EXPECT_STATUS(saver->Restore(session.get(), Path("empty")), absl::StatusCode::kNotFound,
+                "a directory must have a whole checkpoint");
+}
+
 TEST_F(SaverTest, RestorePointsAtTheLineThatMadeAVariableThatDoesNotFit) {
   std::string path;
   {

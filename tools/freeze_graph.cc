@@ -75,7 +75,7 @@ ProgramHelp Help() {
            .help = "a MetaGraphDef in its place: .meta"},
           {.name = "input_checkpoint",
            .value = "PATH",
-           .help = "the values of its variables, by their names: 'run/model.ckpt-100'"},
+           .help = "the values of its variables, by their names: 'run/model.ckpt-100', or 'run'"},
           {.name = "initializer_nodes",
            .value = "NAMES",
            .help = "operations to run before values are read"},
