@@ -38,6 +38,7 @@
 #include "saver/tensor_bundle.h"
 #include "tools/command_line.h"
 #include "tools/numpy_format.h"
+#include "tools/op_library_flag.h"
 
 namespace millrace {
 namespace {
@@ -50,7 +51,8 @@ ProgramHelp Help() {
   return {.name = kProgram,
           .about = "Shows the tensors of a checkpoint, or the newest checkpoint of a directory.",
           .flags = {{.name = "json", .help = "prints JSON"},
-                    {.name = "tensor", .value = "NAME", .help = "prints the values of this one"}},
+                    {.name = "tensor", .value = "NAME", .help = "prints the values of this one"},
+                    OpLibraryFlag()},
           .rest = "PREFIX|DIR"};
 }
 
@@ -231,6 +233,7 @@ StatusOr<std::string> TensorText(const Checkpoint& checkpoint, const std::string
 }
 
 Status Run(const std::string& path, const CommandLine& flags) {
+  MR_RETURN_IF_ERROR(LookForOpLibraries(flags));
   MR_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(FileSystem::Posix(), path));
   const bool as_json = flags.has("json");
   StatusOr<std::string> text = Text(checkpoint);

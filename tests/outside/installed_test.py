@@ -19,6 +19,8 @@ OUTSIDE_ALL=1: a compiler or tool that is missing is a failure; otherwise its te
 #   exports, one predicts with the model of another program; ctypes
 # covers: outside: a user's op, built with the installed files alone, brings kernel and gradient
 #   into a program; an op of another version is refused with both versions
+# covers: outside: an op library that is linked with `libmillrace.so` is loaded by the installed
+#   tools, which have Millrace in them
 # covers: outside: a program compiles no header of protobuf, gRPC or hash tables, and little code of
 #   ours
 # covers: outside: `libmillrace.so` defines no symbol of a library that it needs, exports what the
@@ -340,6 +342,39 @@ class OpLibrary(unittest.TestCase):
     def test_brings_its_op_kernel_and_gradient(self):
         self.assertEqual(self.load("repeat_rows.so"),
                          (0, "op: RepeatRows\ny: 1 1 1 2 2 2\ngradient: 6 12\n"))
+
+    def test_installed_tools_load_it_by_flag_and_environment(self):
+        """It is linked with libmillrace.so, the tools have Millrace in them."""
+        graph = os.path.join(self.folder, "graph.pbtxt")
+        with open(graph, "w", encoding="utf-8") as text:
+            text.write("""
+versions { producer: 134 }
+node {
+  name: "x" op: "Const"
+  attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 2 } }
+                                       float_val: 1 float_val: 2 } } }
+}
+node {
+  name: "count" op: "Const"
+  attr { key: "dtype" value { type: DT_INT32 } }
+  attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { } int_val: 3 } } }
+}
+node { name: "y" op: "RepeatRows" input: "x" input: "count"
+       attr { key: "T" value { type: DT_FLOAT } } }
+""")
+        library = os.path.join(self.folder, "repeat_rows.so")
+        tool = [os.path.join(PREFIX, "bin", "run_graph"), "--graph", graph, "--fetches", "y:0", "--json"]
+        for command, environment in [(tool + ["--op_library", library], {}),
+                                     (tool, {"MILLRACE_OP_LIBRARIES": library})]:
+            done = subprocess.run(command, env=dict(os.environ, **environment), text=True,
+                                  capture_output=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["y:0"]["values"], [1, 1, 1, 2, 2, 2])
+        done = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("RepeatRows", done.stdout)
 
     def test_of_another_version_is_refused_with_both(self):
         with open(os.path.join(self.folder, "other_version.cc"), "w", encoding="utf-8") as source:
