@@ -1001,8 +1001,15 @@ TEST(RunTest, BadInputsEndWithThePythonToolsLastLine) {
       {{dir, "serve", "twice", {.inputs = "x=" + pickle}}, "is a pickle, which is never loaded"},
       {{dir, "serve", "twice", {.inputs = "x=" + text}}, "ValueError: "},
       {{dir, "serve", "twice", {.input_exprs = "x"}}, "format is incorrect"},
-      {{dir, "serve", "twice", {.input_exprs = "x=np.ones((2,3))"}},
-       "RuntimeError: Expression \"np.ones((2,3))\" is not a valid python literal."},
+      {{dir, "serve", "twice", {.input_exprs = "x=np.onez((2,3))"}},
+       "RuntimeError: Expression \"np.onez((2,3))\" is not a valid python literal. np: a function "
+       "must be arange, array, asarray, full, ones, zeros or a type, got 'onez'; did you mean "
+       "'ones'?"},
+      {{dir, "serve", "twice", {.input_exprs = "x=np.load('a.npy')"}}, "got 'load'"},
+      {{dir, "serve", "twice", {.input_exprs = "x=__import__('os').system('true')"}},
+       "is not a valid python literal. literal: character 0 must begin a literal"},
+      {{dir, "serve", "twice", {.input_examples = "x=[{'a': np.ones(2)}]"}},
+       "is not a valid python literal."},
       {{dir, "serve", "twice", {.input_exprs = "x=[[1],[2,3]]"}},
        "ValueError: input 'x': setting an array element with a sequence"},
       {{dir, "serve", "twice", {.input_exprs = "x=['a']"}}, "ValueError: input 'x': "},
