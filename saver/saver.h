@@ -140,6 +140,9 @@ class Saver {
                                         FileSystem* file_system = FileSystem::Posix());
   virtual ~Saver() = default;
 
+  // A session that was extended with the Saver's Scope before the Saver was made takes up its
+  // nodes, in Save and in Restore. NotFound, which says so, from one that does not know the Scope.
+  //
   // Writes `<prefix>-<global_step>` (or `<prefix>`), its meta graph, the state file in the prefix's
   // directory, then deletes what is too much. Returns the checkpoint's path.
   //
