@@ -33,6 +33,11 @@ std::optional<std::string> SavedModelPath(FileSystem* fs, const std::string& dir
 // model's file is written last, so that it is whole. nullopt when there is none.
 std::optional<std::string> NewestModelVersion(FileSystem* fs, const std::string& directory);
 
+// Where the model is that a wrong path is near to, to follow an error: of one of a model's files
+// its directory, of a directory of versions the newest; of a checkpoint that it is one. "" of
+// others.
+std::string ModelNear(FileSystem* fs, const std::string& path);
+
 // The message in a file that SavedModelPath found, whatever it holds. `error`, when not null, gets
 // the place of what is wrong in a text.
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,

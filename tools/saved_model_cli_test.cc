@@ -476,6 +476,8 @@ TEST(ReadTest, BinaryWinsOverText) {
   ASSERT_OK(WriteFileAtomically(Fs(), JoinPath(dir, "saved_model.pbtxt"), "not text at all {"));
   ASSERT_OK_AND_ASSIGN(const tensorflow::SavedModel model, ReadSavedModelForTool(Fs(), dir));
   EXPECT_EQ(model.meta_graphs_size(), 3);
+  EXPECT_STATUS(ReadSavedModelForTool(Fs(), JoinPath(dir, "saved_model.pb")), StatusCode::kNotFound,
+                absl::StrCat("; the model's directory is '", dir, "'"));
 }
 
 TEST(ReadTest, MissingAndDamagedFilesAreIoErrors) {
