@@ -18,7 +18,7 @@ constexpr char kFlag[] = "op_library";
 FlagSpec OpLibraryFlag() {
   return {.name = kFlag,
           .value = "FILE",
-          .help = absl::StrCat("a library with further ops; may be given again. Others: ",
+          .help = absl::StrCat("a library with further ops; may be given again; also ",
                                kOpLibrariesVariable, "=FILE:FILE")};
 }
 
