@@ -586,6 +586,8 @@ MILLRACE_EXPORT const char* millrace_saver_save(MillraceSaver* saver, MillraceSe
                                                 const char* prefix, int64_t global_step,
                                                 MillraceStatus* status);
 // Gives the saved variables the values of a checkpoint; nothing else need have initialised them.
+// `checkpoint`: its path as millrace_saver_save returned it, that of one of its files, or the
+// directory, whose newest whole one is taken.
 MILLRACE_EXPORT MillraceCode millrace_saver_restore(MillraceSaver* saver, MillraceSession* session,
                                                     const char* checkpoint, MillraceStatus* status);
 // The path of the newest whole checkpoint of a directory; MILLRACE_NOT_FOUND when it has none.

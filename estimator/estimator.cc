@@ -11,6 +11,7 @@
 #include "core/logging.h"
 #include "core/random_bits.h"
 #include "estimator/estimator_parts.h"
+#include "saver/checkpoint_name.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 #include "train/hooks/logging_tensor.h"
@@ -99,7 +100,8 @@ StatusOr<std::string> CheckpointToUse(const EstimatorParts& parts, const std::st
   if (asked.empty()) {
     return LatestCheckpoint(parts.file_system, parts.model_dir).value_or(std::string());
   }
-  if (CheckpointExists(parts.file_system, asked)) return asked;
+  const StatusOr<std::string> named = CheckpointNamed(parts.file_system, asked);
+  if (named.ok() && CheckpointExists(parts.file_system, *named)) return *named;
   return absl::NotFoundError(
       absl::StrCat("Estimator: checkpoint_path must be a checkpoint, got '", asked, "'"));
 }

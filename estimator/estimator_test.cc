@@ -404,6 +404,13 @@ TEST_F(EstimatorTest, EvaluatesACheckpointAndWritesWhatItMeasured) {
   EXPECT_EQ(scalars.count("global_step"), 0u);
   EXPECT_EQ(texts_["checkpoint_path"], after.checkpoint);
   EXPECT_TRUE(fs()->FileExists(dir_ + "/model/eval"));
+  // A checkpoint by its name, by one of its files, and by its directory.
+  for (const std::string end : {"/model.ckpt-20", "/model.ckpt-20.index", ""}) {
+    ASSERT_OK_AND_ASSIGN(
+        const EvalResult again,
+        line.Evaluate(Points, {.steps = 1, .checkpoint_path = dir_ + "/model" + end}));
+    EXPECT_EQ(again.checkpoint, after.checkpoint);
+  }
 }
 
 TEST_F(EstimatorTest, EvaluatesToTheEndOfTheData) {

@@ -12,7 +12,7 @@
 #include "core/logging.h"
 #include "estimator/remapped_variable.h"
 #include "layers/variable.h"
-#include "saver/saved_model.h"
+#include "saver/checkpoint_name.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -68,11 +68,8 @@ Status CheckNames(const char* field, const std::map<std::string, V>& names,
 }  // namespace
 
 StatusOr<std::string> WarmStartCheckpoint(FileSystem* fs, const std::string& from) {
-  if (CheckpointExists(fs, from)) return from;
-  const std::string variables = absl::StrCat(from, "/", kVariablesDirectory, "/", kVariablesFile);
-  if (CheckpointExists(fs, variables)) return variables;
-  const std::optional<std::string> latest = LatestCheckpoint(fs, from);
-  if (latest) return *latest;
+  const StatusOr<std::string> named = CheckpointNamed(fs, from);
+  if (named.ok() && CheckpointExists(fs, *named)) return *named;
   return absl::NotFoundError(absl::StrCat(
       "WarmStart: there must be a checkpoint, a directory of them or a SavedModel at '", from,
       "', got none"));

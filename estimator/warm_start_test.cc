@@ -109,8 +109,8 @@ TEST_F(WarmStartTest, APatternIsOfTrainablesAListOfAll) {
     const Operation init = GlobalVariablesInitializer(scope);
     ASSERT_OK_AND_ASSIGN(
         const auto saver,
-        WarmStartSaver::Make(scope, {.checkpoint = checkpoint(), .vars_to_warm_start = c.wanted},
-                             fs()));
+        WarmStartSaver::Make(
+            scope, {.checkpoint = checkpoint() + ".index", .vars_to_warm_start = c.wanted}, fs()));
     ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
     ASSERT_OK(session->Extend(scope));
     ASSERT_OK(session->Run({}, {}, {init}));

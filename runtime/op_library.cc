@@ -25,6 +25,7 @@
 #include "core/hash_table.h"
 #include "core/mutex.h"
 #include "graph/pending_registrations.h"
+#include "runtime/library_name.h"
 
 namespace millrace {
 namespace {
@@ -272,6 +273,7 @@ StatusOr<std::vector<std::string>> LoadFile(const std::string& path, const FileI
     }
     MR_RETURN_IF_ERROR(CheckVersion(*said.version));
   }
+  TakeLibraryName(absl::StrCat("libmillrace.so.", MajorAndMinor(kVersion)));
   // Destroyed, where it is not published, while the library's code is there.
   PendingRegistrations pending;
   Load load;

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
@@ -263,6 +265,28 @@ TEST(OpLibrary, ThatHasChangedIsNotLoadedAgain) {
   EXPECT_STATUS(LoadOpLibrary(path).status(), kPrecondition,
                 "must stay as it is while a program uses it, got a file that has changed since it "
                 "was loaded; start the program again to load it");
+}
+
+// Op libraries that are built with an installed Millrace need that name. The program has Millrace.
+TEST(OpLibrary, TheNameOfTheSharedLibraryIsTakenAndBringsNoSecondCopy) {
+  // A library that does not say otherwise makes stacks executable.
+  const auto stack = [] {
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    while (std::getline(maps, line) && !absl::StrContains(line, "[stack]")) {
+    }
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    return words.size() > 1 ? words[1] : "";
+  };
+  const std::string before = stack();
+  ASSERT_OK(LoadOpLibrary(LibraryPath("good")).status());
+  const std::vector<std::string> parts = absl::StrSplit(kVersion, '.');
+  const std::string name = absl::StrCat("libmillrace.so.", parts[0], ".", parts[1]);
+  void* const library = dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr) << dlerror();
+  EXPECT_EQ(dlsym(library, "millrace_version"), nullptr);
+  dlclose(library);
+  EXPECT_EQ(stack(), before);
 }
 
 TEST(OpLibrary, InTheProcessAlreadyIsRefused) {

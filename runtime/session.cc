@@ -2,6 +2,7 @@
 #include "runtime/session.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -124,9 +125,17 @@ Session::~Session() = default;
 
 // --- The graph that a session knows --------------------------------------------------------------
 
+namespace {
+
+// The number of nodes of a session of several Scopes, or of none: it takes nothing up.
+constexpr int kNothingIsNew = std::numeric_limits<int>::max();
+
+}  // namespace
+
 Status Session::Extend(const tensorflow::GraphDef& graph) {
   MutexLock lock(&extend_mu_);
   MR_RETURN_IF_ERROR(DoExtend(graph));
+  if (nodes_of_.empty()) num_nodes_.store(kNothingIsNew, std::memory_order_relaxed);
   graph_id_.store(kManyGraphs, std::memory_order_release);
   return absl::OkStatus();
 }
@@ -139,9 +148,12 @@ Status Session::Extend(const Scope& scope) {
     int& here = nodes_of_[graph.id()];  // first, because nothing may fail once the nodes are here
     MR_RETURN_IF_ERROR(ExtendFrom(graph, 0));
     const int64_t known = graph_id_.load(std::memory_order_relaxed);
-    if (known == kNoGraph) graph_ = graph.weak_from_this();
     const bool is_only_one = known == kNoGraph || known == graph.id();
-    num_nodes_.store(graph.num_node_ids(), std::memory_order_relaxed);
+    // Messages next to one Scope do not count: the library itself adds nodes so.
+    const bool is_only_scope = is_only_one || nodes_of_.size() == 1;
+    if (is_only_scope) graph_ = graph.weak_from_this();
+    num_nodes_.store(is_only_scope ? graph.num_node_ids() : kNothingIsNew,
+                     std::memory_order_relaxed);
     graph_id_.store(is_only_one ? graph.id() : kManyGraphs, std::memory_order_release);
     here = graph.num_node_ids();
     return absl::OkStatus();
@@ -174,8 +186,8 @@ Status Session::TakeUp(absl::string_view where, absl::string_view what, size_t i
                            "got an invalid one; the Scope's status() says why");
   }
   const int64_t known = graph_id_.load(std::memory_order_acquire);
-  if (known == kNoGraph || known == kManyGraphs) return absl::OkStatus();
-  if (known != name.graph_id()) {
+  if (known == kNoGraph) return absl::OkStatus();
+  if (known != kManyGraphs && known != name.graph_id()) {
     return InvalidArgument(where, ": ", what, " '", name.name(),
                            "' must be of the graph that the session was extended with, got one of "
                            "another Scope");
@@ -184,7 +196,9 @@ Status Session::TakeUp(absl::string_view where, absl::string_view what, size_t i
   MutexLock lock(&extend_mu_);
   const int first_id = num_nodes_.load(std::memory_order_relaxed);
   const std::shared_ptr<const Graph> graph = graph_.lock();
-  if (graph == nullptr || name.node_id() < first_id) return absl::OkStatus();
+  if (graph == nullptr || graph->id() != name.graph_id() || name.node_id() < first_id) {
+    return absl::OkStatus();
+  }
   int& here = nodes_of_[graph->id()];
   MR_RETURN_IF_ERROR(
       Prefixed(absl::StrCat("'", name.name(), "' was added after the session was extended"),

@@ -202,6 +202,24 @@ TEST_F(SessionTest, NamesOfAnExtendedGraphDefMeanWhateverHasThem) {
   EXPECT_EQ(out[0].scalar<float>(), 2);
 }
 
+TEST_F(SessionTest, MessagesNextToOneScopeDoNotKeepARunFromTakingUpItsNodes) {
+  for (const bool message_first : {false, true}) {
+    Scope root, other;
+    Const(root.WithName("a"), 1.0f);
+    Const(other.WithName("b"), 2.0f);
+    ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, other.ToGraphDef());
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+    if (message_first) ASSERT_OK(session->Extend(def));
+    ASSERT_OK(session->Extend(root));
+    if (!message_first) ASSERT_OK(session->Extend(def));
+    for (int i = 0; i < 2; ++i) {
+      const Output late = Const(root, 3.0f);
+      ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {late, "b"}));
+      EXPECT_EQ(out[0].scalar<float>(), 3);
+    }
+  }
+}
+
 TEST_F(SessionTest, ANodeThatASessionOfSeveralGraphsDoesNotHaveYetIsSaidToBeLate) {
   Scope root, other;
   const Output a = Const(root.WithName("a"), 1.0f);

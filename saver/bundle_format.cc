@@ -5,11 +5,13 @@
 #include <leveldb/options.h>
 #include <leveldb/table_builder.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "core/coding.h"
 #include "saver/bundle_paths.h"
 
@@ -53,6 +55,27 @@ std::string BundleIndexPath(absl::string_view prefix) { return absl::StrCat(pref
 
 std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards) {
   return absl::StrFormat("%s.data-%05d-of-%05d", prefix, shard, num_shards);
+}
+
+bool IsDataSuffix(absl::string_view text) {
+  const auto number = [&text] {
+    const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(end);
+    return end >= 5;
+  };
+  return absl::ConsumePrefix(&text, ".data-") && number() && absl::ConsumePrefix(&text, "-of-") &&
+         number() && text.empty();
+}
+
+std::string CheckpointOfFile(absl::string_view path) {
+  const size_t slash = path.rfind('/');
+  const size_t name = slash == absl::string_view::npos ? 0 : slash + 1;
+  const size_t dot = path.rfind('.');
+  // A name that is nothing but a suffix is no file of a checkpoint.
+  if (dot == absl::string_view::npos || dot <= name) return std::string(path);
+  const absl::string_view suffix = path.substr(dot);
+  const bool is_of_one = suffix == ".index" || suffix == ".meta" || IsDataSuffix(suffix);
+  return std::string(is_of_one ? path.substr(0, dot) : path);
 }
 
 std::string BundleLockPath(absl::string_view prefix) { return absl::StrCat(prefix, ".lock"); }

@@ -14,6 +14,12 @@ namespace millrace {
 std::string BundleIndexPath(absl::string_view prefix);
 std::string BundleDataPath(absl::string_view prefix, int shard, int num_shards);
 
+// ".data-00000-of-00002": what follows the prefix in the name of a data file.
+bool IsDataSuffix(absl::string_view text);
+// "run/ckpt-7" of "run/ckpt-7.index", "run/ckpt-7.meta" and "run/ckpt-7.data-00000-of-00001"; any
+// other path as it is. No file is looked at.
+std::string CheckpointOfFile(absl::string_view path);
+
 // "<prefix>.lock": there while somebody gives files their names; a killed process leaves it behind,
 // unlocked.
 std::string BundleLockPath(absl::string_view prefix);

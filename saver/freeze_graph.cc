@@ -24,7 +24,9 @@
 #include "graph/op_registry.h"
 #include "graph/rewrite/calls.h"
 #include "proto/op_def.pb.h"
+#include "saver/checkpoint_name.h"
 #include "saver/checkpoint_v1.h"
+#include "saver/dead_branches.h"
 #include "saver/freeze_tables.h"
 #include "saver/save_restore.h"
 #include "saver/tensor_bundle.h"
@@ -134,8 +136,9 @@ const std::map<std::string, Passing, std::less<>>& PassingOps() {
 // Rewrites the readers of variables that become constants.
 class Freezer {
  public:
-  Freezer(const std::vector<GraphVariable>& variables, GraphDef* graph)
-      : graph_(graph), names_(*graph) {
+  // Writes of the nodes `off` may go: the variables stay as they are.
+  Freezer(const std::vector<GraphVariable>& variables, HashSet<std::string> off, GraphDef* graph)
+      : graph_(graph), off_(std::move(off)), names_(*graph) {
     for (const GraphVariable& variable : variables) by_name_[variable.name] = &variable;
   }
 
@@ -156,6 +159,8 @@ class Freezer {
     }
     return CheckMerges();
   }
+
+  bool has_dropped_writes() const { return !unchanged_.empty(); }
 
   void MakeConstant(const GraphVariable& variable, const Tensor& value, NodeDef* node) {
     NodeDef constant;
@@ -195,7 +200,34 @@ class Freezer {
                            "keep the variable");
   }
 
+  // A write that no step of the model's user makes, in the branch that a default turns off: the
+  // value goes through it.
+  bool IsWriteThatIsOff(const NodeDef& node, const GraphVariable& variable) const {
+    if (off_.count(node.name()) == 0) return false;
+    const OpEntry* const op = LookUpOp(node.op());
+    if (op == nullptr) return false;
+    const auto& outputs = op->def.output_arg();
+    return variable.is_resource ? outputs.empty()
+                                : outputs.empty() || (outputs.size() == 1 && outputs[0].is_ref());
+  }
+  Status LeaveUnchanged(const Use& use, NodeDef* node) {
+    NodeDef identity;
+    identity.set_name(node->name());
+    identity.set_op("Identity");
+    identity.set_device(node->device());
+    identity.add_input(node->input(use.at.input));
+    for (const std::string& input : node->input()) {
+      if (absl::StartsWith(input, "^")) identity.add_input(input);
+    }
+    Set("T", use.variable->dtype, &identity);
+    *node = std::move(identity);
+    unchanged_.insert(use.at.node);
+    Follow(node->name(), 0, use.variable);
+    return absl::OkStatus();
+  }
+
   Status Rewrite(const Use& use) {
+    if (unchanged_.count(use.at.node) > 0) return absl::OkStatus();
     NodeDef* const node = graph_->mutable_node(use.at.node);
     const GraphVariable& variable = *use.variable;
     const auto passing = PassingOps().find(node->op());
@@ -218,6 +250,7 @@ class Freezer {
 
   Status RewriteHandle(const Use& use, NodeDef* node) {
     const GraphVariable& variable = *use.variable;
+    if (IsWriteThatIsOff(*node, variable)) return LeaveUnchanged(use, node);
     // Each of them has the handle as its first input, and no other.
     if (use.at.input != 0) return Refuse(*node, variable);
     auto& attrs = *node->mutable_attr();
@@ -274,6 +307,7 @@ class Freezer {
       if (!arg.is_ref()) continue;
       MR_ASSIGN_OR_RETURN(const ArgRange range, InputArgRange(*node, op->def, arg.name()));
       if (range.begin <= use.at.input && use.at.input < range.end) {
+        if (IsWriteThatIsOff(*node, *use.variable)) return LeaveUnchanged(use, node);
         return Refuse(*node, *use.variable);
       }
     }
@@ -311,11 +345,13 @@ class Freezer {
   }
 
   GraphDef* const graph_;
+  const HashSet<std::string> off_;
   NewNames names_;
   std::map<std::string, const GraphVariable*> by_name_;
   HashMap<std::string, std::vector<Consumer>> consumers_;
   std::vector<Use> open_;
   std::set<int> rewritten_;
+  std::set<int> unchanged_;              // nodes whose write is dropped
   std::map<int, std::set<int>> passed_;  // node that passes variables on -> inputs with variables
 };
 
@@ -380,6 +416,7 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const GraphDef& graph,
   FrozenGraph frozen;
   MR_ASSIGN_OR_RETURN(frozen.graph, PrunedGraphDef(graph, options.outputs));
   MR_RETURN_IF_ERROR(InlineFunctions(options.outputs, &frozen.graph));
+  MR_RETURN_IF_ERROR(RemoveDeadBranches(options.outputs, &frozen.graph));
   if (options.clear_devices) ClearDevices(&frozen.graph);
   const std::set<std::string> only(options.only.begin(), options.only.end());
   const std::set<std::string> except(options.except.begin(), options.except.end());
@@ -405,19 +442,24 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const GraphDef& graph,
                            " bytes");
   }
 
-  Freezer freezer(variables, &frozen.graph);
+  Freezer freezer(variables, NodesOffByDefault(frozen.graph), &frozen.graph);
   MR_RETURN_IF_ERROR(freezer.RewriteReaders());
   for (NodeDef& node : *frozen.graph.mutable_node()) {
     const auto found = index.find(node.name());
     if (found == index.end()) continue;
     freezer.MakeConstant(variables[found->second], values[found->second], &node);
   }
+  if (freezer.has_dropped_writes()) {
+    // What was to be written is computed for nobody.
+    MR_ASSIGN_OR_RETURN(frozen.graph, PrunedGraphDef(frozen.graph, options.outputs));
+  }
   MR_ASSIGN_OR_RETURN(frozen.tables, FreezeTables(session, graph, &frozen.graph));
   return frozen;
 }
 
-StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::string& checkpoint,
+StatusOr<int> RestoreByName(Session* session, const GraphDef& graph, const std::string& name,
                             FileSystem* file_system) {
+  MR_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointNamed(file_system, name));
   using Tensors = std::map<std::string, DType>;
   MR_ASSIGN_OR_RETURN(const Tensors tensors, TensorsOf(file_system, checkpoint));
   MR_ASSIGN_OR_RETURN(const std::vector<GraphVariable> variables, GraphVariables(graph));

@@ -10,8 +10,11 @@
 // What the outputs do not need is left out. Functions are put where they are called. A variable
 // keeps its name: `w` becomes a Const `w`, a read of a resource variable an Identity, a gather from
 // one a GatherV2. Values pass through Switch, Merge, Enter and Identity as references and handles
-// did. What remains writes nothing, so a graph whose outputs need an op that changes a frozen
-// variable is refused. Look-up tables take their content along (saver/freeze_tables.h).
+// did. What a constant predicate never lets run is left out (saver/dead_branches.h). What remains
+// writes nothing, so a graph whose outputs need an op that changes a frozen variable is refused. In
+// a branch that the default of a PlaceholderWithDefault turns off, writes are left out and the rest
+// stays: who feeds the placeholder gets the branch's values, and variables as they were frozen.
+// Look-up tables take their content along (saver/freeze_tables.h).
 //
 // Thread-safety: as its session. Failure: NotFound for an output that the graph does not have;
 // InvalidArgument for an op that a constant cannot feed (node, op and variable named) and for a
@@ -51,10 +54,10 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const tensorflow::GraphDef& 
                                   const FreezeOptions& options);
 
 // Gives the variables of `graph`, which the session has, the values that a checkpoint (of either
-// format) has under their names; returns how many they are. Variables that the checkpoint lacks are
-// left as they are, and so are parts of partitioned variables: only the graph's own Saver knows
-// where these are. NotFound: no variable has a value. InvalidArgument: another dtype, or
-// a shape that the variable cannot have.
+// format, named as saver/checkpoint_name.h says) has under their names; returns how many they are.
+// Variables that the checkpoint lacks are left as they are, and so are parts of partitioned
+// variables: only the graph's own Saver knows where these are. NotFound: no variable has a value.
+// InvalidArgument: another dtype, or a shape that the variable cannot have.
 StatusOr<int> RestoreByName(Session* session, const tensorflow::GraphDef& graph,
                             const std::string& checkpoint,
                             FileSystem* file_system = FileSystem::Posix());

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
@@ -23,6 +24,8 @@
 
 // covers: graphs: variables of both kinds become constants with the same values, through branches
 //   and loops; nodes that write them are refused by name
+// covers: graphs: freezing leaves out what a constant predicate never lets run, and the writes that
+//   the default of a predicate turns off
 
 namespace millrace {
 namespace {
@@ -160,6 +163,60 @@ TEST(FreezeGraphTest, ReferencesAndHandlesPassThroughBranches) {
       "y:0");
 }
 
+std::string Bool(const std::string& name, bool value) {
+  return Node(name, "Const", {},
+              Type("dtype", "DT_BOOL") +
+                  absl::StrCat("attr { key: 'value' value { tensor { dtype: DT_BOOL tensor_shape "
+                               "{ } bool_val: ",
+                               value ? "true" : "false", " } } }"));
+}
+// p, which is `value` unless another one is fed.
+std::string BoolByDefault(bool value) {
+  return Bool("default", value) +
+         Node("p", "PlaceholderWithDefault", {"default"},
+              Type("dtype", "DT_BOOL") + "attr { key: 'shape' value { shape { } } } ");
+}
+// As a batch normalisation: where p is true the variables r and v change, and y is the square of
+// start; where it is false they are read, and y is r + v.
+std::string Normalisation(const std::string& predicate) {
+  const std::string two = "attr { key: 'N' value { i: 2 } } ";
+  return Variables() + predicate + Node("pred_id", "Identity", {"p"}, Type("T", "DT_BOOL")) +
+         Node("delta", "Switch", {"start", "pred_id"}, kFloat) +
+         Node("r/switch", "RefSwitch", {"r", "pred_id"}, kFloat) +
+         Node("r/write", "AssignSub", {"r/switch:1", "delta:1"}, kFloat) +
+         Node("v/switch", "Switch", {"v", "pred_id"}, Type("T", "DT_RESOURCE")) +
+         Node("v/write", "AssignSubVariableOp", {"v/switch:1", "delta:1"}, kDtype) +
+         Node("true", "Mul", {"delta:1", "delta:1", "^r/write", "^v/write"}, kFloat) +
+         Node("old", "Switch", {"r/read", "pred_id"}, kFloat) +
+         Node("v/read_old", "ReadVariableOp", {"v/switch"}, kDtype) +
+         Node("false", "Add", {"old", "v/read_old"}, kFloat) +
+         Node("y", "Merge", {"false", "true"}, kFloat + two);
+}
+
+TEST(FreezeGraphTest, ABranchThatAConstantPredicateNeverRunsIsLeftOut) {
+  const FrozenGraph frozen = ExpectTheSame(Normalisation(Bool("p", false)), "y:0");
+  std::vector<std::string> names;
+  for (const auto& node : frozen.graph.node()) names.push_back(node.name());
+  EXPECT_THAT(names, UnorderedElementsAre("r", "r/read", "old", "v", "v/switch", "v/read_old",
+                                          "false", "y"));
+  EXPECT_EQ(OpsOf(frozen.graph).count("Switch"), 0u);
+}
+
+TEST(FreezeGraphTest, ABranchThatADefaultTurnsOffStaysWithoutItsWrites) {
+  const FrozenGraph frozen = ExpectTheSame(Normalisation(BoolByDefault(false)), "y:0");
+  const std::set<std::string> ops = OpsOf(frozen.graph);
+  EXPECT_EQ(ops.count("AssignSub") + ops.count("AssignSubVariableOp"), 0u);
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(frozen.graph));
+  const Tensor yes = Tensor::Scalar<bool>(true);
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_OK_AND_ASSIGN(const auto fed, session->Run({{"p:0", yes}}, {"y:0"}));
+    ExpectTensorEqual(fed[0], TensorOf<float>({2, 2}, {1, 4, 9, 16}));
+    ASSERT_OK_AND_ASSIGN(const auto off, session->Run({}, {"y:0"}));
+    ExpectTensorEqual(off[0], TensorOf<float>({2, 2}, {2, 4, 6, 8}));
+  }
+}
+
 // Loops do not run here; their nodes are rewritten all the same.
 TEST(FreezeGraphTest, HandlesEnterLoops) {
   const std::string handle = Type("T", "DT_RESOURCE");
@@ -266,6 +323,13 @@ TEST(FreezeGraphTest, WhatCannotBeFrozenIsNamed) {
        {"call"},
        kInvalid,
        "NobodyKnowsThis 'call' must only"},
+      // What a predicate turns on, and what it may.
+      {Bool("p", true), {"y"}, kInvalid, "must only read variable '"},
+      {BoolByDefault(true), {"y"}, kInvalid, "must only read variable '"},
+      {Node("p", "Placeholder", {}, Type("dtype", "DT_BOOL")),
+       {"y"},
+       kInvalid,
+       "must only read variable '"},
       // A branch is not put into the graph.
       {Node("c", "VarIsInitializedOp", {"v"}) +
            Node("if", "If", {"c", "v"},
@@ -291,7 +355,9 @@ TEST(FreezeGraphTest, WhatCannotBeFrozenIsNamed) {
        "Merge 'h' must have variables that become constants in all of its inputs, got 'ph'"},
   };
   for (const Case& c : cases) {
-    const tensorflow::GraphDef graph = Graph(Variables() + c.nodes);
+    const bool is_predicate = absl::StrContains(c.nodes, "name: 'p'");
+    const tensorflow::GraphDef graph =
+        Graph(is_predicate ? Normalisation(c.nodes) : Variables() + c.nodes);
     ASSERT_OK_AND_ASSIGN(const auto session, Initialized(graph));
     EXPECT_STATUS(FreezeGraph(session.get(), graph, {.outputs = c.outputs}), c.code, c.text);
   }

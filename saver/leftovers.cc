@@ -19,16 +19,6 @@ bool IsHex(absl::string_view text, size_t digits) {
          text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
 }
 
-bool IsDataSuffix(absl::string_view text) {
-  const auto number = [&text] {
-    const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
-    text.remove_prefix(end);
-    return end >= 5;
-  };
-  return absl::ConsumePrefix(&text, ".data-") && number() && absl::ConsumePrefix(&text, "-of-") &&
-         number() && text.empty();
-}
-
 namespace {
 
 // Removes "<mark><digits hexadecimal digits>" from the end.

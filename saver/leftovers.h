@@ -34,8 +34,6 @@ inline constexpr size_t kTempDigits = 32;
 inline constexpr size_t kHexDigits = 16;
 
 bool IsHex(absl::string_view text, size_t digits);
-// ".data-00000-of-00002".
-bool IsDataSuffix(absl::string_view text);
 
 class Leftovers {
  public:

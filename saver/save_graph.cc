@@ -138,10 +138,15 @@ class SaveGraph {
     def->set_filename_tensor_name(filename_.name());
     def->set_save_tensor_name(saved.name());
     def->set_restore_op_name(restored.name());
+    save_tensor_ = saved;
+    restore_op_ = restored;
   }
 
   // The tensor that follows the file name in those of the parts; "" when there are none.
   const std::string& temp_suffix() const { return temp_suffix_; }
+  // "" before Build.
+  const FetchName& save_tensor() const { return save_tensor_; }
+  const FetchName& restore_op() const { return restore_op_; }
 
  private:
   static Output TextVector(const Scope& scope, absl::Span<const Item> items,
@@ -271,6 +276,7 @@ class SaveGraph {
   const SaverOptions& options_;
   size_t reads_ = 0, resources_ = 0, references_ = 0, saveables_ = 0, reshapes_ = 0;  // so far
   Output filename_;
+  FetchName save_tensor_ = "", restore_op_ = "";
   std::string temp_suffix_;
 };
 
@@ -373,7 +379,8 @@ StatusOr<SaveNodes> AddSaveNodes(const Scope& scope, const Scope& root,
         &def);
   }
   MR_RETURN_IF_ERROR(scope.status());
-  return SaveNodes{std::move(def), std::move(expected), graph.temp_suffix()};
+  return SaveNodes{std::move(def), std::move(expected), graph.temp_suffix(), graph.save_tensor(),
+                   graph.restore_op()};
 }
 
 }  // namespace millrace

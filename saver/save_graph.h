@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "graph/scope.h"
 #include "proto/saver.pb.h"
+#include "runtime/session.h"
 #include "saver/saver.h"
 
 namespace millrace {
@@ -37,6 +38,9 @@ struct SaveNodes {
   std::vector<Expected> expected;
   // The tensor that follows the file name in those of the parts; "" when there are none.
   std::string temp_suffix;
+  // What def names, as nodes of their graph: a session takes up those that it does not have yet.
+  FetchName save_tensor = "";
+  FetchName restore_op = "";
 };
 
 // Adds the nodes to the graph of `root`, under options.name. `scope`: whose collection "variables"

@@ -18,6 +18,12 @@ std::string Where(const std::string& prefix, const std::string& name) {
   return absl::StrCat("Checkpoint '", prefix, "': tensor '", name, "'");
 }
 
+// Of the path of one of a checkpoint's files: its prefix. (Directories are looked into before the
+// op is run: tasks that restore parts of one checkpoint must not choose one each.)
+std::string NamedByFile(FileSystem* fs, const std::string& prefix) {
+  return fs->FileExists(BundleIndexPath(prefix)) ? prefix : CheckpointOfFile(prefix);
+}
+
 // What both formats have in common: an Entry by name, and its parts. Everything that the index can
 // tell is checked before the first tensor is read.
 template <typename Reader>
@@ -117,11 +123,12 @@ Status SaveTensors(FileSystem* fs, const std::string& prefix, absl::Span<const s
   return writer->Finish(stop);
 }
 
-StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
+StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& path,
                                              absl::Span<const std::string> names,
                                              absl::Span<const std::string> specs,
                                              absl::Span<const DType> dtypes, const StopCheck& stop,
                                              IoPool* pool) {
+  const std::string prefix = NamedByFile(fs, path);
   if (!fs->FileExists(BundleIndexPath(prefix)) && !CheckpointV1Files(fs, prefix).empty()) {
     MR_ASSIGN_OR_RETURN(const auto reader, CheckpointV1Reader::Open(fs, prefix));
     MR_ASSIGN_OR_RETURN(const std::vector<ShapeAndSlice> wanted,

@@ -73,9 +73,9 @@ Status SaveTensors(
     absl::Span<const std::string> specs, absl::Span<const ValueToSave> values,
     const StopCheck& stop = nullptr,
     InFront in_front = [](absl::FunctionRef<void()> step) { step(); });
-// The three lists have one length. Tensors are read by several threads of `pool`, `stop` is asked
-// by all of them.
-StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& prefix,
+// `path`: of the checkpoint, or of one of its files ("ckpt-7.index"). The three lists have one
+// length. Tensors are read by several threads of `pool`, `stop` is asked by all of them.
+StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& path,
                                              absl::Span<const std::string> names,
                                              absl::Span<const std::string> specs,
                                              absl::Span<const DType> dtypes,

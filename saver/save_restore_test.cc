@@ -68,6 +68,19 @@ TEST_F(SaveRestoreTest, RestoresWhatWasSaved) {
   ExpectTensorEqual(out[2], words);
 }
 
+TEST_F(SaveRestoreTest, RestoresByTheNameOfAFile) {
+  const Tensor w = TensorOf<float>({2}, {1, 2});
+  ASSERT_OK(RunOp(Save({"w"}, {""}, {w})).status());
+  for (const char* suffix : {".index", ".meta", ".data-00000-of-00001"}) {
+    ExpectTensorEqual(RunOp1(OpCall("RestoreV2")
+                                 .Input(Tensor::Scalar(prefix_ + suffix))
+                                 .Input(Tensor::Vector<std::string>({"w"}))
+                                 .Input(Tensor::Vector<std::string>({""}))
+                                 .Attr("dtypes", std::vector<DType>{DT_FLOAT})),
+                      w);
+  }
+}
+
 // 1000 rows of 64 numbers; row r is filled with r.
 Tensor RowNumbers() {
   Tensor t = *Tensor::Allocate(DT_FLOAT, ShapeOf({1000, 64}));

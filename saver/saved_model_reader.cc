@@ -37,6 +37,26 @@ std::optional<std::string> NewestModelVersion(FileSystem* fs, const std::string&
   return newest;
 }
 
+std::string ModelNear(FileSystem* fs, const std::string& path) {
+  // One of the model's own files: "export/1/saved_model.pb", "export/1/variables/variables.index".
+  std::string above = path;
+  for (int i = 0; i < 2; ++i) {
+    above = Dirname(above);
+    if (SavedModelPath(fs, above)) {
+      return absl::StrCat("; the model's directory is '", above.empty() ? "." : above, "'");
+    }
+  }
+  if (const std::optional<std::string> newest = NewestModelVersion(fs, path)) {
+    return absl::StrCat("; its newest version is '", *newest, "'");
+  }
+  for (const std::string& file : {absl::StrCat(path, ".index"), JoinPath(path, "checkpoint")}) {
+    if (!fs->FileExists(file)) continue;
+    return absl::StrCat("; it has a checkpoint ('", file,
+                        "'), which a Saver restores into a graph; a SavedModel is exported");
+  }
+  return "";
+}
+
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,
                                                     TextError* error) {
   // No message is larger.
@@ -53,7 +73,8 @@ StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::strin
   const std::optional<std::string> path = SavedModelPath(fs, directory);
   if (!path) {
     return absl::NotFoundError(absl::StrCat(
-        "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ", directory));
+        "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ", directory,
+        ModelNear(fs, directory)));
   }
   MR_ASSIGN_OR_RETURN(tensorflow::SavedModel model, ReadSavedModelFile(fs, *path));
   if (model.meta_graphs().empty()) {

@@ -33,12 +33,19 @@ std::optional<std::string> SavedModelPath(FileSystem* fs, const std::string& dir
 // model's file is written last, so that it is whole. nullopt when there is none.
 std::optional<std::string> NewestModelVersion(FileSystem* fs, const std::string& directory);
 
+// Where the model is that a wrong path is near to, to follow an error: of one of a model's files
+// its directory, of a directory of versions the newest; of a checkpoint that it is one. "" of
+// others.
+std::string ModelNear(FileSystem* fs, const std::string& path);
+
 // The message in a file that SavedModelPath found, whatever it holds. `error`, when not null, gets
 // the place of what is wrong in a text.
 StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::string& path,
                                                     TextError* error = nullptr);
 
-// The model of a directory. DataLoss when it has no meta graph: then there is nothing to load.
+// The model of a directory. NotFound names the directory that may be meant where one of its files,
+// its versions or checkpoints are given. DataLoss when it has no meta graph: then there is nothing
+// to load.
 StatusOr<tensorflow::SavedModel> ReadSavedModel(FileSystem* fs, const std::string& directory);
 
 // The tensors that an input or output of a signature is: one, or the three of a sparse one.

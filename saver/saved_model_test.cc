@@ -175,6 +175,25 @@ TEST_F(SavedModelTest, TagsMustBeTheSameSet) {
                 "Could not find SavedModel .pb or .pbtxt at supplied export directory path: ");
 }
 
+TEST_F(SavedModelTest, AWrongPathNamesTheModelThatIsNear) {
+  Export();
+  for (const char* file : {"saved_model.pb", "variables", "variables/variables.index"}) {
+    EXPECT_STATUS(LoadSavedModel({}, Path(file), {"serve"}).status(), kNotFound,
+                  absl::StrCat("; the model's directory is '", directory_, "'"));
+  }
+  EXPECT_STATUS(LoadSavedModel({}, Path("variables/variables"), {"serve"}).status(), kNotFound,
+                absl::StrCat("; the model's directory is '", directory_, "'"));
+  Write(Path("o/p/versions/3/saved_model.pb"), "");
+  EXPECT_STATUS(LoadSavedModel({}, Path("o/p/versions"), {"serve"}).status(), kNotFound,
+                absl::StrCat("; its newest version is '", Path("o/p/versions/3"), "'"));
+  Write(Path("o/p/run/ckpt-7.index"), "");
+  Write(Path("o/p/run/checkpoint"), "");
+  for (const char* name : {"o/p/run", "o/p/run/ckpt-7"}) {
+    EXPECT_STATUS(LoadSavedModel({}, Path(name), {"serve"}).status(), kNotFound,
+                  "; it has a checkpoint ('");
+  }
+}
+
 TEST_F(SavedModelTest, BuilderRefusesWhatWouldMakeAWrongModel) {
   Model m;
   ASSERT_OK_AND_ASSIGN(auto session, NewSession());

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -15,6 +16,7 @@
 #include "core/tensor.h"
 #include "proto/saver.pb.h"
 #include "saver/bundle_place.h"
+#include "saver/checkpoint_name.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/leftovers.h"
 #include "saver/meta_graph.h"
@@ -77,16 +79,16 @@ Status MakeDirectory(FileSystem* fs, const std::string& directory) {
 
 class GraphSaver : public Saver {
  public:
-  // Of options only what is asked for after the nodes were made is looked at. `expected`: of a
-  // checkpoint, as far as it is known; it is empty with a `def` without names when there is nothing
-  // to save. `graph`: whose meta graph is written next to each checkpoint. `temp_suffix`: the
-  // tensor with what follows a checkpoint's name in those of its parts; "" when the graph was not
-  // made here, or is not sharded.
-  GraphSaver(tensorflow::SaverDef def, std::vector<Expected> expected, std::string temp_suffix,
-             std::optional<Scope> graph, const SaverOptions& options)
-      : def_(std::move(def)),
-        expected_(std::move(expected)),
-        temp_suffix_tensor_(std::move(temp_suffix)),
+  // Of options only what is asked for after the nodes were made is looked at. Of nodes, `expected`
+  // is of a checkpoint, as far as it is known; it is empty with a `def` without names when there is
+  // nothing to save. `temp_suffix` is "" when the graph was not made here, or is not sharded.
+  // `graph`: whose meta graph is written next to each checkpoint.
+  GraphSaver(SaveNodes nodes, std::optional<Scope> graph, const SaverOptions& options)
+      : def_(std::move(nodes.def)),
+        expected_(std::move(nodes.expected)),
+        temp_suffix_tensor_(std::move(nodes.temp_suffix)),
+        save_tensor_(std::move(nodes.save_tensor)),
+        restore_op_(std::move(nodes.restore_op)),
         graph_(std::move(graph)),
         fs_(options.file_system),
         clock_(options.clock),
@@ -159,19 +161,20 @@ class GraphSaver : public Saver {
     return path;
   }
 
-  Status Restore(Session* session, const std::string& checkpoint) override {
+  Status Restore(Session* session, const std::string& name) override {
     if (is_empty()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointNamed(fs_, name));
     if (!fs_->FileExists(BundleIndexPath(checkpoint)) &&
         CheckpointV1Files(fs_, checkpoint).empty()) {
       return absl::NotFoundError(absl::StrCat("Saver: checkpoint '", checkpoint,
                                               "' must exist, got no file '",
                                               BundleIndexPath(checkpoint), "'"));
     }
-    const Status restored =
-        session
-            ->Run({{def_.filename_tensor_name(), Tensor::Scalar<std::string>(checkpoint)}}, {},
-                  {def_.restore_op_name()})
-            .status();
+    const std::vector<Feed> feeds = {
+        {def_.filename_tensor_name(), Tensor::Scalar<std::string>(checkpoint)}};
+    const Status restored = RunTakingUp(
+        [&](const FetchName& restore) { return session->Run(feeds, {}, {restore}).status(); },
+        def_.restore_op_name(), restore_op_);
     if (absl::IsNotFound(restored) &&
         absl::StrContains(restored.message(), "not found in checkpoint")) {
       return Prefixed("Saver: restoring from a checkpoint that lacks a variable of the graph",
@@ -263,6 +266,24 @@ class GraphSaver : public Saver {
     return absl::OkStatus();
   }
 
+  // A step that is asked for by `name`, as sessions of any graph with the nodes know it; and where
+  // the session has no such nodes by `node`, so that it takes them up when it knows their graph.
+  Status RunTakingUp(absl::FunctionRef<Status(const FetchName&)> run, const std::string& name,
+                     const FetchName& node) const {
+    const auto lacks_nodes = [this](const Status& status) {
+      return absl::IsNotFound(status) &&
+             absl::StrContains(status.message(), absl::StrCat("unable to find feed output ",
+                                                              def_.filename_tensor_name()));
+    };
+    Status status = run(name);
+    if (lacks_nodes(status)) status = run(node);
+    if (!lacks_nodes(status)) return status;
+    return Prefixed(
+        "Saver: the session must have the nodes of the Saver, got one that was extended without "
+        "them; extend it with the graph again",
+        status);
+  }
+
   // The step that writes the values.
   Status RunSave(Session* session, const std::string& path) {
     std::vector<Feed> feeds = {{def_.filename_tensor_name(), Tensor::Scalar<std::string>(path)}};
@@ -273,7 +294,9 @@ class GraphSaver : public Saver {
       feeds.emplace_back(temp_suffix_tensor_, Tensor::Scalar<std::string>(absl::StrCat(
                                                   absl::StripPrefix(parts, path), "/part")));
     }
-    const Status saved = session->Run(feeds, {def_.save_tensor_name()}).status();
+    const Status saved =
+        RunTakingUp([&](const FetchName& save) { return session->Run(feeds, {save}).status(); },
+                    def_.save_tensor_name(), save_tensor_);
     if (!saved.ok()) {
       // Parts that were written before the error.
       if (!parts.empty()) fs_->RecursivelyDelete(parts).IgnoreError();
@@ -441,6 +464,7 @@ class GraphSaver : public Saver {
   const tensorflow::SaverDef def_;
   const std::vector<Expected> expected_;
   const std::string temp_suffix_tensor_;
+  const FetchName save_tensor_, restore_op_;  // of `def_`
   const std::optional<Scope> graph_;
   FileSystem* const fs_;
   Clock* const clock_;
@@ -551,8 +575,8 @@ StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions option
   const Scope root = scope.WithRootPrefix().WithoutControlDependencies().WithDevice("");
   MR_ASSIGN_OR_RETURN(SaveNodes nodes, AddSaveNodes(scope, root, options));
   return std::unique_ptr<Saver>(new GraphSaver(
-      std::move(nodes.def), std::move(nodes.expected), std::move(nodes.temp_suffix),
-      options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt, options));
+      std::move(nodes), options.write_meta_graph ? std::optional<Scope>(root) : std::nullopt,
+      options));
 }
 
 }  // namespace
@@ -591,7 +615,12 @@ std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSyste
   SaverOptions options;
   options.file_system = file_system;
   options.keep_checkpoint_every_n_hours = def.keep_checkpoint_every_n_hours();
-  return std::make_unique<GraphSaver>(def, std::vector<Expected>(), "", std::nullopt, options);
+  return std::make_unique<GraphSaver>(SaveNodes{.def = def,
+                                                .expected = {},
+                                                .temp_suffix = "",
+                                                .save_tensor = def.save_tensor_name(),
+                                                .restore_op = def.restore_op_name()},
+                                      std::nullopt, options);
 }
 
 }  // namespace millrace

@@ -140,6 +140,9 @@ class Saver {
                                         FileSystem* file_system = FileSystem::Posix());
   virtual ~Saver() = default;
 
+  // A session that was extended with the Saver's Scope before the Saver was made takes up its
+  // nodes, in Save and in Restore. NotFound, which says so, from one that does not know the Scope.
+  //
   // Writes `<prefix>-<global_step>` (or `<prefix>`), its meta graph, the state file in the prefix's
   // directory, then deletes what is too much. Returns the checkpoint's path.
   //
@@ -163,6 +166,8 @@ class Saver {
   // Of a Saver with defer_build: adds the nodes; every other method fails before.
   // FailedPrecondition when they are there.
   virtual Status Build();
+  // `checkpoint`: what Save returned, or what stands for it: one of its files, its directory
+  // (saver/checkpoint_name.h).
   // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
   // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;

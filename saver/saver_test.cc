@@ -326,6 +326,76 @@ TEST_F(SaverTest, RestoreSaysWhatIsMissing) {
   EXPECT_FALSE(absl::StrContains(gone.message(), "lacks a variable")) << gone;
 }
 
+// The Saver's nodes are taken up as those that a Run names.
+TEST_F(SaverTest, ASaverMayBeMadeAfterTheSessionWasExtended) {
+  Model m;
+  auto session = OpenSession(m.root);
+  ASSERT_OK(session->Run({}, {}, {m.init}).status());
+  for (const bool sharded : {true, false}) {
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root, {.sharded = sharded}));
+    ASSERT_OK(saver->Save(session.get(), Path("late"), sharded ? 1 : 0).status());
+    // And the first thing that the session does with it may be a restore.
+    ASSERT_OK_AND_ASSIGN(auto other, Saver::Make(m.root, {.write_meta_graph = false}));
+    ASSERT_OK(other->Restore(session.get(), Path(sharded ? "late-1" : "late-0")));
+  }
+  ASSERT_OK_AND_ASSIGN(auto deferred, Saver::Make(m.root, {.defer_build = true}));
+  ASSERT_OK(deferred->Build());
+  ASSERT_OK(deferred->Restore(session.get(), Path("late-1")));
+}
+
+// By their names the nodes are those of any graph that has them.
+TEST_F(SaverTest, ASaverServesASessionOfAnotherScopeWithTheSameNodes) {
+  Model m, other;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  auto session = OpenSession(other.root);
+  ASSERT_OK(session->Run({}, {}, {other.init}).status());
+  EXPECT_STATUS(saver->Save(session.get(), Path("m"), 1).status(),
+                absl::StatusCode::kInvalidArgument, "got one of another Scope");
+  ASSERT_OK_AND_ASSIGN(auto same, Saver::Make(other.root));
+  ASSERT_OK(same->Save(session.get(), Path("m"), 1).status());
+  ASSERT_OK(saver->Restore(session.get(), Path("m-1")));
+}
+
+TEST_F(SaverTest, ASessionThatKnowsNoGraphIsToldToBeExtended) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef before, m.root.ToGraphDef());
+  ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+  ASSERT_OK(session->Extend(before));
+  ASSERT_OK(session->Run({}, {}, {"init"}).status());
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  const char* const late =
+      "Saver: the session must have the nodes of the Saver, got one that was extended without "
+      "them; extend it with the graph again";
+  EXPECT_STATUS(saver->Save(session.get(), Path("m"), 1).status(), absl::StatusCode::kNotFound,
+                late);
+  WriteCheckpoint("m-1");
+  EXPECT_STATUS(saver->Restore(session.get(), Path("m-1")), absl::StatusCode::kNotFound, late);
+  EXPECT_STATUS(Saver::FromDef(saver->def())->Restore(session.get(), Path("m-1")),
+                absl::StatusCode::kNotFound, late);
+  ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef after, m.root.ToGraphDef());
+  ASSERT_OK(session->Extend(after));
+  EXPECT_OK(saver->Save(session.get(), Path("m"), 2).status());
+}
+
+TEST_F(SaverTest, RestoreTakesACheckpointByItsFilesAndItsDirectory) {
+  Model m;
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+  auto session = OpenSession(m.root);
+  ASSERT_OK(session->Run({}, {}, {m.init}).status());
+  ASSERT_OK(saver->Save(session.get(), Path("m"), 1).status());
+  for (const char* name : {"m-1.index", "m-1.meta", "m-1.data-00000-of-00001", "", "checkpoint"}) {
+    auto fresh = OpenSession(m.root);
+    ASSERT_OK(saver->Restore(fresh.get(), Path(name))) << name;
+    ASSERT_OK_AND_ASSIGN(const auto out, fresh->Run({}, {m.step.value}));
+    ExpectTensorEqual(out[0], Tensor::Scalar<int64_t>(10));
+  }
+  EXPECT_STATUS(saver->Restore(session.get(), Path("m-2.index")), absl::StatusCode::kNotFound,
+                absl::StrCat("Saver: checkpoint '", Path("m-2"), "' must exist"));
+  ASSERT_OK(kFiles->CreateDirectory(Path("empty")));
+  EXPECT_STATUS(saver->Restore(session.get(), Path("empty")), absl::StatusCode::kNotFound,
+                "a directory must have a whole checkpoint");
+}
+
 TEST_F(SaverTest, RestorePointsAtTheLineThatMadeAVariableThatDoesNotFit) {
   std::string path;
   {

@@ -4,6 +4,7 @@
 
 # covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
 # covers: build: the arrows between folders hold; files include the project headers that they use
+# covers: outside: no declaration of a public header hides the one after it from the library's symbols
 # covers: build: a header of protobuf behind a public header is named with its chain, without a build
 
 import contextlib
@@ -22,6 +23,7 @@ import check_includes
 import compatibility
 import count_compiles
 import coverage
+import declared_uses
 import disk_cache
 import header_reach
 import house
@@ -300,6 +302,36 @@ MILLRACE_EXPORT int32_t millrace_version(void);
         self.assertEqual(self.declared.c_functions, {"millrace_version"})
         self.assertEqual(self.declared.variables, {"kTable"})
 
+    def test_nothing_swallows_the_declaration_after_it(self):
+        for before in ["inline Output Sum(ScopeAt at, const SumAttrs& attrs = {}) { return {}; }",
+                       "void Sum(SumAttrs a = {1, {2}}, int i = 3);",
+                       "inline int Sum(std::function<int()> f = [] { return 1; }) { return f(); }",
+                       "template <typename T = int, bool kIs = (1 > 2)> T Sum(T a) { return a; }",
+                       "template <typename T>\n  requires(sizeof(T) == 4)\nT Sum(T a) { return a; }",
+                       "inline bool operator==(const A& a, const A& b) { return true; }",
+                       "inline bool operator <= (const A& a, const A& b) { return true; }",
+                       "inline constexpr Size kSize = {1, 2};", "inline constexpr Size kSize{1, 2};",
+                       "inline const auto kSize = [] { return Size(1); }();",
+                       "using F = decltype([](int a) { return a; });",
+                       "static_assert(Size{1}.a == 1);",
+                       "struct SumAttrs { int a = 1; Size size = {}; };",
+                       "struct alignas(64) Aligned { int a; };",
+                       "class Derived : public Base<decltype(F())> { int a = 1; };",
+                       "enum class Kind : int { kA = 1 };",
+                       "inline Counter::Counter(int a) : a_{a}, b_{} { Go(); }",
+                       "MR_ELEMENT_TYPE(float, DT_FLOAT)\nMR_ELEMENT_TYPE(std::pair<A, B(C)>, DT_HALF)",
+                       "inline char Quote() { return '{'; } inline char Other() { return '\\''; }",
+                       'inline const char* Target() { return "grpc://{"; }  // "}',
+                       'inline const char* Raw() { return R"x({"(}))x"; }',
+                       "inline int Large() { return 1'000'000; }"]:
+            declared = public_symbols.Declarations()
+            declared.add(f"namespace millrace {{\n{before}\n"
+                         "Operation Group(ScopeAt at, const GroupAttrs& attrs = {});\n"
+                         "class After { int a; };\nextern const int kLast;\n}  // namespace\n")
+            self.assertEqual(declared.functions - {"Sum"}, {"Group"}, before)
+            self.assertIn("After", declared.types, before)
+            self.assertEqual(declared.variables, {"kLast"}, before)
+
     def test_exports_that_and_nothing_else(self):
         for symbol, kind, is_public in [
                 ("_ZN8millrace5ScopeC1Ei", "T", True),
@@ -335,6 +367,86 @@ MILLRACE_EXPORT int32_t millrace_version(void);
 
     def test_the_version_is_read_from_the_header(self):
         self.assertEqual(public_symbols.version_of('x\n#define MILLRACE_VERSION "1.22.3"\n'), "1.22.3")
+
+
+class DeclaredUsesTest(unittest.TestCase):
+
+    def uses(self, text):
+        """The lines that use what a header declares."""
+        uses = declared_uses.Uses()
+        uses.add(text)
+        program, count = uses.program(["a.h"])
+        lines = [line.strip() for line in program.splitlines() if line.startswith("  Use")]
+        self.assertEqual(len(lines), count)
+        return lines
+
+    def members(self, text):
+        return self.uses(f"namespace millrace {{\nclass A : public Base {{\n public:\n{text}\n}};\n}}\n")
+
+    def test_takes_the_address_of_what_is_declared_and_not_defined(self):
+        for text, lines in [
+                ("int F(int a = 3);", ["Use(&::millrace::F);"]),
+                ("Operation Group(ScopeAt at, const GroupAttrs& attrs = {});", ["Use(&::millrace::Group);"]),
+                ("inline int F(A a = {}) { return 1; } int G(std::vector<int> v = {1, 2}, A a = B<C, D>{});",
+                 ["Use(&::millrace::G);"]),
+                ("void F(int a = 1 << 2); void F(const char*);",
+                 ["Use(static_cast<void (*)(int a)>(&::millrace::F));",
+                  "Use(static_cast<void (*)(const char *)>(&::millrace::F));"]),
+                ("void F(int); template <typename T> void F(T);",
+                 ["Use(static_cast<void (*)(int)>(&::millrace::F));"]),
+                ("Output operator+(const Output& a, const Output& b);",
+                 ["Use(static_cast<Output (*)(const Output & a, const Output & b)>(&::millrace::operator+));"]),
+                ("[[noreturn]] void F(void) noexcept;", ["Use(&::millrace::F);"]),
+                ("auto F(int a) -> std::vector<int>; auto F() -> int;",
+                 ["Use(static_cast<std :: vector < int > (*)(int a)>(&::millrace::F));",
+                  "Use(static_cast<int (*)()>(&::millrace::F));"]),
+                ("extern const int kTable[]; inline constexpr int kInline[] = {1};",
+                 ["Use(&::millrace::kTable);"]),
+                ("namespace a::b { void F(); }", ["Use(&::millrace::a::b::F);"]),
+                ("template <typename T = int> T F(); void G() = delete; struct A; enum class E { kF };",
+                 [])]:
+            self.assertEqual(self.uses(f"namespace millrace {{ {text} }}"), lines, text)
+        self.assertEqual(self.uses('extern "C" {\nMILLRACE_EXPORT int32_t millrace_version(void);\n}\n'),
+                         ["Use(&::millrace_version);"])
+
+    def test_uses_members_that_a_program_may_use(self):
+        for text, lines in [
+                ("void F() const; void G() { H(); } int a = 1;", ["Use(&::millrace::A::F);"]),
+                ("int F() const; void F(int x);",
+                 ["Use(static_cast<int (::millrace::A::*)() const>(&::millrace::A::F));",
+                  "Use(static_cast<void (::millrace::A::*)(int x)>(&::millrace::A::F));"]),
+                ("static StatusOr<A> F(int x); static StatusOr<A> F();",
+                 ["Use(static_cast<StatusOr < A > (*)(int x)>(&::millrace::A::F));",
+                  "Use(static_cast<StatusOr < A > (*)()>(&::millrace::A::F));"]),
+                ("using Base::F; void F(int x) &&;",
+                 ["Use(static_cast<void (::millrace::A::*)(int x) &&>(&::millrace::A::F));"]),
+                ("explicit A(int x, B b = {}); A(const A&) = default; ~A();",
+                 ["UseConstructor<::millrace::A>(static_cast<void (*)(int x, B b)>(nullptr));",
+                  "UseDestructor<::millrace::A>();"]),
+                ("A& operator=(A&& other) noexcept; explicit operator bool() const;",
+                 ["Use(static_cast<A & (::millrace::A::*)(A && other)>(&::millrace::A::operator=));",
+                  "Use(static_cast<bool (::millrace::A::*)() const>(&::millrace::A::operator bool));"]),
+                ("virtual void F() = 0; virtual ~A() = default;", []),
+                ("static const int kCount; static constexpr int kOther = 1; int kept;",
+                 ["Use(&::millrace::A::kCount);"]),
+                ("struct Part { void Go(); }; void F(Part p); void F(std::vector<Part> p);",
+                 ["Use(&::millrace::A::Part::Go);",
+                  "Use(static_cast<void (::millrace::A::*)(::millrace::A::Part p)>(&::millrace::A::F));",
+                  "Use(static_cast<void (::millrace::A::*)(std :: vector < ::millrace::A::Part > p)>"
+                  "(&::millrace::A::F));"]),
+                ("private: struct Impl; A(Impl* impl); void F(); struct B { void G(); }; protected: void H();",
+                 [])]:
+            self.assertEqual(self.members(text), lines, text)
+
+    def test_calls_a_virtual_method_by_its_class(self):
+        for text in ["virtual Status F(int x);", "Status F(int x) override;", "Status F(int x) final;"]:
+            line, = self.members(text)
+            self.assertTrue(line.startswith("UseVirtual(&::millrace::A::F, "), line)
+            self.assertIn("self->::millrace::A::F(", line)
+
+    def test_a_bracket_that_is_not_closed_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "must be closed"):
+            self.uses("namespace millrace { void F(std::vector<int a);")
 
 
 class PairsTest(unittest.TestCase):

@@ -96,6 +96,7 @@ StatusOr<CommandLine> CommandLine::Parse(absl::Span<const FlagSpec> flags,
       return absl::InvalidArgumentError(
           absl::StrCat("argument --", flag.name, ": expected one argument"));
     }
+    if (!flag.value.empty()) result.all_values_[flag.name].push_back(value);
   }
   const std::string unrecognized =
       unknown.empty() ? ""

@@ -5,7 +5,8 @@
 // CommandLine: the flags of a program as Python's argparse reads them.
 //
 //   --flag VALUE, --flag=VALUE, --switch, --boolean, --boolean=false; a long name may be cut short
-//   while only one flag begins so; the last of equal flags wins; "--" ends the flags.
+//   while only one flag begins so; the last of equal flags wins where one value is asked for; "--"
+//   ends the flags.
 //
 // --help (-h) and --version (-v) are flags of every program. Texts: core/program.h.
 //
@@ -55,6 +56,11 @@ class CommandLine {
     const auto it = values_.find(name);
     return it == values_.end() ? "" : it->second;
   }
+  // Of a flag that may be given several times, in their order.
+  std::vector<std::string> values(const std::string& name) const {
+    const auto it = all_values_.find(name);
+    return it == all_values_.end() ? std::vector<std::string>() : it->second;
+  }
   // Of a boolean flag.
   bool BoolValue(const std::string& name, bool fallback) const {
     return has(name) ? value(name) == "true" : fallback;
@@ -63,7 +69,8 @@ class CommandLine {
   StatusOr<int> IntValue(const std::string& name, int fallback, int low, int high) const;
 
  private:
-  std::map<std::string, std::string> values_;
+  std::map<std::string, std::string> values_;                   // the last of each flag
+  std::map<std::string, std::vector<std::string>> all_values_;  // of flags that take one
 };
 
 }  // namespace millrace

@@ -42,6 +42,17 @@ TEST(CommandLineTest, AValueMayHoldEqualsAndBeEmptyAndTheLastWins) {
   EXPECT_EQ(flags.value("tag_set"), "b");
 }
 
+TEST(CommandLineTest, AllValuesOfAFlagAreThereInTheirOrder) {
+  ASSERT_OK_AND_ASSIGN(
+      const CommandLine flags,
+      CommandLine::Parse(kFlags, {"--dir=a", "--tag_set", "c", "--all", "--tag_set=b", "--tag=c"}));
+  EXPECT_EQ(flags.values("tag_set"), (std::vector<std::string>{"c", "b", "c"}));
+  EXPECT_EQ(flags.value("tag_set"), "c");
+  EXPECT_EQ(flags.values("dir"), std::vector<std::string>{"a"});
+  EXPECT_TRUE(flags.values("signature_def").empty());
+  EXPECT_TRUE(flags.values("all").empty());
+}
+
 TEST(CommandLineTest, ANameMayBeCutShortWhileItIsUnambiguous) {
   ASSERT_OK_AND_ASSIGN(const CommandLine flags,
                        CommandLine::Parse(kFlags, {"--dir=a", "--tag", "serve", "--sig=k"}));

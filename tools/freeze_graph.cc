@@ -39,6 +39,8 @@
 #include "saver/saved_model_reader.h"
 #include "saver/saver.h"
 #include "tools/command_line.h"
+#include "tools/op_libraries.h"
+#include "tools/op_library_flag.h"
 #include "tools/saved_model_run.h"
 #include "tools/saved_model_show.h"
 
@@ -75,7 +77,7 @@ ProgramHelp Help() {
            .help = "a MetaGraphDef in its place: .meta"},
           {.name = "input_checkpoint",
            .value = "PATH",
-           .help = "the values of its variables, by their names: 'run/model.ckpt-100'"},
+           .help = "the values of its variables, by their names: 'run/model.ckpt-100', or 'run'"},
           {.name = "initializer_nodes",
            .value = "NAMES",
            .help = "operations to run before values are read"},
@@ -90,7 +92,8 @@ ProgramHelp Help() {
           {.name = "restore_op_name", .value = "NAME", .help = "not looked at, as in TensorFlow"},
           {.name = "filename_tensor_name",
            .value = "NAME",
-           .help = "not looked at, as in TensorFlow"}}};
+           .help = "not looked at, as in TensorFlow"},
+          OpLibraryFlag()}};
 }
 
 std::vector<std::string> Names(const CommandLine& flags, const std::string& flag) {
@@ -160,6 +163,7 @@ StatusOr<OpenedGraph> FromCheckpoint(FileSystem* fs, const CommandLine& flags, b
 }
 
 Status Freeze(const CommandLine& flags) {
+  MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
   FileSystem* const fs = FileSystem::Posix();
   FreezeOptions options;
   options.outputs = Names(flags, "output_node_names");

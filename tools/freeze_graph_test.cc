@@ -152,6 +152,21 @@ TEST_F(FreezeGraphProgram, AGraphTakesValuesByName) {
   }
 }
 
+TEST_F(FreezeGraphProgram, ACheckpointIsNamedByItsFilesAndItsDirectory) {
+  for (const char* name : {"model.ckpt-7.index", "model.ckpt-7.meta", "checkpoint", "",
+                           "model.ckpt-7.data-00000-of-00001"}) {
+    for (const std::string& graph :
+         {absl::StrCat("--input_graph ", Path("graph.bin")),
+          absl::StrCat("--input_meta_graph ", Path("model.ckpt-7.meta"))}) {
+      const Ended ended =
+          Freeze(absl::StrCat(graph, " --input_checkpoint ", Path(name),
+                              " --output_node_names z --output_graph ", Path("frozen.pb")));
+      ASSERT_EQ(ended.code, 0) << name << "\n" << ended.text;
+      ExpectRuns("frozen.pb", "z:0", TensorOf<float>({1, 4}, {3, 6, 9, 12}));
+    }
+  }
+}
+
 TEST_F(FreezeGraphProgram, InitializersRunAfterTheCheckpoint) {
   // The initialisers give every variable its first value again.
   const Ended ended = Freeze(absl::StrCat(
@@ -194,6 +209,11 @@ TEST_F(FreezeGraphProgram, WrongInputIsNamed) {
       {"--input_graph " + Path("graph.pbtxt ") + "--input_binary " + checkpoint + y, 1,
        "graph.pbtxt"},
       {graph + " --input_checkpoint /no/such" + y, 1, "/no/such"},
+      {graph + " --input_checkpoint " + Path("empty") + y, 1,
+       "a directory must have a whole checkpoint or a SavedModel, got neither"},
+      {graph + " --input_checkpoint " + Path("none-3.index") + y, 1, Path("none-3.index'")},
+      {"--input_saved_model_dir " + Path("export/12/saved_model.pb") + y, 1,
+       absl::StrCat("the model's directory is '", Path("export/12"), "'")},
       // Only the Saver knows where the parts of w are.
       {graph + " " + checkpoint + y, 1, "need --input_meta_graph or --input_saved_model_dir"},
       {graph + " " + checkpoint + " --initializer_nodes nobody" + y, 1, "nobody"},

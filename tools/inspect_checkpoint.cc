@@ -4,8 +4,9 @@
 //
 //   inspect_checkpoint [--json] [--tensor NAME] PREFIX|DIR
 //
-// PREFIX is what a Saver returns ("run/model.ckpt-100"), of either format; a directory stands for
-// its newest checkpoint, that of a SavedModel for its variables. Without --tensor names, dtypes and
+// PREFIX is what a Saver returns ("run/model.ckpt-100"), of either format, or one of its files; a
+// directory or its state file stands for its newest checkpoint, the directory of a SavedModel for
+// its variables (saver/checkpoint_name.h). Without --tensor names, dtypes and
 // shapes; with --json each tensor's checksum (the first 16 digits of the SHA-256 of its
 // little-endian bytes), first four values and, of floating ones, their sum; strings whole. Exit
 // codes: 0, 1 with the reason on stderr, 2 for wrong flags.
@@ -21,7 +22,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "core/did_you_mean.h"
 #include "core/dtype.h"
 #include "core/exit_code.h"
@@ -33,11 +33,12 @@
 #include "core/tensor.h"
 #include "formats/tensor_json.h"
 #include "nlohmann/json.hpp"
+#include "saver/checkpoint_name.h"
 #include "saver/checkpoint_v1.h"
-#include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 #include "tools/command_line.h"
 #include "tools/numpy_format.h"
+#include "tools/op_library_flag.h"
 
 namespace millrace {
 namespace {
@@ -50,7 +51,8 @@ ProgramHelp Help() {
   return {.name = kProgram,
           .about = "Shows the tensors of a checkpoint, or the newest checkpoint of a directory.",
           .flags = {{.name = "json", .help = "prints JSON"},
-                    {.name = "tensor", .value = "NAME", .help = "prints the values of this one"}},
+                    {.name = "tensor", .value = "NAME", .help = "prints the values of this one"},
+                    OpLibraryFlag()},
           .rest = "PREFIX|DIR"};
 }
 
@@ -83,27 +85,9 @@ Status LookForCompression(FileSystem* fs, const std::string& path, Checkpoint* c
   return absl::OkStatus();
 }
 
-// What the user means by `path`.
-StatusOr<std::string> PrefixOf(FileSystem* fs, const std::string& path) {
-  const StatusOr<bool> is_directory = fs->IsDirectory(path);
-  if (is_directory.ok() && *is_directory) {
-    if (const auto latest = LatestCheckpoint(fs, path)) return *latest;
-    const std::string variables = JoinPath(path, "variables/variables");
-    if (fs->FileExists(BundleIndexPath(variables))) return variables;
-    return absl::NotFoundError(
-        absl::StrCat("'", path, "': a directory must have a checkpoint, got none that is whole"));
-  }
-  // Of the files that a shell completes.
-  for (const char* suffix : {".index", ".meta"}) {
-    absl::string_view prefix = path;
-    if (absl::ConsumeSuffix(&prefix, suffix) && fs->FileExists(path)) return std::string(prefix);
-  }
-  return path;
-}
-
 StatusOr<Checkpoint> OpenCheckpoint(FileSystem* fs, const std::string& path) {
   Checkpoint checkpoint;
-  MR_ASSIGN_OR_RETURN(checkpoint.prefix, PrefixOf(fs, path));
+  MR_ASSIGN_OR_RETURN(checkpoint.prefix, CheckpointNamed(fs, path));
   const std::string index = BundleIndexPath(checkpoint.prefix);
   if (fs->FileExists(index)) {
     MR_ASSIGN_OR_RETURN(std::shared_ptr<BundleReader> reader,
@@ -249,6 +233,7 @@ StatusOr<std::string> TensorText(const Checkpoint& checkpoint, const std::string
 }
 
 Status Run(const std::string& path, const CommandLine& flags) {
+  MR_RETURN_IF_ERROR(LookForOpLibraries(flags));
   MR_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(FileSystem::Posix(), path));
   const bool as_json = flags.has("json");
   StatusOr<std::string> text = Text(checkpoint);

@@ -34,6 +34,7 @@
 #include "proto/summary.pb.h"
 #include "saver/event_reader.h"
 #include "tools/command_line.h"
+#include "tools/op_library_flag.h"
 
 namespace millrace {
 namespace {
@@ -47,7 +48,7 @@ constexpr char kProgram[] = "inspect_events";
 ProgramHelp Help() {
   return {.name = kProgram,
           .about = "Shows what event files hold: records by kind, and the tags of summaries.",
-          .flags = {{.name = "json", .help = "prints JSON"}},
+          .flags = {{.name = "json", .help = "prints JSON"}, OpLibraryFlag()},
           .rest = "FILE|DIR"};
 }
 
@@ -255,7 +256,8 @@ int Main(const std::vector<std::string>& args) {
   std::string path;
   const auto flags = CommandLine::ParseOrExplain(Help(), args, &exit_code, &path);
   if (!flags) return exit_code;
-  const Status status = Run(path, flags->has("json"));
+  Status status = LookForOpLibraries(*flags);
+  if (status.ok()) status = Run(path, flags->has("json"));
   if (!status.ok()) std::cerr << kProgram << ": " << status.message() << "\n";
   return ExitCode(status);
 }

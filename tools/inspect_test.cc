@@ -239,8 +239,10 @@ TEST_F(InspectCheckpoint, ShowsTensorsAndValues) {
   EXPECT_THAT(text, StartsWith(absl::StrCat(prefix, ": 5 tensors with 10 elements in 1 files\n")));
   EXPECT_THAT(text, HasSubstr("dense/kernel  float32   [2,1]\n"));
   EXPECT_EQ(Inspected("checkpoint --tensor dense/kernel " + prefix).text, "[[0.5]\n [inf]]\n");
-  EXPECT_EQ(Inspected(absl::StrCat("checkpoint ", prefix, ".index --tensor=global_step")).text,
-            "7\n");
+  for (const char* end : {".index", ".meta", ".data-00000-of-00001"}) {
+    EXPECT_EQ(Inspected(absl::StrCat("checkpoint ", prefix, end, " --tensor=global_step")).text,
+              "7\n");
+  }
   const json step = JsonOf(absl::StrCat("checkpoint ", prefix, " --tensor global_step --json"));
   EXPECT_EQ(step, (json{{"dtype", "int64"}, {"shape", json::array()}, {"values", {7}}}));
 }
@@ -290,6 +292,7 @@ TEST_F(InspectCheckpoint, WrongFlagsAndPathsAreExplained) {
     std::string text;
   };
   const std::string checkpoint = Path("model.ckpt-7");
+  ASSERT_OK(Fs()->RecursivelyCreateDirectory(Path("empty")));
   const Case cases[] = {
       {"events", 2, "inspect_events: error: the following arguments are required: FILE|DIR"},
       {"events a b", 2, "error: unrecognized arguments: "},
@@ -299,6 +302,8 @@ TEST_F(InspectCheckpoint, WrongFlagsAndPathsAreExplained) {
       {"checkpoint --json", 2, "required: PREFIX|DIR"},
       {"checkpoint --tensor", 2, "inspect_checkpoint: error: "},
       {"checkpoint /no/such", 1, "there must be '/no/such.index' or a file of the first format"},
+      {"checkpoint /no/such.data-00000-of-00001", 1, "Checkpoint '/no/such': there must be"},
+      {"checkpoint " + Path("empty"), 1, "a directory must have a whole checkpoint"},
       {"checkpoint " + checkpoint + " --tensor dense/kernl", 1,
        "--tensor must name a tensor in it, got 'dense/kernl'; did you mean 'dense/kernel'?"},
   };

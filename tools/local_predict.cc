@@ -23,6 +23,8 @@
 #include "tools/command_line.h"
 #include "tools/instances.h"
 #include "tools/local_model.h"
+#include "tools/op_libraries.h"
+#include "tools/op_library_flag.h"
 #include "tools/prediction_table.h"
 
 namespace millrace {
@@ -50,6 +52,7 @@ Status CheckFlags(const CommandLine& flags) {
 
 StatusOr<std::string> Predictions(const CommandLine& flags) {
   MR_RETURN_IF_ERROR(CheckFlags(flags));
+  MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
   LocalModelOptions options = {.signature = flags.value("signature-name")};
   if (flags.has("tag-set")) options.tags = absl::StrSplit(flags.value("tag-set"), ',');
   MR_ASSIGN_OR_RETURN(
@@ -85,7 +88,8 @@ int Main(const std::vector<std::string>& args) {
                  .value = "NAME",
                  .help = "what is asked (serving_default, else the only one)"},
                 {.name = "tag-set", .value = "TAGS", .help = "of the meta graph (serve)"},
-                {.name = "format", .value = "table|json", .help = "how it is printed (table)"}}};
+                {.name = "format", .value = "table|json", .help = "how it is printed (table)"},
+                OpLibraryFlag()}};
   int exit_code = kExitOk;
   const auto flags = CommandLine::ParseOrExplain(help, args, &exit_code);
   if (!flags) return exit_code;

@@ -21,17 +21,29 @@ import program
 
 NAMESPACE = re.compile(r"^(?:inline )?namespace([\w: ]*)$")
 EXTERN_C = re.compile(r'^extern "C(\+\+)?"$')
-TYPE = re.compile(r"^(?:template.*?> ?)?(?:class|struct|union|enum(?: class)?) "
-                  r"(?:[A-Z_]+(?:\(.*?\))? )?(\w+)\b(?!.*\()")
+TYPE = re.compile(r"^(?:class|struct|union|enum(?: class| struct)?) "
+                  r"(?:(?:[A-Z_]+|alignas)(?: ?\(.*?\))? )?(\w+)\b(?!.*\()")
+# Comments, raw strings, strings, characters: whichever begins first ends first.
+LITERAL = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(?P<end>[^ ()\\]*)\(.*?\)(?P=end)"|"(?:\\.|[^"\\\n])*\""""
+                     r"""|(?<!\w)'(?:\\[^\n]|[^'\\\n])[^'\n]*'""", re.S)
+
+MACRO = re.compile(r"\b(?:ABSL|MR|MILLRACE)_[A-Z0-9_]+\b(?:\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))?")
 
 
 def code_of(text):
-    """Without comments, contents of strings, preprocessor lines and attributes."""
-    text = re.sub(r"\\\n", " ", text)
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
-    text = re.sub(r"'(?:\\.|[^'\\\n])'", "' '", text)
-    text = re.sub(r'"(?:\\.|[^"\\\n])*"', lambda m: m[0] if m[0] in ('"C"', '"C++"') else '""', text)
+    """Without comments, contents of strings, preprocessor lines, attributes and macros, which need
+    no semicolon."""
+    def short(match):
+        literal = match[0]
+        if literal.startswith("/"):
+            return " "
+        if literal.startswith("'"):
+            return "' '"
+        return literal if literal in ('"C"', '"C++"') else '""'
+
+    text = LITERAL.sub(short, re.sub(r"\\\n", " ", text))
     text = re.sub(r"^[ \t]*#[^\n]*", "", text, flags=re.M)
+    text = MACRO.sub(" ", text)
     return re.sub(r"\[\[.*?\]\]", " ", text, flags=re.S)
 
 
@@ -43,14 +55,33 @@ def without_angles(text):
     return text
 
 
+def without_template_head(words):
+    """"template <typename T = int> requires(X<T>) T F()" -> "T F()"."""
+    while re.match(r"template ?<", words):
+        angles = parentheses = 0
+        for at, char in enumerate(words):
+            parentheses += {"(": 1, ")": -1}.get(char, 0)
+            if parentheses == 0:
+                angles += {"<": 1, ">": -1}.get(char, 0)
+                if angles == 0 and char == ">":
+                    break
+        words = words[at + 1:].lstrip()
+    return re.sub(r"^requires ?\((?:[^()]|\([^()]*\))*\) ?", "", words)
+
+
+def is_variable(words):
+    """Whether "= " of a variable (or an alias) comes before a parenthesis of parameters."""
+    head = re.sub(r"\boperator ?[^\w\s(]+", "operator", without_template_head(words))
+    return "=" in without_angles(head).split("(")[0]
+
+
 def function_name(statement):
     """The function that a statement declares; None when it declares none."""
     if re.match(r"(using|typedef|friend|class|struct|union|enum|static_assert|return)\b", statement):
         return None
     if re.search(r"\boperator\b", statement.split("(")[0]):
         return "operator"
-    found = re.search(r"(\w+) ?\(", without_angles(re.sub(r"\bABSL_\w+(\([^()]*\))?", "",
-                                                          statement)))
+    found = re.search(r"(\w+) ?\(", without_angles(statement))
     return found[1] if found else None
 
 
@@ -71,26 +102,29 @@ class Declarations:
         self.words |= set(re.findall(r"\w+", text))
         self.defined_types |= set(re.findall(r"\b(?:class|struct|union|enum) (?:[A-Z_]+ )?(\w+)"
                                              r"(?: final)?(?: ?:[^;{}()]*)? ?\{", " ".join(text.split())))
-        stack, statement = [], ""  # of "namespace", "c", "other"
+        stack, statement, parentheses = [], "", 0  # stack: of "namespace", "c", "other"
         for char in text:
             if stack and stack[-1] == "other":
                 stack += ["other"] if char == "{" else []
                 if char == "}":
                     stack.pop()
                 continue
+            parentheses += {"(": 1, ")": -1}.get(char, 0)
             if char == "{":
                 words = " ".join(statement.split())
+                if parentheses > 0 or is_variable(words):
+                    stack.append("other")  # a value, a default argument's too: the statement goes on
+                    continue
                 if NAMESPACE.match(words):
                     stack.append("namespace")
                 elif EXTERN_C.match(words):
                     stack.append("c")
                 else:
-                    stack.append("other")
-                    found = TYPE.match(words)
+                    stack.append("other")  # a body
+                    # Without the bases of a class, which may have parentheses.
+                    found = TYPE.match(re.split(r"(?<!:):(?!:)", without_template_head(words))[0])
                     if found:
                         self.types.add(found[1])
-                    elif "= " in words or words.endswith("="):
-                        continue  # an initialiser: the statement goes on
                 statement = ""
             elif char == "}":
                 if stack:
@@ -103,9 +137,9 @@ class Declarations:
                 statement += char
 
     def add_statement(self, words, is_c):
-        words = re.sub(r"^template ?<.*?> (?=\w)", "", words)
+        words = without_template_head(words)
         name = function_name(words)
-        if name is not None and "=" not in words.split("(")[0]:
+        if name is not None and not is_variable(words):
             (self.c_functions if is_c else self.functions).add(name)
         elif words.startswith("extern "):
             self.variables.add(re.findall(r"\w+", words)[-1])

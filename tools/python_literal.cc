@@ -5,7 +5,9 @@
 #include <cctype>
 #include <cmath>
 #include <complex>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <type_traits>
 
 #include "absl/strings/escaping.h"
@@ -15,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "core/utf8.h"
+#include "tools/numpy_call.h"
 #include "tools/numpy_format.h"
 
 namespace millrace {
@@ -24,7 +27,7 @@ using Kind = PythonValue::Kind;
 
 class Parser {
  public:
-  explicit Parser(absl::string_view text) : text_(text) {}
+  Parser(absl::string_view text, bool has_numpy) : text_(text), has_numpy_(has_numpy) {}
 
   StatusOr<PythonValue> Parse() {
     PythonValue value;
@@ -55,7 +58,8 @@ class Parser {
                                                    absl::CEscape(text_.substr(at_, 20)), "'"));
   }
 
-  Status Value(int depth, PythonValue* value) {
+  // `takes_type`: of a call.
+  Status Value(int depth, PythonValue* value, bool takes_type = false) {
     if (depth > kMaxPythonDepth) {
       return absl::InvalidArgumentError(
           absl::StrCat("literal: nesting must be at most ", kMaxPythonDepth));
@@ -66,7 +70,7 @@ class Parser {
     if (c == '(') return Sequence(depth, Kind::kTuple, ')', value);
     if (c == '{') return Dict(depth, value);
     if (c == '+' || c == '-' || c == '.' || std::isdigit(static_cast<unsigned char>(c))) {
-      return Number(value);
+      return Number(depth, value);
     }
     if (StringAhead()) return Strings(value);
     for (const auto& [word, kind, integer] :
@@ -80,7 +84,75 @@ class Parser {
         return absl::OkStatus();
       }
     }
+    if (has_numpy_ && std::isalpha(static_cast<unsigned char>(c))) {
+      return Numpy(depth, takes_type, value);
+    }
     return Error("a literal");
+  }
+
+  // --- Numpy's words ---
+
+  absl::string_view TakeName() {
+    const size_t begin = at_;
+    while (IsNameChar(Peek())) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+
+  // "np.ones(...)", "np.inf"; a type where one may stand.
+  Status Numpy(int depth, bool takes_type, PythonValue* value) {
+    const size_t begin = at_;
+    absl::string_view name = TakeName();
+    const bool is_numpys = (name == "np" || name == "numpy") && Peek() == '.';
+    if (is_numpys) {
+      ++at_;
+      name = TakeName();
+      Skip();
+      if (Peek() == '(') return Call(depth, name, value);
+      if (const std::optional<double> constant = NumpyConstant(name)) {
+        value->kind = Kind::kFloat;
+        value->real = *constant;
+        return absl::OkStatus();
+      }
+    }
+    constexpr absl::string_view kOwnTypes[] = {"bool", "bytes", "complex", "float", "int", "str"};
+    const bool is_type = is_numpys ? NumpyType(name).has_value()
+                                   : std::find(std::begin(kOwnTypes), std::end(kOwnTypes), name) !=
+                                         std::end(kOwnTypes);
+    if (takes_type && is_type) {
+      value->kind = Kind::kType;
+      value->text = std::string(name);
+      return absl::OkStatus();
+    }
+    at_ = begin;
+    return Error(is_type ? "a value, not a type"
+                         : "a literal or one of np.arange(), np.array(), np.full(), np.ones(), "
+                           "np.zeros(), np.inf, np.nan");
+  }
+
+  Status Call(int depth, absl::string_view function, PythonValue* value) {
+    ++at_;
+    std::vector<NumpyArgument> arguments;
+    bool comma = true;
+    while (!Take(')')) {
+      if (!comma) return Error("',' or ')'");
+      Skip();
+      NumpyArgument argument;
+      const size_t begin = at_;
+      if (const absl::string_view name = TakeName(); !name.empty() && Take('=')) {
+        argument.name = std::string(name);
+      } else {
+        at_ = begin;
+        if (!arguments.empty() && !arguments.back().name.empty()) {
+          return Error("an argument with a name, as the one before it");
+        }
+      }
+      MR_RETURN_IF_ERROR(Value(depth + 1, &argument.value, /*takes_type=*/true));
+      arguments.push_back(std::move(argument));
+      comma = Take(',');
+    }
+    MR_ASSIGN_OR_RETURN(value->array, CallNumpy(function, arguments));
+    value->kind = Kind::kArray;
+    return absl::OkStatus();
   }
 
   Status Sequence(int depth, Kind kind, char close, PythonValue* value) {
@@ -90,7 +162,11 @@ class Parser {
     while (!Take(close)) {
       if (!value->items.empty() && !comma) return Error("',' or the end of a sequence");
       value->items.emplace_back();
-      MR_RETURN_IF_ERROR(Value(depth + 1, &value->items.back()));
+      PythonValue& item = value->items.back();
+      MR_RETURN_IF_ERROR(Value(depth + 1, &item));
+      if (item.kind == Kind::kArray) {
+        MR_ASSIGN_OR_RETURN(item, ListsOfArray(item.array));
+      }
       comma = Take(',');
     }
     // Parentheses around one value do not make a tuple.
@@ -109,7 +185,9 @@ class Parser {
       if (!comma) return Error("',' or '}'");
       PythonValue key, item;
       MR_RETURN_IF_ERROR(Value(depth + 1, &key));
-      if (key.kind == Kind::kList || key.kind == Kind::kDict) return Error("after a hashable key");
+      if (key.kind == Kind::kList || key.kind == Kind::kDict || key.kind == Kind::kArray) {
+        return Error("after a hashable key");
+      }
       if (!Take(':')) return Error("':'");
       MR_RETURN_IF_ERROR(Value(depth + 1, &item));
       // The last of equal keys stays, in the place of the first.
@@ -126,7 +204,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  Status Number(PythonValue* value) {
+  Status Number(int depth, PythonValue* value) {
     bool negative = false;
     while (Peek() == '+' || Peek() == '-') {
       negative ^= Peek() == '-';
@@ -134,6 +212,15 @@ class Parser {
       Skip();
     }
     const size_t begin = at_;
+    if (has_numpy_ && std::isalpha(static_cast<unsigned char>(Peek()))) {
+      MR_RETURN_IF_ERROR(Numpy(depth, /*takes_type=*/false, value));
+      if (value->kind != Kind::kFloat) {
+        at_ = begin;
+        return Error("a number behind a sign");
+      }
+      if (negative) value->real = -value->real;
+      return absl::OkStatus();
+    }
     // Longest run of what a number may be made of; "1e-5" has a sign inside.
     while (at_ < text_.size() && (IsNameChar(Peek()) || Peek() == '.' ||
                                   ((Peek() == '+' || Peek() == '-') && at_ > begin &&
@@ -304,6 +391,7 @@ class Parser {
   }
 
   const absl::string_view text_;
+  const bool has_numpy_;
   size_t at_ = 0;
 };
 
@@ -505,7 +593,13 @@ Status ConvertElement(From from, DType dtype, To* to) {
 
 }  // namespace
 
-StatusOr<PythonValue> ParsePythonLiteral(absl::string_view text) { return Parser(text).Parse(); }
+StatusOr<PythonValue> ParsePythonLiteral(absl::string_view text) {
+  return Parser(text, /*has_numpy=*/false).Parse();
+}
+
+StatusOr<PythonValue> ParsePythonExpression(absl::string_view text) {
+  return Parser(text, /*has_numpy=*/true).Parse();
+}
 
 std::string PythonStr(const PythonValue& value) {
   return value.kind == Kind::kString ? value.text : PythonRepr(value);
@@ -525,6 +619,10 @@ std::string PythonRepr(const PythonValue& value) {
       return StringRepr(value.text);
     case Kind::kBytes:
       return PythonBytesRepr(value.text);
+    case Kind::kArray:
+      return absl::StrCat("array(", NumpyString(value.array), ")");
+    case Kind::kType:
+      return PythonTypeText(value);
     case Kind::kDict: {
       std::string text = "{";
       for (const auto& [key, item] : value.entries) {
@@ -575,11 +673,18 @@ std::string PythonTypeText(const PythonValue& value) {
     case Kind::kDict:
       name = "dict";
       break;
+    case Kind::kArray:
+      name = "numpy.ndarray";
+      break;
+    case Kind::kType:
+      name = value.text.c_str();
+      break;
   }
   return absl::StrCat("<class '", name, "'>");
 }
 
 StatusOr<Tensor> TensorFromPython(const PythonValue& value, DType dtype) {
+  if (value.kind == Kind::kArray) return ConvertForFeed(value.array, dtype);
   std::vector<int64_t> dims;
   DimsOf(value, &dims);
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));

@@ -4,6 +4,7 @@
 //
 //   run_graph --graph FILE.pb|.pbtxt [--feeds IN.npz] --fetches a:0,b:0 [--targets init]
 //             --out OUT.npz | --json [--clear_devices] [--dump_graph_after PASS[,PASS]]
+//             [--op_library OPS.so]...
 //
 // --dump_graph_after writes the graph that runs to stderr, as text: after "place", after the
 // rewrites that are named (graph/rewrite/rewrite.h), or after "all".
@@ -26,6 +27,8 @@
 #include "graph/import_export.h"
 #include "tools/command_line.h"
 #include "tools/graph_run.h"
+#include "tools/op_libraries.h"
+#include "tools/op_library_flag.h"
 
 namespace millrace {
 namespace {
@@ -51,7 +54,8 @@ ProgramHelp Help() {
            .boolean = true},
           {.name = "dump_graph_after",
            .value = "PASSES",
-           .help = "writes the graph after these rewrites ('place', 'all') to stderr"}}};
+           .help = "writes the graph after these rewrites ('place', 'all') to stderr"},
+          OpLibraryFlag()}};
 }
 
 Status Run(const CommandLine& flags) {
@@ -59,6 +63,7 @@ Status Run(const CommandLine& flags) {
   if (flags.has("dump_graph_after")) {
     setenv("MILLRACE_DUMP_GRAPH_AFTER", flags.value("dump_graph_after").c_str(), /*replace=*/1);
   }
+  MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
   MR_ASSIGN_OR_RETURN(tensorflow::GraphDef graph, ReadGraphDef(fs, flags.value("graph")));
   if (flags.BoolValue("clear_devices", false)) ClearDevices(&graph);
   NamedArrays feeds;

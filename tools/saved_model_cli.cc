@@ -25,6 +25,8 @@
 #include "core/program.h"
 #include "core/status.h"
 #include "tools/command_line.h"
+#include "tools/op_libraries.h"
+#include "tools/op_library_flag.h"
 #include "tools/python_error.h"
 #include "tools/saved_model_check.h"
 #include "tools/saved_model_run.h"
@@ -171,7 +173,12 @@ std::vector<Command> Commands() {
   return {
       {{.name = "show",
         .about = "Shows the tag-sets of a SavedModel, the signatures of one, or one signature.",
-        .flags = {dir, {.name = "all", .help = "shows everything"}, tag_set, signature, json}},
+        .flags = {dir,
+                  {.name = "all", .help = "shows everything"},
+                  tag_set,
+                  signature,
+                  json,
+                  OpLibraryFlag()}},
        Show},
       {{.name = "run",
         .about = "Runs a signature of a SavedModel and prints its outputs.",
@@ -183,7 +190,7 @@ std::vector<Command> Commands() {
                    .help = "arrays of numpy: 'key=file.npy;key2=file.npz[name]'"},
                   {.name = "input_exprs",
                    .value = "TEXT",
-                   .help = "Python literals: 'key=[[1.0], [2.0]]'"},
+                   .help = "Python literals and arrays: 'key=[[1.0], [2.0]];key2=np.ones((2, 1))'"},
                   {.name = "input_examples",
                    .value = "TEXT",
                    .help = "tf.Examples: 'key=[{\"feature\": [1.0]}]'"},
@@ -195,15 +202,18 @@ std::vector<Command> Commands() {
                   json,
                   {.name = "tf_debug", .help = "refused"},
                   {.name = "worker", .value = "TARGET", .help = "refused"},
-                  {.name = "init_tpu", .help = "refused"}}},
+                  {.name = "init_tpu", .help = "refused"},
+                  OpLibraryFlag()}},
        Run},
       {{.name = "check",
         .about = "Says whether this program can run a SavedModel: all ops that it lacks, with the "
                  "nodes that have them and what would have to be made. Exit code 0: loading and "
                  "the signatures can be run.",
-        .flags = {dir, tag_set, signature, json}},
+        .flags = {dir, tag_set, signature, json, OpLibraryFlag()}},
        Check},
-      {{.name = "scan", .about = "Looks for ops that touch files.", .flags = {dir, tag_set, json}},
+      {{.name = "scan",
+        .about = "Looks for ops that touch files.",
+        .flags = {dir, tag_set, json, OpLibraryFlag()}},
        Scan},
       {{.name = "convert",
         .about = "Refused: it makes TensorRT engines, which need a GPU.",
@@ -246,6 +256,11 @@ int Main(const std::vector<std::string>& args) {
   }
   const auto flags = CommandLine::ParseOrExplain(command->help, rest, &exit_code);
   if (!flags) return exit_code;
+  const Status loaded = LoadOpLibraries(*flags);
+  if (!loaded.ok()) {
+    std::cerr << PythonErrorFromStatus(loaded).message() << "\n";
+    return kExitError;
+  }
   const StatusOr<int> code = command->action(*flags);
   std::cout.flush();
   if (!code.ok()) {

@@ -476,6 +476,8 @@ TEST(ReadTest, BinaryWinsOverText) {
   ASSERT_OK(WriteFileAtomically(Fs(), JoinPath(dir, "saved_model.pbtxt"), "not text at all {"));
   ASSERT_OK_AND_ASSIGN(const tensorflow::SavedModel model, ReadSavedModelForTool(Fs(), dir));
   EXPECT_EQ(model.meta_graphs_size(), 3);
+  EXPECT_STATUS(ReadSavedModelForTool(Fs(), JoinPath(dir, "saved_model.pb")), StatusCode::kNotFound,
+                absl::StrCat("; the model's directory is '", dir, "'"));
 }
 
 TEST(ReadTest, MissingAndDamagedFilesAreIoErrors) {
@@ -1001,8 +1003,15 @@ TEST(RunTest, BadInputsEndWithThePythonToolsLastLine) {
       {{dir, "serve", "twice", {.inputs = "x=" + pickle}}, "is a pickle, which is never loaded"},
       {{dir, "serve", "twice", {.inputs = "x=" + text}}, "ValueError: "},
       {{dir, "serve", "twice", {.input_exprs = "x"}}, "format is incorrect"},
-      {{dir, "serve", "twice", {.input_exprs = "x=np.ones((2,3))"}},
-       "RuntimeError: Expression \"np.ones((2,3))\" is not a valid python literal."},
+      {{dir, "serve", "twice", {.input_exprs = "x=np.onez((2,3))"}},
+       "RuntimeError: Expression \"np.onez((2,3))\" is not a valid python literal. np: a function "
+       "must be arange, array, asarray, full, ones, zeros or a type, got 'onez'; did you mean "
+       "'ones'?"},
+      {{dir, "serve", "twice", {.input_exprs = "x=np.load('a.npy')"}}, "got 'load'"},
+      {{dir, "serve", "twice", {.input_exprs = "x=__import__('os').system('true')"}},
+       "is not a valid python literal. literal: character 0 must begin a literal"},
+      {{dir, "serve", "twice", {.input_examples = "x=[{'a': np.ones(2)}]"}},
+       "is not a valid python literal."},
       {{dir, "serve", "twice", {.input_exprs = "x=[[1],[2,3]]"}},
        "ValueError: input 'x': setting an array element with a sequence"},
       {{dir, "serve", "twice", {.input_exprs = "x=['a']"}}, "ValueError: input 'x': "},

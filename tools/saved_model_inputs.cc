@@ -77,7 +77,7 @@ StatusOr<Dict<InputFile>> ParseInputs(const std::string& text) {
   return files;
 }
 
-StatusOr<Dict<PythonValue>> ParseLiterals(const std::string& text) {
+StatusOr<Dict<PythonValue>> ParseLiterals(const std::string& text, bool has_numpy) {
   Dict<PythonValue> values;
   for (absl::string_view part : absl::StrSplit(text, ';', absl::SkipEmpty())) {
     const size_t equals = part.find('=');
@@ -88,10 +88,12 @@ StatusOr<Dict<PythonValue>> ParseLiterals(const std::string& text) {
                                       "expression>\""));
     }
     const absl::string_view expression = part.substr(equals + 1);
-    StatusOr<PythonValue> value = ParsePythonLiteral(expression);
+    StatusOr<PythonValue> value =
+        has_numpy ? ParsePythonExpression(expression) : ParsePythonLiteral(expression);
     if (!value.ok()) {
       return PythonError("RuntimeError", absl::StrCat("Expression \"", expression,
-                                                      "\" is not a valid python literal."));
+                                                      "\" is not a valid python literal. ",
+                                                      value.status().message()));
     }
     Put(&values, part.substr(0, equals), *std::move(value));
   }
@@ -211,8 +213,9 @@ StatusOr<std::vector<std::pair<std::string, Tensor>>> LoadSavedModelInputs(
                        "required");
   }
   MR_ASSIGN_OR_RETURN(const auto files, ParseInputs(flags.inputs));
-  MR_ASSIGN_OR_RETURN(const auto literals, ParseLiterals(flags.input_exprs));
-  MR_ASSIGN_OR_RETURN(const auto examples, ParseLiterals(flags.input_examples));
+  MR_ASSIGN_OR_RETURN(const auto literals, ParseLiterals(flags.input_exprs, /*has_numpy=*/true));
+  MR_ASSIGN_OR_RETURN(const auto examples,
+                      ParseLiterals(flags.input_examples, /*has_numpy=*/false));
 
   const auto dtype = [&signature](const std::string& key) {
     const auto it = signature.inputs().find(key);

@@ -6,7 +6,8 @@
 // tensors by signature key.
 //
 //   --inputs 'x=a.npy;y=b.npz[name]'       arrays in numpy's files
-//   --input_exprs 'x=[[1.0], [2.0]]'       Python literals; nothing is evaluated
+//   --input_exprs 'x=[[1.0], [2.0]]'       Python literals, 'x=np.ones((2, 1))' and its kin
+//                                          (tools/python_literal.h); nothing is evaluated
 //   --input_examples 'x=[{"f": [1.0]}]'    tf.Examples, serialized to strings
 //
 // For a key that is given more than once --input_examples wins over --input_exprs, which wins over

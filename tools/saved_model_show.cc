@@ -396,9 +396,10 @@ std::string ModelDirectory(FileSystem* fs, const std::string& dir, const std::st
 StatusOr<tensorflow::SavedModel> ReadSavedModelForTool(FileSystem* fs, const std::string& dir) {
   const std::optional<std::string> path = SavedModelPath(fs, dir);
   if (!path) {
-    return PythonError("IOError",
-                       absl::StrCat("SavedModel file does not exist at: ", dir,
-                                    "/{saved_model.pbtxt|saved_model.pb}", ModelsBelow(fs, dir)));
+    const std::string below = ModelsBelow(fs, dir);
+    return PythonError("IOError", absl::StrCat("SavedModel file does not exist at: ", dir,
+                                               "/{saved_model.pbtxt|saved_model.pb}",
+                                               below.empty() ? ModelNear(fs, dir) : below));
   }
   TextError error;
   StatusOr<tensorflow::SavedModel> model = ReadSavedModelFile(fs, *path, &error);

@@ -2,7 +2,6 @@
 #include "estimator/columns/restored_initializer.h"
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,21 +9,12 @@
 #include "core/file_system.h"
 #include "graph/scope.h"
 #include "ops/array/constant.h"
+#include "saver/checkpoint_name.h"
 #include "saver/save_restore.h"
-#include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
 namespace {
-
-StatusOr<std::string> CheckpointPrefix(FileSystem* fs, const std::string& checkpoint) {
-  const StatusOr<bool> directory = fs->IsDirectory(checkpoint);
-  if (!directory.ok() || !*directory) return checkpoint;
-  const std::optional<std::string> latest = LatestCheckpoint(fs, checkpoint);
-  if (latest) return *latest;
-  return absl::NotFoundError(
-      absl::StrCat("ckpt_to_load_from must have a checkpoint, got none in '", checkpoint, "'"));
-}
 
 // What SaveV2 and RestoreV2 call the part: "4 3 0,2:0,3".
 std::string SliceSpec(const InitialShape& shape) {
@@ -40,7 +30,7 @@ std::string SliceSpec(const InitialShape& shape) {
 StatusOr<Initializer> RestoredInitializer(const std::string& checkpoint, const std::string& tensor,
                                           const Shape& shape, DType dtype) {
   FileSystem* fs = FileSystem::Posix();
-  MR_ASSIGN_OR_RETURN(const std::string prefix, CheckpointPrefix(fs, checkpoint));
+  MR_ASSIGN_OR_RETURN(const std::string prefix, CheckpointNamed(fs, checkpoint));
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<BundleReader> reader, BundleReader::Open(fs, prefix));
   MR_ASSIGN_OR_RETURN(const BundleReader::Entry entry, reader->Find(tensor));
   if (entry.shape != shape || entry.dtype != dtype) {

@@ -19,10 +19,14 @@ OUTSIDE_ALL=1: a compiler or tool that is missing is a failure; otherwise its te
 #   exports, one predicts with the model of another program; ctypes
 # covers: outside: a user's op, built with the installed files alone, brings kernel and gradient
 #   into a program; an op of another version is refused with both versions
+# covers: outside: an op library that is linked with `libmillrace.so` is loaded by the installed
+#   tools, which have Millrace in them
 # covers: outside: a program compiles no header of protobuf, gRPC or hash tables, and little code of
 #   ours
 # covers: outside: `libmillrace.so` defines no symbol of a library that it needs, exports what the
 #   public headers declare and messages, is smaller than 30 MB, has its version in name and packages
+# covers: outside: a program links the address of every function, method and variable that a public
+#   header declares, and calls every constructor, destructor and virtual method
 # covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
 # covers: scenario F12: saved_model_cli, C programs, models of TensorFlow
 
@@ -339,6 +343,39 @@ class OpLibrary(unittest.TestCase):
         self.assertEqual(self.load("repeat_rows.so"),
                          (0, "op: RepeatRows\ny: 1 1 1 2 2 2\ngradient: 6 12\n"))
 
+    def test_installed_tools_load_it_by_flag_and_environment(self):
+        """It is linked with libmillrace.so, the tools have Millrace in them."""
+        graph = os.path.join(self.folder, "graph.pbtxt")
+        with open(graph, "w", encoding="utf-8") as text:
+            text.write("""
+versions { producer: 134 }
+node {
+  name: "x" op: "Const"
+  attr { key: "dtype" value { type: DT_FLOAT } }
+  attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 2 } }
+                                       float_val: 1 float_val: 2 } } }
+}
+node {
+  name: "count" op: "Const"
+  attr { key: "dtype" value { type: DT_INT32 } }
+  attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { } int_val: 3 } } }
+}
+node { name: "y" op: "RepeatRows" input: "x" input: "count"
+       attr { key: "T" value { type: DT_FLOAT } } }
+""")
+        library = os.path.join(self.folder, "repeat_rows.so")
+        tool = [os.path.join(PREFIX, "bin", "run_graph"), "--graph", graph, "--fetches", "y:0", "--json"]
+        for command, environment in [(tool + ["--op_library", library], {}),
+                                     (tool, {"MILLRACE_OP_LIBRARIES": library})]:
+            done = subprocess.run(command, env=dict(os.environ, **environment), text=True,
+                                  capture_output=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["y:0"]["values"], [1, 1, 1, 2, 2, 2])
+        done = subprocess.run(tool, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("RepeatRows", done.stdout)
+
     def test_of_another_version_is_refused_with_both(self):
         with open(os.path.join(self.folder, "other_version.cc"), "w", encoding="utf-8") as source:
             source.write('#include <millrace/runtime/op_library.h>\n'
@@ -457,6 +494,34 @@ class Library(unittest.TestCase):
         for absent in ["MasterSession", "GraphSaver", "FlatEngine", "GrpcTransport", "10Supervisor4Impl",
                        "12_GLOBAL__N_1"]:
             self.assertNotIn(absent, names)
+
+    def test_links_everything_that_the_public_headers_declare(self):
+        program("pkg-config")
+        folder = os.path.join(TMP, "declared_uses")
+        os.makedirs(folder)
+        said = run(["python3", "tools/declared_uses.py", os.path.join(PREFIX, "include"),
+                    os.path.join(folder, "uses.cc")])
+        print(said.strip())
+        uses = int(said.split()[0])
+        self.assertGreater(uses, 1300)  # 1409 at first
+        with open(os.path.join(folder, "uses.cc"), encoding="utf-8") as source:
+            text = source.read()
+        for present in ["::Group)", "::DenseToSparse)", "::ReductionAxes)", "::millrace_session_run)",
+                        "UseConstructor<::millrace::Scope>", "UseDestructor<::millrace::Scope>",
+                        "UseVirtual(&::millrace::Saver::Build,"]:
+            self.assertIn(present, text)
+        run([program("g++"), "-std=c++20", "-O0", "-c", "uses.cc", "-o", "uses.o",
+             *pkg_config("--cflags", "millrace")], cwd=folder)
+        run(["g++", "uses.o", "-o", "uses", *linked()], cwd=folder)
+        self.assertEqual(run([os.path.join(folder, "uses")]), f"{uses} uses\n")
+        # The linker would say so.
+        with open(os.path.join(folder, "more.cc"), "w", encoding="utf-8") as source:
+            source.write("namespace millrace { void NotInTheLibrary(); }\n"
+                         "void More() { millrace::NotInTheLibrary(); }\n")
+        done = subprocess.run(["g++", "uses.o", "more.cc", "-o", "more", *linked()], cwd=folder,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("millrace::NotInTheLibrary()", done.stdout)
 
     def test_names_and_size(self):
         full = version()
