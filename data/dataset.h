@@ -122,6 +122,17 @@ struct FileOptions {
   int64_t buffer_size = 0;  // bytes read at a time; 0: 256 KiB
 };
 
+struct CsvRecordsOptions {
+  char field_delim = ',';
+  bool use_quote_delim = true;
+  // The first record of each file names its columns and is no element.
+  bool has_header = false;
+  // What it must name, in this order; "": anything. Empty: it is not looked at.
+  std::vector<std::string> columns = {};
+  bool more_columns = false;  // others may follow them
+  FileOptions file = {};
+};
+
 struct FixedLengthOptions {
   int64_t header_bytes = 0, footer_bytes = 0;
   FileOptions file = {};
@@ -162,8 +173,13 @@ class Dataset {
   // Element i has the components of element i of each; as long as the shortest.
   static Dataset Zip(std::vector<Dataset> datasets);
   // Files, one after the other; an error ends its file only.
-  // Lines without "\n" or "\r\n", as string scalars; the last needs none.
+  // Lines without "\n" or "\r\n", as string scalars; the last needs none. A UTF-8 byte order mark
+  // at the front of a file is no part of its first line.
   static Dataset TextLines(std::vector<std::string> paths, FileOptions options = {});
+  // The records of CSV files as string scalars: lines that go on inside quotes
+  // (formats/text_rows.h). A header that does not match ends its file with an error. Mostly not
+  // called: CsvDataset (data/csv.h) decodes them, too.
+  static Dataset CsvRecords(std::vector<std::string> paths, CsvRecordsOptions options = {});
   // TFRecord files; core/record.h has what is an end and what an error.
   static Dataset Records(std::vector<std::string> paths, FileOptions options = {});
   static Dataset FixedLengthRecords(std::vector<std::string> paths, int64_t record_bytes,
