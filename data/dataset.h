@@ -28,8 +28,8 @@
 // Errors: a combinator that is given what can never work makes a Dataset whose status() says so;
 // the first such error stays, and MakeIterator returns it. An error while iterating is returned in
 // the place of its element and is over with that: the next call goes on behind it (IgnoreErrors
-// drops them), so no dataset returns errors for ever unless it has infinitely many elements. A
-// function that returns OutOfRange ends its dataset.
+// drops and counts them), so no dataset returns errors for ever unless it has infinitely many
+// elements. A function that returns OutOfRange ends its dataset.
 //
 // Repeat without end of a dataset that gives no element ends, with a warning.
 //
@@ -143,6 +143,15 @@ struct ListFilesOptions {
   ShuffleOptions seeds = {};
 };
 
+// How many errors IgnoreErrors drops before it ends the data with an error.
+struct IgnoreErrorsOptions {
+  int64_t max_errors = kForever;  // kForever: any number
+  double max_share = 0.01;        // of the elements so far; 1: all of them
+  int64_t share_from = 1000;      // the share counts from this element on
+  // Called with each error that is dropped, in the thread that reads.
+  std::function<void(const Status&)> on_error = nullptr;
+};
+
 class Dataset;
 using DatasetFunction = ElementFunction<StatusOr<Dataset>(const Element&)>;
 // (state, element) -> (state, output)
@@ -224,8 +233,14 @@ class Dataset {
   Dataset Shard(int64_t num_shards, int64_t index) const;
   Dataset Repeat(int64_t count = kForever) const;
   Dataset Concatenate(const Dataset& next) const;
-  // Without the errors. Cancellation is none of them.
-  Dataset IgnoreErrors() const;
+  // Without the errors; cancellation is none of them. What is dropped is counted, by pass: the log
+  // has the first error at once and the total at the end, IteratorTimes::dropped the number; the
+  // state keeps both. Above the limits of `options` the next error, or element, is an
+  // InvalidArgument with the first error and the numbers, and the dataset ends.
+  Dataset IgnoreErrors(IgnoreErrorsOptions options = {}) const;
+  // The same; an end without any element, or error, before it is an InvalidArgument that names the
+  // sources.
+  Dataset RequireElements() const;
 
   // --- Order
   // A uniformly chosen element of the next `buffer_size` ones, again and again; the buffer is
