@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/allocator.h"
 #include "core/arena.h"
@@ -22,9 +23,13 @@ namespace {
 // A field costs about this much: what the arena cuts by.
 constexpr double kFieldNs = 6;
 
+// Of a header as far as it is looked at: select_cols may name a column that no file has.
+constexpr size_t kMostNamedColumns = 1 << 16;
+
 Status NotValid(size_t field, int64_t index, DType dtype, absl::string_view text) {
+  const bool has_mark = absl::StartsWith(text, "\xef\xbb\xbf");
   return InvalidArgument("Field ", field, " in record ", index, " is not a valid ", dtype, ": ",
-                         text);
+                         text, has_mark ? "; a byte order mark is in front of it" : "");
 }
 
 class CsvFunction : public RowFunction {
@@ -247,14 +252,20 @@ class CsvParser::Copies {
   size_t room_ = 0;
 };
 
+Status CsvParser::OfColumn(size_t column, Status status) const {
+  if (options_.names.empty()) return status;
+  return Prefixed(absl::StrCat("column '", options_.names[column], "'"), status);
+}
+
 Status CsvParser::SetMissing(const Target& target, absl::string_view text, int64_t at,
                              int64_t index) const {
-  if (!text.empty() && text != options_.na_value) {
-    return NotValid(target.column, index, target.dtype, text);
+  if (!IsMissingField(text, options_.na_value, target.dtype == DT_STRING)) {
+    return OfColumn(target.column, NotValid(target.column, index, target.dtype, text));
   }
   if (target.standard->num_elements() == 0) {
-    return InvalidArgument("Field ", target.column, " is required but missing in record ", index,
-                           "!");
+    return OfColumn(target.column, InvalidArgument("Field ", target.column,
+                                                   " is required but missing in record ", index,
+                                                   "!"));
   }
   switch (target.dtype) {
     case DT_INT32:
@@ -297,6 +308,7 @@ inline Status CsvParser::SetField(const Target& target, absl::string_view text, 
         is_set = ParseNumber(text, &target.at<double>(at));
         break;
       default:
+        if (!options_.na_value.empty() && IsMissingField(text, options_.na_value, true)) break;
         if (target.in_place) {
           target.at<absl::string_view>(at) = text;
         } else {
@@ -342,9 +354,11 @@ Status CsvParser::ParseByRules(absl::string_view record, int64_t at, int64_t ind
   Status first_error;  // of a value: a wrong number of fields, or a bad quote, comes before it
   absl::string_view text;
   for (int64_t field = 0; cols.empty() || parsed < cols.size(); ++field) {
-    MR_ASSIGN_OR_RETURN(const bool more, fields.Next(&text));
-    if (!more) break;
-    if (!cols.empty() && cols[parsed] != field) continue;
+    const StatusOr<bool> more = fields.Next(&text);
+    const bool is_wanted = cols.empty() ? parsed < targets.size() : cols[parsed] == field;
+    if (!more.ok()) return is_wanted ? OfColumn(parsed, more.status()) : more.status();
+    if (!*more) break;
+    if (!cols.empty() && !is_wanted) continue;
     if (parsed < targets.size() && first_error.ok()) {
       const Target& target = targets[parsed];
       if (target.in_place) {
@@ -355,8 +369,10 @@ Status CsvParser::ParseByRules(absl::string_view record, int64_t at, int64_t ind
     ++parsed;
   }
   if (parsed != targets.size()) {
-    return InvalidArgument("Expect ", targets.size(), " fields but have ", parsed, " in record ",
-                           index);
+    const bool has_name = parsed < options_.names.size();
+    return InvalidArgument(
+        "Expect ", targets.size(), " fields but have ", parsed, " in record ", index,
+        has_name ? absl::StrCat("; column '", options_.names[parsed], "' is missing") : "");
   }
   return first_error;
 }
@@ -431,6 +447,26 @@ int64_t CsvParser::ParseTo(absl::Span<const absl::string_view> records, int64_t 
 StatusOr<std::shared_ptr<const RowFunction>> DecodeCsv(CsvOptions options) {
   MR_ASSIGN_OR_RETURN(CsvParser parser, CsvParser::Make(std::move(options)));
   return std::make_shared<const CsvFunction>(std::move(parser));
+}
+
+Dataset CsvDataset(std::vector<std::string> paths, CsvOptions options, CsvFileOptions files) {
+  StatusOr<std::shared_ptr<const RowFunction>> decode = DecodeCsv(options);
+  if (!decode.ok()) return Dataset::Error(decode.status());
+  CsvRecordsOptions records = {.field_delim = options.field_delim[0],
+                               .use_quote_delim = options.use_quote_delim,
+                               .has_header = files.has_header,
+                               .file = files.file};
+  const std::vector<int64_t>& cols = options.select_cols;
+  if (files.has_header && !options.names.empty()) {
+    records.more_columns = !cols.empty();
+    for (size_t c = 0; c < options.names.size(); ++c) {
+      const size_t place = cols.empty() ? c : static_cast<size_t>(cols[c]);
+      if (place >= kMostNamedColumns) break;
+      records.columns.resize(place + 1);
+      records.columns[place] = options.names[c];
+    }
+  }
+  return Dataset::CsvRecords(std::move(paths), std::move(records)).Map(std::move(decode));
 }
 
 }  // namespace millrace::data

@@ -3,15 +3,21 @@
 #define MILLRACE_DATA_CSV_H_
 
 // DecodeCsv: text records as columns, by TensorFlow's rules (a dialect of RFC 4180).
+// CsvDataset: the rows of CSV files.
 //
-//   Dataset rows = Dataset::TextLines({"census.csv"})
-//                      .Map(DecodeCsv({.defaults = {Tensor::Scalar(int64_t{0}),   // age
-//                                                   Tensor::Scalar("")}}))        // workclass
-//                      .Batch(40);
+//   const CsvOptions columns = {
+//       .defaults = {Tensor::Scalar(int64_t{0}), Tensor::Scalar("")},
+//       .names = {"age", "workclass"}};
+//   Dataset rows = CsvDataset({"census.csv"}, columns, {.has_header = true}).Batch(40);
+//
+// CsvDataset reads records that go on over lines inside quotes and checks headers
+// (Dataset::CsvRecords), then decodes them. Lines of TextLines are records where no field has a
+// newline.
 //
 // A record has one field per column, separated by `field_delim`. A field that is empty or equal to
 // `na_value` takes the column's default; a column whose default has no elements is required. int32,
-// int64, float and double fields may have blanks around them; strings keep theirs.
+// int64, float and double fields may have blanks around them; strings keep theirs. Around a missing
+// value there may be blanks in all of them; blanks alone are a missing number, and a text.
 //
 // With `use_quote_delim` a field may be quoted as a whole: then it may contain delimiters and
 // newlines, and a doubled quote stands for one. Newlines before a field are skipped; elsewhere
@@ -25,7 +31,7 @@
 // that is told, on any number of threads.
 //
 // Errors, in TensorFlow's words (f: which of the parsed fields; i: which record of the element,
-// from 0):
+// from 0), behind "column 'age': " where columns have names:
 //   "Field f is required but missing in record i!"
 //   "Field f in record i is not a valid int32: <text>"
 //   "Expect n fields but have m in record i"
@@ -44,6 +50,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "data/block.h"
+#include "data/dataset.h"  // IWYU pragma: export
 #include "data/row_function.h"
 
 namespace millrace {
@@ -66,6 +73,16 @@ struct CsvOptions {
 // Elements of one string component, of any shape; gives one component per column, of that shape.
 // InvalidArgument for options that can never work.
 StatusOr<std::shared_ptr<const RowFunction>> DecodeCsv(CsvOptions options);
+
+struct CsvFileOptions {
+  // The first record of each file names its columns, as CsvOptions::names says, each in its place
+  // (that of select_cols, behind which there may be others). Without names it is not looked at.
+  bool has_header = false;
+  FileOptions file = {};
+};
+
+// The rows of CSV files, one after the other: Dataset::CsvRecords, then DecodeCsv.
+Dataset CsvDataset(std::vector<std::string> paths, CsvOptions options, CsvFileOptions files = {});
 
 // CsvParser: the same for records that are in memory. Immutable; any thread.
 class CsvParser {
@@ -100,6 +117,8 @@ class CsvParser {
                   Arena* arena, absl::Span<const Target> targets, std::vector<BufferRef>* owners,
                   Status* error) const;
   Status SetField(const Target& target, absl::string_view text, int64_t at, int64_t index) const;
+  // The error with the column's name before it, where columns have names.
+  Status OfColumn(size_t column, Status status) const;
   // Where SetField cannot at once: missing, or no value of the type.
   Status SetMissing(const Target& target, absl::string_view text, int64_t at, int64_t index) const;
 

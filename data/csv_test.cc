@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "core/arena.h"
 #include "core/file_system.h"
 #include "core/testing/shared_data.h"
@@ -20,6 +21,9 @@
 
 // covers: input: CSV datasets have TensorFlow's values and errors; a bad record names file and
 //   line, also after a header, in several files, with CRLF; the census is read whole
+// covers: input: CSV files as the world writes them: byte order mark, CRLF, newlines in quotes,
+//   blanks around a missing value, a ragged last line, other delimiters, headers; errors name
+//   file, line and column
 // covers: article 0-8, 0-9: 15 columns, a blank after every comma that is part of words and labels
 
 namespace millrace::data {
@@ -137,7 +141,54 @@ TEST(DecodeCsv, NumbersMayHaveBlanksStringsKeepThem) {
   EXPECT_EQ(Decoded(options, {"0,inf,nan,0,"}), "[0]|[inf]|[nan]|[0]|[]");
   EXPECT_EQ(Decoded(options, {"2147483648,0,0,0,"}),
             "<Field 0 in record 0 is not a valid int32: 2147483648>");
-  EXPECT_EQ(Decoded(options, {" ,0,0,0,"}), "<Field 0 in record 0 is not a valid int32:  >");
+}
+
+TEST(DecodeCsv, BlanksMayStandAroundAMissingValue) {
+  const CsvOptions options = {
+      .defaults = {Int(7), Tensor::Scalar(0.5f), Text("none")}, .na_value = "NA"};
+  EXPECT_EQ(Decoded(options, {" ,\t , "}), "[7]|[0.5]|[ ]");
+  EXPECT_EQ(Decoded(options, {" NA,NA , NA "}), "[7]|[0.5]|[none]");
+  EXPECT_EQ(Decoded(options, {"\" \",\"NA \",\" NA\""}), "[7]|[0.5]|[none]");
+  EXPECT_EQ(Decoded(options, {"1,2, NAN "}), "[1]|[2]|[ NAN ]");
+  EXPECT_EQ(Decoded({.defaults = {Required<int32_t>()}}, {" "}),
+            "<Field 0 is required but missing in record 0!>");
+  EXPECT_EQ(Decoded({.defaults = {Int(7)}, .na_value = "?"}, {" ? x"}),
+            "<Field 0 in record 0 is not a valid int32:  ? x>");
+  EXPECT_EQ(Decoded({.defaults = {Text("none")}, .na_value = " ?"}, {" ?", "?"}), "[none ?]");
+}
+
+// Of records that come from elsewhere than a file.
+TEST(DecodeCsv, AByteOrderMarkIsNamed) {
+  EXPECT_EQ(Decoded({.defaults = {Int(0)}}, {"\xef\xbb\xbf" + std::string("1")}),
+            "<Field 0 in record 0 is not a valid int32: \xef\xbb\xbf" +
+                std::string("1; a byte order mark is in front of it>"));
+}
+
+TEST(DecodeCsv, ErrorsNameTheColumn) {
+  const CsvOptions options = {.defaults = {Required<int32_t>(), Tensor::Scalar(0.5f), Text("")},
+                              .names = {"id", "price", "word"}};
+  const struct {
+    const char *record, *error;
+  } cases[] = {
+      {"x,1,a", "column 'id': Field 0 in record 0 is not a valid int32: x"},
+      {",1,a", "column 'id': Field 0 is required but missing in record 0!"},
+      {"1,x,\"a\"", "column 'price': Field 1 in record 0 is not a valid float: x"},
+      {"1,2,a\"b", "column 'word': Unquoted fields cannot have quotes/CRLFs inside"},
+      {"1,\"2", "column 'price': Quoted field has to end with quote followed by delim or end"},
+      {"1,2", "Expect 3 fields but have 2 in record 0; column 'word' is missing"},
+      {"", "Expect 3 fields but have 0 in record 0; column 'id' is missing"},
+      {"1,2,3,4", "Expect 3 fields but have 4 in record 0"},
+      {"1,2,3,\"", "Quoted field has to end with quote followed by delim or end"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Decoded(options, {c.record}), absl::StrCat("<", c.error, ">"));
+  }
+  const CsvOptions some = {
+      .defaults = {Int(0), Int(0)}, .names = {"b", "d"}, .select_cols = {1, 3}};
+  EXPECT_EQ(Decoded(some, {"a,1,c,x,e"}),
+            "<column 'd': Field 1 in record 0 is not a valid int32: x>");
+  EXPECT_EQ(Decoded(some, {"a,1,c"}),
+            "<Expect 2 fields but have 1 in record 0; column 'd' is missing>");
 }
 
 TEST(DecodeCsv, SelectedColumnsAreAllThatIsLookedAt) {
@@ -161,7 +212,7 @@ TEST(DecodeCsv, TakesAnyShape) {
   const Dataset pairs =
       Dataset::FromTensorSlices({TensorOf<std::string>({2, 2}, {"1", "2", "3", "x"})})
           .Map(DecodeCsv(options));
-  const std::string error = "<Field 0 in record 1 is not a valid int32: x>";
+  const std::string error = "<column 'n': Field 0 in record 1 is not a valid int32: x>";
   EXPECT_EQ(TextOf(pairs), "[1 2] " + error);
   EXPECT_EQ(TextOf(pairs.Batch(1)), "[[1 2]] " + error);
 }
@@ -393,6 +444,107 @@ TEST_F(CsvFileTest, AHeaderInEachFileIsSkippedFileByFile) {
                            .Map(DecodeCsv(TwoInts()))
                            .Batch(4);
   EXPECT_EQ(TextOf(rows), "[1 3]|[2 4]");
+}
+
+// --- Files as the world writes them
+
+const std::string kMark = "\xef\xbb\xbf";
+
+TEST_F(CsvFileTest, FilesAreReadAsTheWorldWritesThem) {
+  const CsvOptions two = {.defaults = {Int(0), Text("")}, .names = {"id", "text"}};
+  CsvOptions semicolons = two, tabs = two, na = two;
+  semicolons.field_delim = ";";
+  tabs.field_delim = "\t";
+  na.na_value = "NA";
+  const struct {
+    std::string bytes;
+    const CsvOptions& options;
+    bool has_header;
+    std::string want;
+  } cases[] = {
+      {kMark + "1,a\n2,b\n", two, false, "1|a 2|b"},
+      {kMark + "id,text\n1,a\n2,b", two, true, "1|a 2|b"},
+      {kMark + "\"id\",\"text\"\r\n1,a\r\n2,b\r\n", two, true, "1|a 2|b"},
+      {kMark + "\"1\",a\n", two, false, "1|a"},
+      {kMark, two, false, ""},
+      {"id, text \n", two, true, ""},
+      {"1,\"a\nb\"\n2,\"c\r\n\r\nd\"\r\n3,e\r", two, false, "1|a\nb 2|c\r\n\r\nd 3|e"},
+      {"id,\"text\"\n1,\"\"\"a\"\"\n\"", two, true, "1|\"a\"\n"},
+      {"1;a,b\n2;\"c;\nd\"", semicolons, false, "1|a,b 2|c;\nd"},
+      {"id\ttext\n1\ta b\n", tabs, true, "1|a b"},
+      {" ,a\n NA , NA\n", na, false, "0|a 0|"},
+  };
+  for (const auto& c : cases) {
+    const Dataset rows =
+        CsvDataset({Write("world", c.bytes)}, c.options, {.has_header = c.has_header});
+    EXPECT_EQ(TextOf(rows), c.want) << c.bytes;
+    EXPECT_EQ(TextOf(rows.Batch(1).Unbatch()), c.want) << c.bytes;
+    ExpectStatesGoOn(rows);
+  }
+}
+
+TEST_F(CsvFileTest, WhatIsWrongIsNamedByFileLineAndColumn) {
+  const CsvOptions two = {.defaults = {Int(0), Text("")}, .names = {"id", "text"}};
+  const struct {
+    std::string bytes;
+    bool has_header;
+    std::string want;  // "$": the file
+  } cases[] = {
+      {"", true, "<CSV '$': it must begin with a header, got an empty file>"},
+      {kMark, true, "<CSV '$': it must begin with a header, got an empty file>"},
+      {"id,word\n1,a\n", true,
+       "<CSV '$': the header must have column 'text' in place 2, got 'id', 'word'>"},
+      {"text,id\n1,a\n", true,
+       "<CSV '$': the header must have column 'id' in place 1, got it in place 2>"},
+      {"id,text,more\n1,a,b\n", true,
+       "<CSV '$': the header must have 2 columns, got 3; 'more' is too much>"},
+      {"id;text\n1;a\n", true,
+       "<CSV '$': the header must have column 'id' in place 1, got 'id;text'; is the delimiter "
+       "';'?>"},
+      {"\xff\xfe" + std::string("i\0d\0", 4), true,
+       "<CSV '$': it must be UTF-8, got UTF-16's byte order mark>"},
+      // The record that goes on over lines counts them.
+      {"1,\"a\nb\"\nx,c\n3,d\n", false,
+       "1|a\nb <CSV '$', line 3: column 'id': Field 0 in record 0 is not a valid int32: x> 3|d"},
+      // The last line lacks a column.
+      {"id,text\n1,a\n2", true,
+       "1|a <CSV '$', line 3: Expect 2 fields but have 1 in record 0; column 'text' is missing>"},
+      // A quote that is never closed costs its row.
+      {"1,\"a\n2,b\n3,c\n", false,
+       "<CSV '$', line 1: column 'text': Quoted field has to end with quote followed by delim or "
+       "end> 2|b 3|c"},
+  };
+  for (const auto& c : cases) {
+    const std::string path = Write("wrong", c.bytes);
+    const std::string want = absl::StrReplaceAll(c.want, {{"$", path}});
+    const Dataset rows = CsvDataset({path}, two, {.has_header = c.has_header});
+    EXPECT_EQ(TextOf(rows), want);
+    EXPECT_EQ(TextOf(rows.Batch(1).Unbatch()), want);
+  }
+}
+
+TEST_F(CsvFileTest, HeadersAreThoseOfTheColumnsInEachFile) {
+  const std::string a = Write("names_a", "x,b,y,d,z\n0,1,0,2,0\n"),
+                    b = Write("names_b", kMark + "x,\"b\",y,d\r\n0,3,0,4\r\n"),
+                    wrong = Write("names_c", "x,d,y,b\n0,3,0,4\n");
+  const CsvOptions some = {
+      .defaults = {Int(0), Int(0)}, .names = {"b", "d"}, .select_cols = {1, 3}};
+  EXPECT_EQ(TextOf(CsvDataset({a, b}, some, {.has_header = true})), "1|2 3|4");
+  // A file whose header is another one is left out with one error.
+  EXPECT_EQ(TextOf(CsvDataset({a, wrong, b}, some, {.has_header = true})),
+            absl::StrCat("1|2 <CSV '", wrong,
+                         "': the header must have column 'b' in place 2, got it in place 4> 3|4"));
+  // Without names it is skipped in each file.
+  EXPECT_EQ(TextOf(CsvDataset({a, wrong}, {.defaults = {Int(0), Int(0)}, .select_cols = {1, 3}},
+                              {.has_header = true})),
+            "1|2 3|4");
+  EXPECT_STATUS(CsvDataset({a}, {}).status(), kInvalid, "there must be at least one column");
+  EXPECT_STATUS(CsvDataset({a}, some, {.file = {.buffer_size = -1}}).status(), kInvalid,
+                "buffer_size must be >= 0, got -1");
+  EXPECT_STATUS(Dataset::CsvRecords({a}, {.columns = {"x"}}).status(), kInvalid,
+                "columns must be those of a header");
+  EXPECT_STATUS(Dataset::CsvRecords({a}, {.field_delim = '\n'}).status(), kInvalid,
+                "field_delim must be no newline and no quote");
 }
 
 // A line keeps its number through a saved and restored iterator.

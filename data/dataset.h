@@ -28,8 +28,8 @@
 // Errors: a combinator that is given what can never work makes a Dataset whose status() says so;
 // the first such error stays, and MakeIterator returns it. An error while iterating is returned in
 // the place of its element and is over with that: the next call goes on behind it (IgnoreErrors
-// drops them), so no dataset returns errors for ever unless it has infinitely many elements. A
-// function that returns OutOfRange ends its dataset.
+// drops and counts them), so no dataset returns errors for ever unless it has infinitely many
+// elements. A function that returns OutOfRange ends its dataset.
 //
 // Repeat without end of a dataset that gives no element ends, with a warning.
 //
@@ -122,6 +122,17 @@ struct FileOptions {
   int64_t buffer_size = 0;  // bytes read at a time; 0: 256 KiB
 };
 
+struct CsvRecordsOptions {
+  char field_delim = ',';
+  bool use_quote_delim = true;
+  // The first record of each file names its columns and is no element.
+  bool has_header = false;
+  // What it must name, in this order; "": anything. Empty: it is not looked at.
+  std::vector<std::string> columns = {};
+  bool more_columns = false;  // others may follow them
+  FileOptions file = {};
+};
+
 struct FixedLengthOptions {
   int64_t header_bytes = 0, footer_bytes = 0;
   FileOptions file = {};
@@ -130,6 +141,15 @@ struct FixedLengthOptions {
 struct ListFilesOptions {
   bool shuffle = true;  // otherwise sorted
   ShuffleOptions seeds = {};
+};
+
+// How many errors IgnoreErrors drops before it ends the data with an error.
+struct IgnoreErrorsOptions {
+  int64_t max_errors = kForever;  // kForever: any number
+  double max_share = 0.01;        // of the elements so far; 1: all of them
+  int64_t share_from = 1000;      // the share counts from this element on
+  // Called with each error that is dropped, in the thread that reads.
+  std::function<void(const Status&)> on_error = nullptr;
 };
 
 class Dataset;
@@ -162,8 +182,13 @@ class Dataset {
   // Element i has the components of element i of each; as long as the shortest.
   static Dataset Zip(std::vector<Dataset> datasets);
   // Files, one after the other; an error ends its file only.
-  // Lines without "\n" or "\r\n", as string scalars; the last needs none.
+  // Lines without "\n" or "\r\n", as string scalars; the last needs none. A UTF-8 byte order mark
+  // at the front of a file is no part of its first line.
   static Dataset TextLines(std::vector<std::string> paths, FileOptions options = {});
+  // The records of CSV files as string scalars: lines that go on inside quotes
+  // (formats/text_rows.h). A header that does not match ends its file with an error. Mostly not
+  // called: CsvDataset (data/csv.h) decodes them, too.
+  static Dataset CsvRecords(std::vector<std::string> paths, CsvRecordsOptions options = {});
   // TFRecord files; core/record.h has what is an end and what an error.
   static Dataset Records(std::vector<std::string> paths, FileOptions options = {});
   static Dataset FixedLengthRecords(std::vector<std::string> paths, int64_t record_bytes,
@@ -208,8 +233,14 @@ class Dataset {
   Dataset Shard(int64_t num_shards, int64_t index) const;
   Dataset Repeat(int64_t count = kForever) const;
   Dataset Concatenate(const Dataset& next) const;
-  // Without the errors. Cancellation is none of them.
-  Dataset IgnoreErrors() const;
+  // Without the errors; cancellation is none of them. What is dropped is counted, by pass: the log
+  // has the first error at once and the total at the end, IteratorTimes::dropped the number; the
+  // state keeps both. Above the limits of `options` the next error, or element, is an
+  // InvalidArgument with the first error and the numbers, and the dataset ends.
+  Dataset IgnoreErrors(IgnoreErrorsOptions options = {}) const;
+  // The same; an end without any element, or error, before it is an InvalidArgument that names the
+  // sources.
+  Dataset RequireElements() const;
 
   // --- Order
   // A uniformly chosen element of the next `buffer_size` ones, again and again; the buffer is

@@ -163,8 +163,8 @@ void Records(benchmark::State& state) {
 }
 BENCHMARK(Records)->Arg(256)->Arg(4096)->Arg(102400)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-// Lines of a text file of 15 columns, parsed in batches of 40; items are lines.
-void CsvBatches(benchmark::State& state) {
+// A text file of 15 columns.
+std::string CsvFile() {
   const std::string path = TemporaryPath();
   std::string bytes;
   for (int i = 0; i < 20000; ++i) {
@@ -174,10 +174,20 @@ void CsvBatches(benchmark::State& state) {
         "0, 40, United-States, <=50K\n");
   }
   WriteFileAtomically(FileSystem::Posix(), path, bytes).IgnoreError();
+  return path;
+}
+
+CsvOptions CsvColumns() {
   const Tensor number = Tensor::Scalar(0.0f), text = Tensor::Scalar("");
+  return {.defaults = {number, text, number, text, number, text, text, text, text, text, number,
+                       number, number, text, text}};
+}
+
+// Its lines, parsed in batches of 40; items are lines.
+void CsvBatches(benchmark::State& state) {
+  const std::string path = CsvFile();
   const Dataset lines = Dataset::TextLines({path});
-  const auto parse = DecodeCsv({.defaults = {number, text, number, text, number, text, text, text,
-                                             text, text, number, number, number, text, text}});
+  const auto parse = DecodeCsv(CsvColumns());
   Consume(state,
           state.range(0) == 0
               ? lines.Map(parse).Repeat().Batch(40)
@@ -188,6 +198,15 @@ void CsvBatches(benchmark::State& state) {
   FileSystem::Posix()->DeleteFile(path).IgnoreError();
 }
 BENCHMARK(CsvBatches)->Arg(0)->Arg(1)->ArgName("one_by_one")->UseRealTime();
+
+// The same as CSV records, which may go on over lines, and without bad ones.
+void CsvFileBatches(benchmark::State& state) {
+  const std::string path = CsvFile();
+  const Dataset rows = CsvDataset({path}, CsvColumns());
+  Consume(state, (state.range(0) == 0 ? rows : rows.IgnoreErrors()).Repeat().Batch(40), 40);
+  FileSystem::Posix()->DeleteFile(path).IgnoreError();
+}
+BENCHMARK(CsvFileBatches)->Arg(0)->Arg(1)->ArgName("ignore_errors")->UseRealTime();
 
 // Rows like the census's, of words of many lengths.
 std::string CensusLikeRows() {

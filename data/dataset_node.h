@@ -84,8 +84,9 @@ struct IteratorEnvironment {
   // What unseeded shuffles are made of: drawn once, part of the state.
   uint64_t base_seed = 0;
   WorkTime source_time, function_time;
+  std::atomic<int64_t> dropped{0};  // by IgnoreErrors; relaxed: a figure
   CancellationManager cancellation;
-  // Memory caches, by the path of who made them.
+  // Memory caches and what was logged, by the path of the iterator that made them.
   Mutex mu;
   std::map<uint64_t, std::shared_ptr<void>> shared ABSL_GUARDED_BY(mu);
 };

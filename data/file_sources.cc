@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sources that read files one after the other: text lines, records, records of fixed length; and
-// the names of files. What is read is handed on in blocks, in the memory it was read to.
+// Sources that read files one after the other: text lines, CSV records, records, records of fixed
+// length; and the names of files. What is read is handed on in blocks, in the memory it was read
+// to.
 //
 // An error ends its file: the next element is the first of the next file.
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +23,8 @@
 #include "data/dataset.h"
 #include "data/dataset_node.h"
 #include "data/matching_files.h"
+#include "formats/csv_header.h"
+#include "formats/text_rows.h"
 
 namespace millrace::data {
 namespace {
@@ -88,62 +90,17 @@ StatusOr<std::unique_ptr<ByteReader>> OpenAt(FileSystem* fs, const std::string& 
 
 class LineRows : public FileRows {
  public:
-  LineRows(std::unique_ptr<ByteReader> bytes, int64_t number)
-      : bytes_(std::move(bytes)), next_number_(number) {}
-  Status Next(size_t most, Views* rows) override {
-    const Status status = Find(most, rows);
-    number_ = next_number_;
-    next_number_ += static_cast<int64_t>(rows->size());
-    return status;
-  }
-  const BufferRef& owner() const override { return bytes_->owner(); }
-  uint64_t offset() const override { return bytes_->offset() + given_; }
-  uint64_t OffsetOf(absl::string_view row) const override {
-    return bytes_->offset() + Distance(bytes_->unread().data(), row.data());
-  }
-  int64_t number() const override { return number_; }
-  int64_t next_number() const override { return next_number_; }
+  LineRows(std::unique_ptr<ByteReader> bytes, TextRowsOptions options, int64_t number)
+      : rows_(std::move(bytes), std::move(options), number) {}
+  Status Next(size_t most, Views* rows) override { return rows_.Next(most, rows); }
+  const BufferRef& owner() const override { return rows_.owner(); }
+  uint64_t offset() const override { return rows_.offset(); }
+  uint64_t OffsetOf(absl::string_view row) const override { return rows_.OffsetOf(row); }
+  int64_t number() const override { return rows_.line(); }
+  int64_t next_number() const override { return rows_.next_line(); }
 
  private:
-  Status Find(size_t most, Views* rows) {
-    rows->clear();
-    bytes_->Consume(given_);
-    given_ = 0;
-    size_t searched = 0;  // of what is unread: there is no newline
-    while (rows->size() < most) {
-      const absl::string_view unread = bytes_->unread();
-      const char* const end = unread.data() + unread.size();
-      const char* const begin = unread.data() + given_;
-      const char* const from = begin + searched;
-      const char* const newline =
-          from == end
-              ? nullptr
-              : static_cast<const char*>(std::memchr(from, '\n', static_cast<size_t>(end - from)));
-      if (newline != nullptr) {
-        size_t length = static_cast<size_t>(newline - begin);
-        given_ += length + 1;
-        if (length > 0 && begin[length - 1] == '\r') --length;
-        rows->emplace_back(begin, length);
-        searched = 0;
-        continue;
-      }
-      if (!rows->empty()) break;
-      searched = unread.size();
-      MR_ASSIGN_OR_RETURN(const bool more, bytes_->Fill(unread.size() + 1));
-      if (more) continue;
-      MR_RETURN_IF_ERROR(bytes_->CheckEnd());
-      // The last line needs no newline.
-      if (searched > 0) rows->push_back(bytes_->unread());
-      given_ = searched;
-      break;
-    }
-    return absl::OkStatus();
-  }
-
-  const std::unique_ptr<ByteReader> bytes_;
-  size_t given_ = 0;  // bytes of the rows given, not consumed yet
-  int64_t number_ = 0;
-  int64_t next_number_;
+  TextRows rows_;
 };
 
 class LineFormat : public FileFormat {
@@ -155,11 +112,52 @@ class LineFormat : public FileFormat {
     MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
                         OpenAt(fs, path, absl::StrCat("Text lines '", path, "'"),
                                options_.compression, offset, options_.buffer_size));
-    return std::make_unique<LineRows>(std::move(bytes), number);
+    return std::make_unique<LineRows>(std::move(bytes), TextRowsOptions{.keep_last_return = true},
+                                      number);
   }
 
  private:
   const FileOptions options_;
+};
+
+// --- CSV records
+
+class CsvFormat : public FileFormat {
+ public:
+  explicit CsvFormat(CsvRecordsOptions options) : options_(std::move(options)) {}
+  std::string Text() const override { return "CsvRecords"; }
+  RowOrigin Origin() const override { return {.kind = "CSV", .unit = "line"}; }
+  StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path, uint64_t offset,
+                                           int64_t number) const override {
+    const std::string label = absl::StrCat("CSV '", path, "'");
+    MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
+                        OpenAt(fs, path, label, options_.file.compression, offset,
+                               options_.file.buffer_size));
+    auto rows = std::make_unique<LineRows>(
+        std::move(bytes),
+        TextRowsOptions{.quotes = options_.use_quote_delim,
+                        .field_delim = options_.field_delim,
+                        .label = label},
+        number);
+    // Behind the header an offset is never 0.
+    if (options_.has_header && offset == 0) {
+      Views first;
+      MR_RETURN_IF_ERROR(rows->Next(1, &first));
+      MR_RETURN_IF_ERROR(Prefixed(label, CheckHeader(first)));
+    }
+    return rows;
+  }
+
+ private:
+  Status CheckHeader(const Views& first) const {
+    if (first.empty()) return InvalidArgument("it must begin with a header, got an empty file");
+    if (options_.columns.empty()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const std::vector<std::string> header,
+                        CsvHeader(first[0], options_.field_delim, options_.use_quote_delim));
+    return CheckCsvHeader(options_.columns, header, /*is_whole=*/!options_.more_columns);
+  }
+
+  const CsvRecordsOptions options_;
 };
 
 // --- Records (TFRecord)
@@ -527,6 +525,21 @@ StatusOr<std::unique_ptr<ElementIterator>> MatchingFilesNode::MakeIterator(
 Dataset Dataset::TextLines(std::vector<std::string> paths, FileOptions options) {
   return MakeFiles("Dataset.TextLines", std::move(paths), options,
                    std::make_unique<LineFormat>(options));
+}
+
+Dataset Dataset::CsvRecords(std::vector<std::string> paths, CsvRecordsOptions options) {
+  constexpr absl::string_view kWhere = "Dataset.CsvRecords";
+  const char delim = options.field_delim;
+  if (delim == '\n' || delim == '\r' || (delim == '"' && options.use_quote_delim)) {
+    return Error(InvalidArgument(kWhere, ": field_delim must be no newline and no quote, got code ",
+                                 static_cast<int>(delim)));
+  }
+  if (!options.columns.empty() && !options.has_header) {
+    return Error(InvalidArgument(kWhere, ": columns must be those of a header, got has_header ",
+                                 "= false"));
+  }
+  const FileOptions file = options.file;
+  return MakeFiles(kWhere, std::move(paths), file, std::make_unique<CsvFormat>(std::move(options)));
 }
 
 Dataset Dataset::Records(std::vector<std::string> paths, FileOptions options) {

@@ -95,6 +95,10 @@ TEST(TextLines, EndWithNewlinesOfBothKinds) {
       {"a\n\n\r\nb\n", {"a", "", "", "b"}},
       {"a\rb\r\r\nc", {"a\rb\r", "c"}},
       {std::string("a\0b\n", 4), {std::string("a\0b", 3)}},
+      // A byte order mark is one at the front alone.
+      {"\xef\xbb\xbf\n", {""}},
+      {"\xef\xbb\xbfx\n\xef\xbb\xbfy", {"x", "\xef\xbb\xbfy"}},
+      {"\xef\xbb", {"\xef\xbb"}},
   };
   for (const auto& c : cases) {
     for (const Compression compression : kAll) {
@@ -134,7 +138,8 @@ TEST(TextLines, OfManyFilesFollowEachOther) {
   ExpectKeepsItsSpec(lines);
   for (const Compression compression : kAll) {
     ExpectStatesGoOn(Dataset::TextLines(
-                         {FileOf("a\nbb\n\nc", compression, "s"), FileOf("d\n", compression, "t")},
+                         {FileOf("a\nbb\n\nc", compression, "s"),
+                          FileOf("\xef\xbb\xbf\nd\n", compression, "t")},
                          {.compression = compression})
                          .Repeat(2));
   }

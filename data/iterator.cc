@@ -49,7 +49,8 @@ std::string IteratorTimes::ToString() const {
                       absl::FormatDuration(consumed), ", sources ",
                       absl::FormatDuration(in_sources), ", functions ",
                       absl::FormatDuration(in_functions), "; limited by ",
-                      kLimits[static_cast<size_t>(limit())]);
+                      kLimits[static_cast<size_t>(limit())],
+                      dropped > 0 ? absl::StrCat("; ", dropped, " were dropped") : "");
 }
 
 // One tree and what it shares. Cancelled, then destroyed root first.
@@ -244,6 +245,7 @@ IteratorTimes Iterator::times() const {
   times.consumed = absl::Nanoseconds(state_->consumed_ns.load(std::memory_order_relaxed));
   times.in_sources = absl::Nanoseconds(run->environment->source_time.ns());
   times.in_functions = absl::Nanoseconds(run->environment->function_time.ns());
+  times.dropped = run->environment->dropped.load(std::memory_order_relaxed);
   return times;
 }
 

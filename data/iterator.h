@@ -63,10 +63,14 @@ struct IteratorTimes {
   absl::Duration consumed = {};      // by the consumer, between two calls of Next
   absl::Duration in_sources = {};    // reading files, in generators
   absl::Duration in_functions = {};  // of Map, Filter, ...
+  // Errors, with their elements, by IgnoreErrors: since the iterator began, or those of its last
+  // pass before a Restore and all since then.
+  int64_t dropped = 0;
   // Which of the three is to be made faster first.
   enum class Limit { kNone, kSource, kFunctions, kConsumer };
   Limit limit() const;
-  // "1200 elements: waited 1.2s, consumed 300ms, sources 1s, functions 100ms; limited by sources".
+  // "1200 elements: waited 1.2s, consumed 300ms, sources 1s, functions 100ms; limited by sources",
+  // and "; 3 were dropped" where that is so.
   std::string ToString() const;
 };
 

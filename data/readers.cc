@@ -18,6 +18,7 @@
 #include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/record.h"
+#include "formats/text_rows.h"
 #include "graph/shape_inference.h"
 #include "ops/kernels/queue.h"
 #include "proto/node_def.pb.h"
@@ -316,6 +317,7 @@ StatusOr<OpenRows> TextLines(const NodeAttrs& attrs) {
   if (skipped < 0) return InvalidArgument("skip_header_lines must be >= 0, got ", skipped);
   return OpenRows([skipped](const std::string& path) -> StatusOr<std::unique_ptr<Rows>> {
     MR_ASSIGN_OR_RETURN(auto bytes, OpenBytes(path, Compression::kNone));
+    SkipByteOrderMark(bytes.get());
     auto rows = std::make_unique<LineRows>(path, std::move(bytes));
     Row row;
     for (int64_t i = 0; i < skipped; ++i) {

@@ -100,6 +100,12 @@ TEST_F(ReadersTest, LinesComeFileByFileWithTheirNumbers) {
   EXPECT_EQ(counts[1].scalar<int64_t>(), 3);
 }
 
+TEST_F(ReadersTest, LinesBeginBehindAByteOrderMark) {
+  const KeyAndValue read = ReaderReadV2(root_, TextLineReaderV2(root_), queue_);
+  Start({File("a", "\xef\xbb\xbfx\ny")});
+  EXPECT_EQ(All(read), "D/a:1=x D/a:2=y");
+}
+
 TEST_F(ReadersTest, RecordsHaveTheirOffsetsAsKeys) {
   for (const std::string compression : {"", "GZIP"}) {
     SCOPED_TRACE(compression);

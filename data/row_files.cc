@@ -12,12 +12,15 @@
 #include "core/crc32c.h"
 #include "data/matching_files.h"
 #include "formats/csv_fields.h"
+#include "formats/csv_header.h"
 
 namespace millrace::data {
 namespace {
 
 // A record's length and its checksum.
 constexpr size_t kRecordHead = 12;
+// A compressed file of a few bytes can be one row that never ends.
+constexpr size_t kMaxRowBytes = size_t{64} << 20;
 
 bool IsRecordHead(absl::string_view bytes) {
   if (bytes.size() < kRecordHead) return false;
@@ -83,7 +86,12 @@ std::string RowFiles::Where() const {
   if (records_ != nullptr) {
     return absl::StrCat("'", files_[file_], "' record at ", record_begin_);
   }
-  return absl::StrCat("'", files_[file_], "' line ", lines_ == nullptr ? 0 : lines_->line_number());
+  return absl::StrCat("'", files_[file_], "' line ", text_ == nullptr ? 0 : text_->line());
+}
+
+Status RowFiles::NoRows() const {
+  return InvalidArgument("there must be at least one row, got none in '",
+                         absl::StrJoin(files_, "', '"), "'");
 }
 
 Status RowFiles::OpenFile() {
@@ -102,23 +110,48 @@ Status RowFiles::OpenFile() {
   }
   const std::string label = absl::StrCat("'", path, "'");
   MR_ASSIGN_OR_RETURN(auto bytes, ByteReader::Open(fs, path, label, compression));
-  lines_ = std::make_unique<LineReader>(label, std::move(bytes));
-  if (!options_.has_header) return absl::OkStatus();
-  MR_ASSIGN_OR_RETURN(const auto line, lines_->Next());
-  if (!line) return InvalidArgument(label, ": it must begin with a header, got an empty file");
-  if (has_header_) {
-    if (*line == header_) return absl::OkStatus();
-    return InvalidArgument(label, " line 1: all files must have the header of '", files_[0], "', '",
-                           header_, "', got '", *line, "'");
+  text_ = std::make_unique<TextRows>(
+      std::move(bytes),
+      TextRowsOptions{.quotes = options_.format == RowFormat::kCsv || options_.rows_are_csv,
+                      .field_delim = options_.field_delim,
+                      .max_row_bytes = kMaxRowBytes,
+                      .label = label});
+  return options_.has_header ? ReadHeader() : absl::OkStatus();
+}
+
+Status RowFiles::ReadHeader() {
+  MR_RETURN_IF_ERROR(text_->Next(1, &rows_));
+  if (rows_.empty()) {
+    return InvalidArgument("'", files_[file_], "': it must begin with a header, got an empty file");
   }
-  header_ = std::string(*line);
+  const absl::string_view line = rows_[0];
+  if (options_.format != RowFormat::kCsv) {
+    if (has_header_ && line != header_) {
+      return InvalidArgument(Where(), ": all files must have the header of '", files_[0], "', '",
+                             header_, "', got '", line, "'");
+    }
+    header_ = std::string(line);
+    has_header_ = true;
+    return absl::OkStatus();
+  }
+  StatusOr<std::vector<std::string>> names = CsvHeader(line, options_.field_delim, true);
+  MR_RETURN_IF_ERROR(Prefixed(Where(), names.status()));
+  if (has_header_) {
+    const Status same = CheckCsvHeader(columns_, *names, /*is_whole=*/true);
+    return Prefixed(absl::StrCat(Where(), ": all files must have the header of '", files_[0], "'"),
+                    same);
+  }
+  if (!options_.columns.empty()) {
+    MR_RETURN_IF_ERROR(
+        Prefixed(Where(), CheckCsvHeader(options_.columns, *names, /*is_whole=*/true)));
+  }
+  header_ = std::string(line);
   has_header_ = true;
-  if (options_.format != RowFormat::kCsv) return absl::OkStatus();
-  MR_RETURN_IF_ERROR(Prefixed(Where(), Cut(*line, &columns_)));
+  columns_ = *std::move(names);
   num_fields_ = columns_.size();
-  std::set<std::string> names;
+  std::set<std::string> known;
   for (const std::string& name : columns_) {
-    if (!names.insert(name).second) {
+    if (!known.insert(name).second) {
       return InvalidArgument(Where(), ": columns must have names of their own, got '", name,
                              "' twice");
     }
@@ -126,18 +159,28 @@ Status RowFiles::OpenFile() {
   return absl::OkStatus();
 }
 
-Status RowFiles::Cut(absl::string_view line, std::vector<std::string>* fields) {
-  CsvFields cutter(line, options_.field_delim, /*quotes=*/true, &scratch_);
+Status RowFiles::Cut() {
+  CsvFields cutter(row_, options_.field_delim, /*quotes=*/true, &scratch_);
   size_t n = 0;
   while (true) {
     absl::string_view text;
-    MR_ASSIGN_OR_RETURN(const bool more, cutter.Next(&text));
-    if (!more) break;
-    if (n == fields->size()) fields->emplace_back();
-    (*fields)[n++].assign(text.data(), text.size());
+    const StatusOr<bool> more = cutter.Next(&text);
+    if (!more.ok()) {
+      if (n >= columns_.size()) return more.status();
+      return Prefixed(absl::StrCat("column '", columns_[n], "'"), more.status());
+    }
+    if (!*more) break;
+    if (n == fields_.size()) fields_.emplace_back();
+    fields_[n++].assign(text.data(), text.size());
   }
-  fields->resize(n);
-  return absl::OkStatus();
+  fields_.resize(n);
+  if (num_fields_ == 0) num_fields_ = n;
+  if (n == num_fields_ && n > 0) return absl::OkStatus();
+  return InvalidArgument("a record must have ", std::max<size_t>(num_fields_, 1), " fields, got ",
+                         n,
+                         n < columns_.size()
+                             ? absl::StrCat("; column '", columns_[n], "' is missing")
+                             : "");
 }
 
 StatusOr<bool> RowFiles::NextOfFile() {
@@ -149,27 +192,32 @@ StatusOr<bool> RowFiles::NextOfFile() {
     row_ = *record;
     return true;
   }
-  MR_ASSIGN_OR_RETURN(const auto line, lines_->Next());
-  if (!line) return false;
-  row_ = *line;
+  MR_RETURN_IF_ERROR(text_->Next(1, &rows_));
+  if (rows_.empty()) return false;
+  row_ = rows_[0];
   if (options_.format != RowFormat::kCsv) return true;
-  MR_RETURN_IF_ERROR(Prefixed(Where(), Cut(row_, &fields_)));
-  if (num_fields_ == 0) num_fields_ = fields_.size();
-  if (fields_.size() != num_fields_ || fields_.empty()) {
-    return InvalidArgument(Where(), ": a record must have ", std::max<size_t>(num_fields_, 1),
-                           " fields, got ", fields_.size());
-  }
-  return true;
+  const Status status = Cut();
+  if (status.ok()) return true;
+  row_is_bad_ = true;
+  return Prefixed(Where(), status);
 }
 
 StatusOr<bool> RowFiles::Next() {
+  MR_RETURN_IF_ERROR(failed_);
+  row_is_bad_ = false;
+  const StatusOr<bool> more = NextOfAll();
+  if (!more.ok() && !row_is_bad_) failed_ = more.status();
+  return more;
+}
+
+StatusOr<bool> RowFiles::NextOfAll() {
   while (file_ < files_.size()) {
     MR_ASSIGN_OR_RETURN(const bool more, NextOfFile());
     if (more) {
       ++num_rows_;
       return true;
     }
-    lines_ = nullptr;
+    text_ = nullptr;
     records_ = nullptr;
     if (++file_ < files_.size()) MR_RETURN_IF_ERROR(OpenFile());
   }
@@ -187,7 +235,8 @@ StatusOr<size_t> RowFiles::FindColumn(absl::string_view name) const {
     return InvalidArgument("column '", name,
                            "' must be a number, as the files have no header and no names");
   }
-  return InvalidArgument("column '", name, "' must be one of ", absl::StrJoin(columns_, ", "));
+  return InvalidArgument("column '", name, "' must be one of ", absl::StrJoin(columns_, ", "),
+                         CsvDelimiterHint(columns_));
 }
 
 }  // namespace millrace::data

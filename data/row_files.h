@@ -17,12 +17,14 @@
 // Files are named by patterns (data/matching_files.h) and read in the order of the patterns, sorted
 // within each, each once. Gzip and zlib files are told by their first bytes, whatever their names.
 //
-// A CSV record is a line (data/csv.h has the rules); all records have as many fields, and all
-// files the same header, if they have one. Rows are read one at a time: memory does not depend on
-// the size of the files.
+// A CSV record is a line that may go on inside quotes (formats/text_rows.h; data/csv.h has the
+// rules of fields); all records have as many fields, and all files the same columns in their
+// headers, if they have one. A UTF-8 byte order mark at the front of a file is skipped. Rows are
+// read one at a time: memory does not depend on the size of the files.
 //
 // Failure: NotFound for a pattern that nothing matches, FailedPrecondition for a directory; what is
-// wrong in a file comes with its name and the line, or the place of the record.
+// wrong in a file comes with its name and the line, or the place of the record, and the name of the
+// column. Behind a bad CSV record (row_is_bad()) Next goes on; other errors repeat.
 //
 // Thread-safety: thread-compatible.
 
@@ -37,9 +39,9 @@
 #include "absl/types/span.h"
 #include "core/compression.h"
 #include "core/file_system.h"
-#include "core/line_reader.h"
 #include "core/record.h"
 #include "core/status.h"
+#include "formats/text_rows.h"
 
 namespace millrace::data {
 
@@ -50,8 +52,11 @@ struct RowFilesOptions {
   char field_delim = ',';
   // The first line of each file has the names of its columns.
   bool has_header = false;
-  // The names, where files have no header.
+  // The names of the columns: those that a header must have, in this order, or what to call the
+  // columns where files have no header.
   std::vector<std::string> columns = {};
+  // Of lines: a row is a CSV record, which may be several lines; its fields are not looked at.
+  bool rows_are_csv = false;
   std::optional<Compression> compression = std::nullopt;  // none: as the bytes say
   FileSystem* file_system = FileSystem::Posix();
 };
@@ -71,42 +76,54 @@ class RowFiles {
                                                   RowFilesOptions options);
 
   const std::vector<std::string>& files() const { return files_; }
-  // Of a CSV file's columns; empty when nobody says.
+  // Of a CSV file's columns; empty when neither a header nor the options say.
   const std::vector<std::string>& columns() const { return columns_; }
-  // The header as it stands in the files; "" without one.
+  bool are_records() const { return options_.format == RowFormat::kExamples; }
+  // The header as it stands in the first file; "" without one.
   const std::string& header() const { return header_; }
   // A CSV column by its name or (from 0 on) its number. InvalidArgument names those that there are.
   StatusOr<size_t> FindColumn(absl::string_view name) const;
 
   // False at the end of the last file.
   StatusOr<bool> Next();
+  // The last call of Next failed for what is in row() alone; the next call reads the row behind it.
+  bool row_is_bad() const { return row_is_bad_; }
   // A line or a record, valid until the next call.
   absl::string_view row() const { return row_; }
   // Of a CSV record; valid until the next call.
   const std::vector<std::string>& fields() const { return fields_; }
   // "'clicks/part-r-00000' line 7": the row, for messages.
   std::string Where() const;
+  // That Next gave.
   int64_t num_rows() const { return num_rows_; }
+  // InvalidArgument that names the files: for callers that need rows and got none.
+  Status NoRows() const;
 
  private:
   RowFiles(RowFilesOptions options, std::vector<std::string> files)
       : options_(std::move(options)), files_(std::move(files)) {}
   Status OpenFile();
+  Status ReadHeader();
+  StatusOr<bool> NextOfAll();
   // The next row of the file at hand.
   StatusOr<bool> NextOfFile();
-  Status Cut(absl::string_view line, std::vector<std::string>* fields);
+  // row_ to fields_.
+  Status Cut();
 
   const RowFilesOptions options_;
   const std::vector<std::string> files_;
   size_t file_ = 0;
-  std::unique_ptr<LineReader> lines_;
+  std::unique_ptr<TextRows> text_;
   std::unique_ptr<RecordReader> records_;
   uint64_t record_begin_ = 0;
   std::vector<std::string> columns_;
   std::string header_;
   bool has_header_ = false;  // header_ is that of the first file
   size_t num_fields_ = 0;    // 0: not known yet
+  std::vector<absl::string_view> rows_;  // of text_, by its last call: one or none
   absl::string_view row_;
+  bool row_is_bad_ = false;
+  Status failed_;  // what ended the rows
   std::vector<std::string> fields_;
   std::string scratch_;
   int64_t num_rows_ = 0;

@@ -23,6 +23,8 @@
 
 // covers: article 4-5, 4-6: typed CSV columns become tf.Examples that protobuf reads, in shards,
 //   compressed
+// covers: input: rows of CSV files as the world writes them; a bad record is told by file, line and
+//   column, and the next one is read
 // covers: article 4-9: `part-r-*`, gzip and zlib by their bytes, headers in every file; wrong rows
 //   with file and line, corrupted records with their place
 
@@ -131,6 +133,84 @@ TEST_F(RowFilesTest, ReadsCsvWithAHeaderInEachFile) {
             Texts{"1|x"});
 }
 
+const std::string kMark = "\xef\xbb\xbf";
+
+TEST_F(RowFilesTest, ReadsCsvAsTheWorldWritesIt) {
+  const RowFilesOptions csv = {.format = RowFormat::kCsv};
+  const RowFilesOptions with_header = {.format = RowFormat::kCsv, .has_header = true};
+  const struct {
+    std::string bytes;
+    RowFilesOptions options;
+    Texts rows;
+  } cases[] = {
+      {kMark + "id,text\n1,a\n", with_header, {"1|a"}},
+      {kMark + "\"id\", text\r\n1,\"a\"\r\n2,b", with_header, {"1|a", "2|b"}},
+      {kMark + "1,a\n", csv, {"1|a"}},
+      {kMark + "\"1\",a\r", csv, {"1|a"}},
+      {"1,\"a\nb\"\n2,\"c\r\n\"\r\n", csv, {"1|a\nb", "2|c\r\n"}},
+      {"1;\"a;\n\"\n", {.format = RowFormat::kCsv, .field_delim = ';'}, {"1|a;\n"}},
+      // What is no CSV has lines, without the mark.
+      {kMark + "1,\"a\nb\"\n", {}, {"1,\"a", "b\""}},
+      {kMark + "1,\"a\nb\"\n2,\"\n3\n",
+       {.rows_are_csv = true},
+       {"1,\"a\nb\"", "2,\"", "3"}},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Rows({Write("f", c.bytes)}, c.options), c.rows) << c.bytes;
+
+  // The same columns, written in another way.
+  Write("w1", "id,text\n1,a\n");
+  Write("w2", kMark + "\"id\",\"text\"\r\n2,b\r\n");
+  EXPECT_EQ(Rows({Path("w1"), Path("w2")}, with_header), (Texts{"1|a", "2|b"}));
+  ASSERT_OK_AND_ASSIGN(const auto rows,
+                       RowFiles::Open({Path("w2")}, {.format = RowFormat::kCsv,
+                                                     .has_header = true,
+                                                     .columns = {"id", "text"}}));
+  EXPECT_EQ(rows->header(), "\"id\",\"text\"");
+  EXPECT_EQ(rows->columns(), (Texts{"id", "text"}));
+}
+
+TEST_F(RowFilesTest, GoesOnBehindABadRecord) {
+  const std::string path = Write("bad", "a,b\n1,2\n3\n\"4,5\n\"6\n7\",8\n9,\"x\"y\n10,11");
+  ASSERT_OK_AND_ASSIGN(const auto rows,
+                       RowFiles::Open({path}, {.format = RowFormat::kCsv, .has_header = true}));
+  Texts got;
+  for (int i = 0; i < 20; ++i) {
+    const StatusOr<bool> more = rows->Next();
+    if (more.ok() && !*more) break;
+    EXPECT_EQ(rows->row_is_bad(), !more.ok()) << more.status();
+    got.push_back(absl::StrCat(more.ok() ? "" : "bad: ", rows->row()));
+  }
+  EXPECT_EQ(got, (Texts{"1,2", "bad: 3", "bad: \"4,5", "\"6\n7\",8", "bad: 9,\"x\"y",
+                        "10,11"}));
+  EXPECT_EQ(rows->num_rows(), 3);
+  EXPECT_FALSE(rows->row_is_bad());
+  // What is wrong with a file is no bad row.
+  Write("a1", "a,b\n1,2\n");
+  Write("a2", "a\n1\n");
+  ASSERT_OK_AND_ASSIGN(const auto two, RowFiles::Open({Path("a?")}, {.format = RowFormat::kCsv,
+                                                                     .has_header = true}));
+  ASSERT_OK(two->Next());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_STATUS(two->Next(), kInvalid, "all files must have the header");
+    EXPECT_FALSE(two->row_is_bad());
+  }
+  EXPECT_STATUS(two->NoRows(), kInvalid,
+                absl::StrCat("there must be at least one row, got none in '", Path("a1"), "', '",
+                             Path("a2"), "'"));
+}
+
+TEST_F(RowFilesTest, AsksForTheDelimiterThatAFileSeemsToHave) {
+  const auto error = [&](const std::string& header) {
+    auto rows = RowFiles::Open({Write("d", header + "\n")},
+                               {.format = RowFormat::kCsv, .has_header = true});
+    EXPECT_OK(rows.status());
+    return rows.ok() ? std::string((*rows)->FindColumn("id").status().message()) : "";
+  };
+  EXPECT_EQ(error("id;text"), "column 'id' must be one of id;text; is the delimiter ';'?");
+  EXPECT_EQ(error("id\ttext"), "column 'id' must be one of id\ttext; is the delimiter '\\t'?");
+  EXPECT_EQ(error("x,y"), "column 'id' must be one of x, y");
+}
+
 TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
   const RowFilesOptions csv = {.format = RowFormat::kCsv};
   const RowFilesOptions with_header = {.format = RowFormat::kCsv, .has_header = true};
@@ -148,6 +228,19 @@ TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
            {"1,2\n",
             {.format = RowFormat::kCsv, .columns = {"x"}},
             " line 1: a record must have 1 fields, got 2"},
+           {"a,b\n1,2\n3", with_header,
+            " line 3: a record must have 2 fields, got 1; column 'b' is missing"},
+           {"a,b\n1,2,3\n", with_header, " line 2: a record must have 2 fields, got 3"},
+           {"a,b\n1,\"x\"y\n", with_header,
+            " line 2: column 'b': Quote inside a string has to be escaped"},
+           {"a,b\n\"1\n\",2\n\"3\n\"\n", with_header,
+            " line 4: a record must have 2 fields, got 1; column 'b' is missing"},
+           {"a,b\n",
+            {.format = RowFormat::kCsv, .has_header = true, .columns = {"b", "a"}},
+            " line 1: the header must have column 'b' in place 1, got it in place 2"},
+           {"a,b\n",
+            {.format = RowFormat::kCsv, .has_header = true, .columns = {"a", "c"}},
+            " line 1: the header must have column 'c' in place 2, got 'a', 'b'"},
            {"1,\"a\n", csv, " line 1: Quoted field has to end with quote"},
            {"1,a\"b\n", csv, " line 1: Unquoted fields cannot have quotes/CRLFs inside"},
            {"", with_header, ": it must begin with a header, got an empty file"},
@@ -163,7 +256,13 @@ TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
   Write("h2", "a,c\n1,2\n");
   EXPECT_EQ(Rows({Path("h?")}, with_header).back(),
             absl::StrCat("'", Path("h2"), "' line 1: all files must have the header of '",
-                         Path("h1"), "', 'a,b', got 'a,c'"));
+                         Path("h1"),
+                         "': the header must have column 'b' in place 2, got 'a', 'c'"));
+  Write("l1", "# a\nx\n");
+  Write("l2", "# b\ny\n");
+  EXPECT_EQ(Rows({Path("l?")}, {.has_header = true}).back(),
+            absl::StrCat("'", Path("l2"), "' line 1: all files must have the header of '",
+                         Path("l1"), "', '# a', got '# b'"));
   EXPECT_EQ(Rows({Path("nothing*")}, csv).back(),
             absl::StrCat("'", Path("nothing*"), "': it must name files, got none"));
   EXPECT_NE(Rows({dir_}, csv).back().find("it must be a file, got a directory"), std::string::npos);

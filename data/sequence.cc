@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which elements, how often, in what company: Take, Skip, Shard, Repeat, Concatenate, Zip,
-// Enumerate, IgnoreErrors.
+// Enumerate.
 
 #include <algorithm>
 #include <memory>
@@ -542,52 +542,7 @@ StatusOr<std::unique_ptr<ElementIterator>> EnumerateNode::MakeIterator(
   return MakeOver<EnumerateNode, EnumerateIterator>(this, context);
 }
 
-// --- IgnoreErrors
-
-class IgnoreErrorsNode : public DatasetNode {
- public:
-  explicit IgnoreErrorsNode(const Inputs& inputs)
-      : DatasetNode(inputs[0].spec(), CardinalityOf(inputs[0]), inputs) {}
-  std::string Text() const override { return "IgnoreErrors"; }
-  StatusOr<std::unique_ptr<ElementIterator>> MakeIterator(
-      const IteratorContext& context) const override;
-
- private:
-  static int64_t CardinalityOf(const Dataset& input) {
-    return input.cardinality() <= 0 ? input.cardinality() : kUnknownCardinality;
-  }
-};
-
-class IgnoreErrorsIterator : public ElementIterator {
- public:
-  IgnoreErrorsIterator(const IgnoreErrorsNode*, const IteratorContext& context,
-                       std::unique_ptr<ElementIterator> input)
-      : input_(std::move(input)), context_(context) {}
-  StatusOr<bool> Next(Element* element) override {
-    for (;;) {
-      MR_RETURN_IF_ERROR(context_.CheckNotCancelled());
-      StatusOr<bool> more = input_->Next(element);
-      if (more.ok()) return more;
-    }
-  }
-  bool NextIsReady() const override { return input_->NextIsReady(); }
-  bool NeverWaits() const override { return input_->NeverWaits(); }
-  Status Save(StateWriter* state) override { return input_->Save(state); }
-  Status Restore(StateReader* state) override { return input_->Restore(state); }
-
- private:
-  const std::unique_ptr<ElementIterator> input_;
-  const IteratorContext context_;
-};
-
-StatusOr<std::unique_ptr<ElementIterator>> IgnoreErrorsNode::MakeIterator(
-    const IteratorContext& context) const {
-  return MakeOver<IgnoreErrorsNode, IgnoreErrorsIterator>(this, context);
-}
-
 }  // namespace
-
-Dataset Dataset::IgnoreErrors() const { return MakeDataset<IgnoreErrorsNode>({*this}); }
 
 Dataset Dataset::Take(int64_t count) const { return MakeDataset<TakeNode>({*this}, count); }
 

@@ -22,6 +22,7 @@
 #include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
+#include "data/csv.h"
 #include "estimator/exporter.h"
 #include "estimator/testing/line_model.h"
 #include "graph/scope.h"
@@ -418,6 +419,31 @@ TEST_F(EstimatorTest, EvaluatesToTheEndOfTheData) {
   ASSERT_OK_AND_ASSIGN(const EvalResult result, line.Evaluate([] { return FewPoints(4); }));
   // x = 0, 0.25, 0.5, 0.75: errors 0.9 + 0.7 x.
   EXPECT_NEAR(result["mse"], (0.81 + 1.155625 + 1.5625 + 2.030625) / 4, 1e-5);
+}
+
+// covers: input: training and evaluation without a row name the files; there may be nothing to
+//   predict
+TEST_F(EstimatorTest, DataWithoutARowIsAnErrorThatNamesTheFiles) {
+  ASSERT_OK(fs()->RecursivelyCreateDirectory(dir_));
+  const std::string path = dir_ + "/none.csv";
+  ASSERT_OK(WriteFileAtomically(fs(), path, "x,y\n"));
+  const auto none = [path] {
+    const Tensor number = Tensor::Scalar(0.f);
+    return Input(
+        data::CsvDataset({path}, {.defaults = {number, number}, .names = {"x", "y"}},
+                         {.has_header = true})
+            .Batch(1),
+        {.labels = {"y"}});
+  };
+  const Estimator line = Line();
+  const std::string error = absl::StrCat(
+      "the data must have at least one element, got none from CsvRecords('", path, "')");
+  EXPECT_STATUS(line.Train(none), absl::StatusCode::kInvalidArgument, error);
+  EXPECT_STATUS(line.Evaluate(none), absl::StatusCode::kInvalidArgument, error);
+  ASSERT_OK_AND_ASSIGN(const auto stream, line.Predict(none));
+  Prediction row;
+  ASSERT_OK_AND_ASSIGN(const bool more, stream->Next(&row));
+  EXPECT_FALSE(more);
 }
 
 TEST_F(EstimatorTest, ChecksWhatEvaluateIsGiven) {

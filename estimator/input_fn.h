@@ -21,7 +21,8 @@
 // Components of a Dataset are features and labels by their names: those given, else those of its
 // spec. Without any names one component is the feature, and of two the second is the label.
 // Datasets are read in this process; the graph gets their elements by IteratorV2 and
-// IteratorGetNext, initialised in each session.
+// IteratorGetNext, initialised in each session. One without any element is an InvalidArgument that
+// names its files when a model is evaluated with it, or trained by one task.
 //
 // Values. Thread-safety: those of the functions.
 

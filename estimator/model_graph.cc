@@ -48,7 +48,13 @@ StatusOr<ModelInput> CallInputFn(const EstimatorParts& parts, Mode mode, const S
     graph->has_reader = graph->root.collections()->contains("queue_runners");
     return ModelInput{input.features(), input.labels()};
   }
-  const data::Dataset& dataset = *input.dataset();
+  data::Dataset dataset = *input.dataset();
+  graph->dataset = dataset;
+  // Of several trainers one may have no share of the data; there may be nothing to predict.
+  const bool is_alone = config.num_worker_replicas() <= 1;
+  if (mode == Mode::kEval || (mode == Mode::kTrain && is_alone)) {
+    dataset = dataset.RequireElements();
+  }
   graph->has_reader = true;
   graph->cardinality = dataset.cardinality();
   data::IteratorOptions options;
@@ -59,7 +65,6 @@ StatusOr<ModelInput> CallInputFn(const EstimatorParts& parts, Mode mode, const S
   MR_ASSIGN_OR_RETURN(DatasetInput made,
                       MakeDatasetInput(scope.WithName("input"), dataset, input.columns(), options));
   graph->input_hooks.push_back(made.initializer);
-  graph->dataset = dataset;
   graph->iterator = std::move(made.iterator);
   return ModelInput{made.features, made.labels};
 }

@@ -285,7 +285,8 @@ class TrainingLoop {
     if (absl::IsOutOfRange(status)) status = absl::OutOfRangeError("the data has ended");
     MR_RETURN_IF_ERROR(session_->Close(status));
     if (outcome.own_steps == 0) {
-      LogWarning("Estimator: Train ran no step; is there no data, or was the last step reached?");
+      LogWarning("Estimator: Train ran no step; is there no data, or was the last step reached?",
+                 graph_.dataset ? absl::StrCat(" It reads ", graph_.dataset->DebugString()) : "");
     } else {
       LogInfo("Estimator: loss of the last own step: ", *outcome.loss);
     }

@@ -9,16 +9,28 @@
 //   absl::string_view text;
 //   while (*fields.Next(&text)) Use(text);
 //
+// What is a missing field is said here, too.
+//
 // Thread-safety: thread-compatible. Failure: InvalidArgument in TensorFlow's words.
 
 #include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
 #include "core/status.h"
 
 namespace millrace {
+
+// Is a field missing? It is empty or `na_value`, which may have blanks around it; blanks alone are
+// missing numbers, and texts.
+inline bool IsMissingField(absl::string_view text, absl::string_view na_value, bool is_text) {
+  if (text.empty() || text == na_value) return true;
+  if (is_text && na_value.empty()) return false;
+  const absl::string_view inner = absl::StripAsciiWhitespace(text);
+  return inner.empty() ? !is_text : inner == na_value;
+}
 
 class CsvFields {
  public:

@@ -6,7 +6,8 @@
 //                   --schema 'age:int64,occupation:string,income:float=0'
 //
 // A field that is empty or --na_value has its column's default, or its feature is left out. Rows go
-// to shards in turns; the files appear at the end, all or none.
+// to shards in turns; the files appear at the end, all or none. A bad row ends it, or is left out
+// and counted (--ignore_errors).
 //
 // Exit codes: 0, 1 with the reason on stderr, 2 for wrong flags.
 
@@ -34,7 +35,9 @@
 #include "data/example_builder.h"
 #include "data/new_file.h"
 #include "data/row_files.h"
+#include "formats/csv_fields.h"
 #include "tools/command_line.h"
+#include "tools/refused_rows.h"
 #include "tools/row_flags.h"
 
 namespace millrace {
@@ -60,7 +63,7 @@ ProgramHelp Help() {
       {.name = "output_compression", .value = "GZIP|ZLIB", .help = "of the files"}};
   return {.name = kProgram,
           .about = "Writes typed columns of CSV files as TFRecords of tf.Example.",
-          .flags = WithRowFlags(std::move(flags))};
+          .flags = WithRowFlags(WithRefusedRowsFlags(std::move(flags)))};
 }
 
 enum class Type { kInt64, kFloat, kString };
@@ -94,9 +97,12 @@ class ExampleOfFields {
   StatusOr<absl::string_view> Make(const std::vector<std::string>& fields) {
     for (const Column& column : columns_) {
       absl::string_view text = fields[column.field];
-      const bool is_missing = text.empty() || (!na_value_.empty() && text == na_value_);
+      const bool is_missing = IsMissingField(text, na_value_, column.type == Type::kString);
       if (is_missing && !column.has_default) continue;
-      MR_RETURN_IF_ERROR(Add(column, is_missing ? column.standard : text));
+      const Status added = Add(column, is_missing ? column.standard : text);
+      if (added.ok()) continue;
+      example_.Finish();  // what was added before
+      return added;
     }
     return example_.Finish();
   }
@@ -155,10 +161,9 @@ class ExampleOfFields {
   std::vector<std::string> texts_;
 };
 
-// "age:int64=0"; `place` is where it stands in the schema.
-StatusOr<Column> ParseColumn(const std::string& text, size_t place) {
+// "age:int64=0".
+StatusOr<Column> ParseColumn(const std::string& text) {
   Column column;
-  column.field = place;
   const size_t colon = text.find(':');
   column.name = text.substr(0, colon);
   if (colon == std::string::npos || column.name.empty()) {
@@ -186,26 +191,32 @@ StatusOr<Column> ParseColumn(const std::string& text, size_t place) {
   return column;
 }
 
-StatusOr<std::vector<Column>> ParseSchema(const std::string& text, const data::RowFiles& rows,
-                                          bool by_name, size_t* num_fields) {
+// What the columns of files without a header are called.
+std::vector<std::string> SchemaNames(const std::string& text) {
+  std::vector<std::string> names;
+  for (absl::string_view part : absl::StrSplit(text, ',')) {
+    part = absl::StripAsciiWhitespace(part);
+    names.emplace_back(part.substr(0, part.find(':')));
+  }
+  return names;
+}
+
+StatusOr<std::vector<Column>> ParseSchema(const std::string& text, const data::RowFiles& rows) {
   std::vector<Column> columns;
   std::set<std::string> names;
   const std::vector<std::string> parts = absl::StrSplit(text, ',');
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string part(absl::StripAsciiWhitespace(parts[i]));
+  for (const std::string& text_of_part : parts) {
+    const std::string part(absl::StripAsciiWhitespace(text_of_part));
     if (part == "-") continue;
-    MR_ASSIGN_OR_RETURN(Column column, ParseColumn(part, i));
+    MR_ASSIGN_OR_RETURN(Column column, ParseColumn(part));
     if (!names.insert(column.name).second) {
       return InvalidArgument("--schema: names must be different, got '", column.name, "' twice");
     }
-    if (by_name) {
-      const StatusOr<size_t> field = rows.FindColumn(column.name);
-      MR_RETURN_IF_ERROR(Prefixed("--schema", field.status()));
-      column.field = *field;
-    }
+    const StatusOr<size_t> field = rows.FindColumn(column.name);
+    MR_RETURN_IF_ERROR(Prefixed("--schema", field.status()));
+    column.field = *field;
     columns.push_back(std::move(column));
   }
-  *num_fields = parts.size();
   if (columns.empty()) return InvalidArgument("--schema must have a column, got '", text, "'");
   return columns;
 }
@@ -221,11 +232,11 @@ Status Run(const CommandLine& flags) {
   if (list_delim.size() != 1) {
     return InvalidArgument("--list_delim must be one character, got '", list_delim, "'");
   }
-  MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, data::RowFormat::kCsv));
-  const bool by_name = !rows->columns().empty();
-  size_t num_fields = 0;
-  MR_ASSIGN_OR_RETURN(std::vector<Column> columns,
-                      ParseSchema(flags.value("schema"), *rows, by_name, &num_fields));
+  MR_ASSIGN_OR_RETURN(const auto rows,
+                      OpenRows(flags, {.format = data::RowFormat::kCsv,
+                                       .columns = SchemaNames(flags.value("schema"))}));
+  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows));
+  MR_ASSIGN_OR_RETURN(std::vector<Column> columns, ParseSchema(flags.value("schema"), *rows));
   ExampleOfFields example(std::move(columns), flags.value("na_value"), list_delim[0]);
   MR_RETURN_IF_ERROR(example.CheckDefaults());
 
@@ -239,20 +250,21 @@ Status Run(const CommandLine& flags) {
   }
   size_t shard = 0;
   while (true) {
-    MR_ASSIGN_OR_RETURN(const bool more, rows->Next());
+    MR_ASSIGN_OR_RETURN(const bool more, refused.Next(rows.get()));
     if (!more) break;
-    if (!by_name && rows->fields().size() != num_fields) {
-      return InvalidArgument(rows->Where(), ": a record must have the ", num_fields,
-                             " fields of --schema, got ", rows->fields().size());
-    }
     const StatusOr<absl::string_view> record = example.Make(rows->fields());
-    MR_RETURN_IF_ERROR(Prefixed(rows->Where(), record.status()));
+    if (!record.ok()) {
+      MR_RETURN_IF_ERROR(refused.Refuse(*rows, Prefixed(rows->Where(), record.status())));
+      continue;
+    }
+    MR_RETURN_IF_ERROR(refused.Keep());
     MR_RETURN_IF_ERROR(files[shard]->WriteRecord(*record));
     shard = (shard + 1) % files.size();
   }
   for (const auto& file : files) MR_RETURN_IF_ERROR(file->Close());
+  MR_RETURN_IF_ERROR(refused.Finish(*rows));
   for (const auto& file : files) MR_RETURN_IF_ERROR(file->Commit());
-  std::cout << flags.value("output") << ": " << rows->num_rows() << " examples in " << files.size()
+  std::cout << flags.value("output") << ": " << refused.kept() << " examples in " << files.size()
             << " files, of " << rows->files().size() << " files\n";
   return absl::OkStatus();
 }

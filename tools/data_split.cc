@@ -7,7 +7,9 @@
 //              --output_dir split
 //
 // A row's part is decided by Fingerprint64 of --seed and its key alone; within a file rows keep
-// their order. All files appear at the end, or none.
+// their order. CSV records (--column, --csv, files named .csv) may go on over lines inside quotes.
+// All files appear at the end, or none. A bad row ends it, or is left out and counted
+// (--ignore_errors).
 //
 // Exit codes: 0, 1 with the reason on stderr, 2 for wrong flags.
 
@@ -21,9 +23,11 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/compression.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
@@ -33,6 +37,7 @@
 #include "data/new_file.h"
 #include "data/row_files.h"
 #include "tools/command_line.h"
+#include "tools/refused_rows.h"
 #include "tools/row_flags.h"
 
 namespace millrace {
@@ -52,6 +57,7 @@ ProgramHelp Help() {
                                   .help = "'train=0.8,eval=0.2'; what is left to 1 is left out",
                                   .required = true}};
   for (FlagSpec& flag : ValueFlags("the key")) flags.push_back(std::move(flag));
+  flags.push_back({.name = "csv", .help = "the files are CSV, whole records the key"});
   flags.push_back({.name = "records", .help = "the files are TFRecords, whole records the key"});
   flags.push_back({.name = "seed", .value = "TEXT", .help = "another one gives another split"});
   flags.push_back({.name = "output_compression",
@@ -61,7 +67,7 @@ ProgramHelp Help() {
           .about =
               "Splits rows into files by a hash of a column, a feature or the whole row:\n"
               "always alike, and rows of one key together.",
-          .flags = WithRowFlags(std::move(flags))};
+          .flags = WithRowFlags(WithRefusedRowsFlags(std::move(flags)))};
 }
 
 struct Split {
@@ -104,6 +110,14 @@ StatusOr<std::vector<Split>> ParseSplits(const std::string& text) {
   return splits;
 }
 
+// Is one of the patterns for files that are named as CSV is?
+bool IsNamedCsv(const std::string& patterns) {
+  for (const std::string& name : Names(patterns)) {
+    if (absl::EndsWith(absl::StripSuffix(name, ".gz"), ".csv")) return true;
+  }
+  return false;
+}
+
 // A number in [0, 1) that is a function of the seed and the values alone.
 double HashOf(const std::string& seed, const std::vector<std::string>& values) {
   std::string key = absl::StrCat(seed, "\n", values.size());
@@ -113,10 +127,11 @@ double HashOf(const std::string& seed, const std::vector<std::string>& values) {
 
 Status Run(const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(std::vector<Split> splits, ParseSplits(flags.value("splits")));
-  const bool is_csv = flags.has("column");
+  const bool is_csv = flags.has("column") || flags.has("csv");
   const bool is_records = flags.has("feature") || flags.has("records");
   if (is_csv && is_records) {
-    return InvalidArgument("--column is for CSV files; --records and --feature for TFRecords");
+    return InvalidArgument(
+        "--column and --csv are for CSV files; --records and --feature for TFRecords");
   }
   Compression compression = Compression::kNone;
   if (flags.has("output_compression")) {
@@ -124,8 +139,14 @@ Status Run(const CommandLine& flags) {
     MR_ASSIGN_OR_RETURN(
         compression, ParseCompression("--output_compression", flags.value("output_compression")));
   }
-  MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, is_records ? data::RowFormat::kExamples
-                                                                  : data::RowFormat::kLines));
+  data::RowFilesOptions otherwise;
+  otherwise.format = is_records ? data::RowFormat::kExamples
+                     : is_csv   ? data::RowFormat::kCsv
+                                : data::RowFormat::kLines;
+  // A record must not be torn where its text has a line break.
+  otherwise.rows_are_csv = IsNamedCsv(flags.value("input"));
+  MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, std::move(otherwise)));
+  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows));
   MR_ASSIGN_OR_RETURN(const RowValues row_values, RowValues::Make(flags, *rows));
   const char* const ending = is_records ? ".tfrecord" : is_csv ? ".csv" : ".txt";
   for (Split& split : splits) {
@@ -143,9 +164,14 @@ Status Run(const CommandLine& flags) {
   std::string line;
   int64_t left_out = 0;
   while (true) {
-    MR_ASSIGN_OR_RETURN(const bool more, rows->Next());
+    MR_ASSIGN_OR_RETURN(const bool more, refused.Next(rows.get()));
     if (!more) break;
-    MR_RETURN_IF_ERROR(row_values.Get(*rows, &values));
+    const Status got = row_values.Get(*rows, &values);
+    if (!got.ok()) {
+      MR_RETURN_IF_ERROR(refused.Refuse(*rows, got));
+      continue;
+    }
+    MR_RETURN_IF_ERROR(refused.Keep());
     const double hash = HashOf(seed, values);
     size_t i = 0;
     while (i < splits.size() && hash >= splits[i].until) ++i;
@@ -163,6 +189,7 @@ Status Run(const CommandLine& flags) {
     }
   }
   for (Split& split : splits) MR_RETURN_IF_ERROR(split.file->Close());
+  MR_RETURN_IF_ERROR(refused.Finish(*rows));
   for (Split& split : splits) {
     MR_RETURN_IF_ERROR(split.file->Commit());
     std::cout << split.file->path() << ": " << split.rows << " rows\n";

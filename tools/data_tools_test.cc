@@ -33,13 +33,9 @@
 //   buckets of the first release
 // covers: article 4-5, 4-6: typed CSV columns become tf.Examples that protobuf reads, in shards,
 //   compressed
-
-// covers: article 4-3: a vocabulary: counts, least count, the most frequent, equal ones by their
-//   bytes, a line for other words; the same in little memory (the process's peak is looked at)
-// covers: article 4-4: a split by the hash of a key: always the same, rows of a key together, the
-//   buckets of the first release
-// covers: article 4-5, 4-6: typed CSV columns become tf.Examples that protobuf reads, in shards,
-//   compressed
+// covers: input: vocab_gen, data_split and csv_to_tfrecord read CSV as the world writes it; bad
+//   rows are left out, counted and kept when that is wanted; too many, or no row at all, are an
+//   error
 
 namespace millrace {
 namespace {
@@ -194,6 +190,8 @@ TEST_F(DataTools, VocabGenGivesTheSameInLittleMemory) {
 TEST_F(DataTools, VocabGenSaysWhatIsWrongAndWhere) {
   Write("people.csv", kPeople);
   Write("short.csv", "a,b\n1\n");
+  Write("head.csv", "a,b\n");
+  Write("nothing.txt", "");
   Write("words.txt", "old\n");
   const std::vector<std::pair<const char*, std::string>> cases = {
       {"--input '$/*.none'", absl::StrCat("'", Path("*.none"), "': it must name files, got none")},
@@ -213,7 +211,20 @@ TEST_F(DataTools, VocabGenSaysWhatIsWrongAndWhere) {
       {"--input $/people.csv --field_delim ,,", "--field_delim must be one character"},
       {"--input $/people.csv --compression LZMA", "compression_type must be"},
       {"--input $/people.csv --compression GZIP", "corrupted compressed data"},
-      {"--input $/people.csv --header --columns a,b", "must not be given both"},
+      {"--input $/people.csv --header --columns a,b", "--columns with --header is for CSV"},
+      {"--input $/people.csv --header --columns id,age,job --column id",
+       absl::StrCat("'", Path("people.csv"),
+                    "' line 1: the header must have column 'age' in place 2, got it in place 3")},
+      {"--input $/people.csv --header --column id --field_delim ';'",
+       "column 'id' must be one of id,job,age; is the delimiter ','?"},
+      {"--input $/head.csv --header --column a",
+       absl::StrCat("there must be at least one row, got none in '", Path("head.csv"), "'")},
+      {"--input $/nothing.txt",
+       absl::StrCat("there must be at least one row, got none in '", Path("nothing.txt"), "'")},
+      {"--input $/people.csv --max_errors x",
+       "--max_errors must be a number of rows or a share as '1.5%', at most '100%', got 'x'"},
+      {"--input $/people.csv --max_errors 101%", "at most '100%', got '101%'"},
+      {"--input $/people.csv --max_errors=-1", "got '-1'"},
   };
   for (const auto& [flags, message] : cases) {
     const Ended ended = Run(absl::StrCat("vocab_gen --output $/words.txt ", flags));
@@ -223,7 +234,7 @@ TEST_F(DataTools, VocabGenSaysWhatIsWrongAndWhere) {
     EXPECT_EQ(std::count(ended.text.begin(), ended.text.end(), '\n'), 1) << ended.text;
   }
   EXPECT_EQ(Read("words.txt"), "old\n") << "a failed run changes nothing";
-  EXPECT_EQ(NumFiles(), 3u);
+  EXPECT_EQ(NumFiles(), 5u);
   const Ended wrong = Run("vocab_gen --input x --output y --colum z");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.text, HasSubstr("--column"));
@@ -325,6 +336,7 @@ TEST_F(DataTools, DataSplitCopiesRecordsAsTheyAre) {
 
 TEST_F(DataTools, DataSplitSaysWhatIsWrong) {
   Write("rows.txt", "a\n");
+  Write("empty.txt", "");
   Write("bad.csv", "a,b\n1\n");
   const std::vector<std::pair<const char*, const char*>> cases = {
       {"--splits a=0.5,b=0.6", "--splits must sum to at most 1, got 1.1"},
@@ -335,7 +347,9 @@ TEST_F(DataTools, DataSplitSaysWhatIsWrong) {
       {"--splits ../a=0.1", "names must be different and of letters"},
       {"--splits ,", "--splits must name files"},
       {"--splits a=1 --output_compression GZIP", "--output_compression is for TFRecords"},
-      {"--splits a=1 --column 0 --records", "--column is for CSV files"},
+      {"--splits a=1 --column 0 --records", "--column and --csv are for CSV files"},
+      {"--splits a=1 --csv --feature x", "--column and --csv are for CSV files"},
+      {"--splits a=1 --input $/empty.txt", "there must be at least one row, got none in"},
       {"--splits a=1 --input $/bad.csv --header --column a",
        "line 2: a record must have 2 fields, got 1"},
   };
@@ -411,10 +425,14 @@ TEST_F(DataTools, CsvToTfrecordWritesShardsThatOthersFind) {
 TEST_F(DataTools, CsvToTfrecordSaysWhatIsWrongAndWhere) {
   Write("rows.csv", "1,a\n2,b\nx,c\n");
   Write("head.csv", "n,t\n1,a\n");
+  Write("none.csv", "n,t\n");
   const std::vector<std::pair<const char*, std::string>> cases = {
       {"--schema n:int64,t:string",
        absl::StrCat("'", Path("rows.csv"), "' line 3: column 'n' must be int64, got 'x'")},
-      {"--schema n:int64", "line 1: a record must have the 1 fields of --schema, got 2"},
+      {"--schema n:int64", "line 1: a record must have 1 fields, got 2"},
+      {"--schema n:int64,t:string,u:float",
+       "line 1: a record must have 3 fields, got 2; column 'u' is missing"},
+      {"--schema n:int64 --header --input $/none.csv", "must be at least one row, got none in"},
       {"--schema n:int32,t:string", "the type of 'n' must be int64, float or string"},
       {"--schema n,t:string", "'n' must be NAME:TYPE or -"},
       {"--schema n:int64,n:string", "names must be different, got 'n' twice"},
@@ -431,7 +449,159 @@ TEST_F(DataTools, CsvToTfrecordSaysWhatIsWrongAndWhere) {
     EXPECT_EQ(ended.code, 1) << flags << "\n" << ended.text;
     EXPECT_THAT(ended.text, HasSubstr(message)) << flags;
   }
-  EXPECT_EQ(NumFiles(), 2u) << "a failed run leaves nothing";
+  EXPECT_EQ(NumFiles(), 3u) << "a failed run leaves nothing";
+}
+
+// --- Files as the world writes them --------------------------------------------------------------
+
+TEST_F(DataTools, FilesBeginBehindAByteOrderMark) {
+  const std::string mark = "\xef\xbb\xbf";
+  Write("bom.csv", mark + "id,text\r\n1,a\r\n2,b\r\n");
+  Write("bom_nohead.csv", mark + "1,a\n2,b\n");
+  RunOk("vocab_gen --input $/bom.csv --header --column id --output $/v.txt");
+  EXPECT_EQ(Read("v.txt"), "1\n2\n");
+  RunOk("vocab_gen --input $/bom_nohead.csv --column 0 --output $/w.txt");
+  EXPECT_EQ(Read("w.txt"), "1\n2\n");
+  RunOk("csv_to_tfrecord --input $/bom_nohead.csv --schema id:int64,text:string --output $/r");
+  EXPECT_EQ(FeatureText(Examples("r").at(0), "id"), "1");
+  RunOk("data_split --input $/bom.csv --header --column id --splits a=1 --output_dir $");
+  EXPECT_EQ(Read("a.csv"), "id,text\n1,a\n2,b\n");
+}
+
+TEST_F(DataTools, DataSplitDoesNotTearARecord) {
+  std::string text = "id;text\r\n";
+  std::vector<std::string> want;
+  for (int i = 0; i < 50; ++i) {
+    want.push_back(absl::StrCat(i, ";\"a\n\"\"b\"\";\r\nc ", i, "\""));
+    absl::StrAppend(&text, want.back(), "\r\n");
+  }
+  Write("rows.csv", text);
+  Write("part-0", text);
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"--input $/part-0 --field_delim ';' --column id", ".csv"},
+      {"--input $/part-0 --field_delim ';' --csv", ".csv"},
+      {"--input $/rows.csv --field_delim ';'", ".txt"},
+  };
+  for (const auto& [flags, ending] : cases) {
+    RunOk(absl::StrCat("data_split --header --splits a=0.5,b=0.5 --output_dir $/out ", flags));
+    std::vector<std::string> got;
+    for (const char* name : {"a", "b"}) {
+      const std::string part = absl::StrCat("out/", name, ending);
+      ASSERT_TRUE(absl::StartsWith(Read(part), "id;text\n")) << flags;
+      auto rows = data::RowFiles::Open(
+          {Path(part)},
+          {.format = data::RowFormat::kCsv, .field_delim = ';', .has_header = true});
+      ASSERT_OK(rows.status());
+      while (true) {
+        const StatusOr<bool> more = (*rows)->Next();
+        ASSERT_OK(more.status()) << flags;
+        if (!*more) break;
+        got.emplace_back((*rows)->row());
+      }
+    }
+    EXPECT_THAT(got, ::testing::UnorderedElementsAreArray(want)) << flags;
+  }
+}
+
+TEST_F(DataTools, BlanksMayStandAroundAMissingValue) {
+  Write("rows.csv", "1, ,a\n ? ,2.5, ? \n3,4, \n");
+  RunOk(
+      "csv_to_tfrecord --input $/rows.csv --schema 'id:int64,rate:float=9,word:string=none' "
+      "--na_value '?' --output $/r");
+  const std::vector<tensorflow::Example> examples = Examples("r");
+  ASSERT_EQ(examples.size(), 3u);
+  EXPECT_EQ(FeatureText(examples[0], "rate"), "9");
+  EXPECT_EQ(FeatureText(examples[1], "id"), "-");
+  EXPECT_EQ(FeatureText(examples[1], "word"), "none");
+  EXPECT_EQ(FeatureText(examples[2], "word"), " ") << "a text";
+}
+
+// --- Bad rows ------------------------------------------------------------------------------------
+
+TEST_F(DataTools, BadRowsAreLeftOutCountedAndKeptWhenThatIsWanted) {
+  Write("rows.csv", "id,price\n1,2\n2\n3,x\n4,\"5\n5,6\n");
+  // vocab_gen takes the third row: it looks at another column.
+  Ended ended = Run(
+      "vocab_gen --input $/rows.csv --header --column id --output $/ids --ignore_errors "
+      "--refused_rows $/bad.csv");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(Read("ids"), "1\n3\n5\n");
+  EXPECT_EQ(Read("bad.csv"), "id,price\n2\n4,\"5\n");
+  EXPECT_THAT(ended.text, HasSubstr(absl::StrCat("vocab_gen: left out: '", Path("rows.csv"),
+                                                 "' line 3: a record must have 2 fields, got 1; "
+                                                 "column 'price' is missing\n")));
+  EXPECT_THAT(ended.text, HasSubstr("vocab_gen: left out 2 of 5 rows (40 %), the first: "));
+  EXPECT_THAT(ended.text, HasSubstr("3 of 3 words (0 too rare) of 3 values in 3 rows"));
+
+  ended = Run("data_split --input $/rows.csv --header --column id --splits a=1 --output_dir $ "
+              "--max_errors 2");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(Read("a.csv"), "id,price\n1,2\n3,x\n5,6\n");
+  EXPECT_THAT(ended.text, HasSubstr("data_split: left out 2 of 5 rows"));
+
+  ended = Run(
+      "csv_to_tfrecord --input $/rows.csv --header --schema id:int64,price:int64 --output $/r "
+      "--refused_rows $/bad2.csv");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  const std::vector<tensorflow::Example> examples = Examples("r");
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_EQ(FeatureText(examples[1], "id"), "5");
+  EXPECT_EQ(FeatureText(examples[1], "price"), "6") << "nothing is left of the bad one before";
+  EXPECT_EQ(Read("bad2.csv"), "id,price\n2\n3,x\n4,\"5\n");
+  EXPECT_THAT(ended.text, HasSubstr("2 examples in 1 files"));
+  // What was refused can be mended and read again.
+  EXPECT_EQ(Run("vocab_gen --input $/bad2.csv --header --column id --output $/i").code, 1);
+}
+
+TEST_F(DataTools, TooManyBadRowsEndAProgram) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) absl::StrAppend(&text, i, i % 50 == 0 ? "\n" : ",a\n");
+  Write("rows.csv", "x,y\n" + text);
+  const std::string flags = "vocab_gen --input $/rows.csv --column 1 --output $/words ";
+  Ended ended = Run(flags + "--ignore_errors --refused_rows $/bad");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.text,
+              HasSubstr(absl::StrCat("vocab_gen: --max_errors: at most 1 % of the rows may be "
+                                     "dropped, got 20 of 1000 rows (2 %), the first: '",
+                                     Path("rows.csv"), "' line 2: ")));
+  EXPECT_THAT(ended.text, HasSubstr("; '--max_errors 100%' allows any number\n"));
+  EXPECT_FALSE(Exists("words"));
+  // To look at.
+  EXPECT_EQ(Lines(Read("bad")).size(), 20u);
+  ended = Run(flags + "--max_errors 3");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.text, HasSubstr("at most 3 rows may be dropped, got 4 of "));
+  RunOk(flags + "--max_errors 3%");
+  RunOk(flags + "--max_errors 40");
+  EXPECT_EQ(Read("words"), "a\ny\n");
+
+  // Where none is good there is nothing to write.
+  Write("none.csv", "a,b\n1\n2\n");
+  ended = Run("csv_to_tfrecord --input $/none.csv --header --schema a:int64 --output $/r "
+              "--ignore_errors");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.text, HasSubstr("there must be at least one good row, got none; left out "
+                                    "2 of 2 rows (100 %), the first: "));
+  EXPECT_FALSE(Exists("r"));
+}
+
+TEST_F(DataTools, BadRecordsAreLeftOutAsRecords) {
+  auto writer = RecordWriter::Open(kFiles, Path("in"));
+  ASSERT_OK(writer.status());
+  data::ExampleBuilder example;
+  example.AddInts("key", {1});
+  ASSERT_OK((*writer)->Write(example.Finish()));
+  ASSERT_OK((*writer)->Write("no example"));
+  ASSERT_OK((*writer)->Close());
+  const Ended ended = Run(
+      "data_split --input $/in --feature key --splits a=1 --output_dir $ --refused_rows $/bad");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_THAT(ended.text, HasSubstr("it must be a tf.Example, got other bytes"));
+  EXPECT_EQ(Examples("a.tfrecord").size(), 1u);
+  auto rows = data::RowFiles::Open({Path("bad")}, {.format = data::RowFormat::kExamples});
+  ASSERT_OK(rows.status());
+  ASSERT_TRUE(*(*rows)->Next());
+  EXPECT_EQ((*rows)->row(), "no example");
 }
 
 TEST_F(DataTools, TheCensusGoesThroughAllOfThem) {

@@ -39,10 +39,11 @@ std::vector<FlagSpec> WithRowFlags(std::vector<FlagSpec> own) {
   flags.push_back({.name = "header", .help = "the first line of each file names its columns"});
   flags.push_back({.name = "columns",
                    .value = "NAMES",
-                   .help = "the names of the columns, where files have no header"});
+                   .help = "the names of the columns; with --header what it must name, in this "
+                           "order"});
   flags.push_back({.name = "field_delim",
                    .value = "CHARACTER",
-                   .help = "between columns (,); '\\t' is a tabulator"});
+                   .help = "between columns (,): ';', '\\t' for a tabulator"});
   flags.push_back({.name = "compression",
                    .value = "GZIP|ZLIB|NONE",
                    .help = "of the files; without it their first bytes say so"});
@@ -78,9 +79,8 @@ std::vector<std::string> Names(const std::string& text) {
 }
 
 StatusOr<std::unique_ptr<data::RowFiles>> OpenRows(const CommandLine& flags,
-                                                   data::RowFormat otherwise) {
-  data::RowFilesOptions options;
-  options.format = otherwise;
+                                                   data::RowFilesOptions otherwise) {
+  data::RowFilesOptions options = std::move(otherwise);
   if (flags.has("column") && flags.has("feature")) {
     return InvalidArgument("--column and --feature must not be given both");
   }
@@ -88,9 +88,9 @@ StatusOr<std::unique_ptr<data::RowFiles>> OpenRows(const CommandLine& flags,
   if (flags.has("feature")) options.format = data::RowFormat::kExamples;
   MR_ASSIGN_OR_RETURN(options.field_delim, FieldDelimiter(flags));
   options.has_header = flags.has("header");
-  options.columns = Names(flags.value("columns"));
-  if (options.has_header && !options.columns.empty()) {
-    return InvalidArgument("--header and --columns must not be given both");
+  if (options.has_header || flags.has("columns")) options.columns = Names(flags.value("columns"));
+  if (options.format == data::RowFormat::kLines && options.has_header && !options.columns.empty()) {
+    return InvalidArgument("--columns with --header is for CSV, got lines; --column names one");
   }
   if (options.format == data::RowFormat::kExamples &&
       (options.has_header || !options.columns.empty())) {

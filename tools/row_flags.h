@@ -30,10 +30,10 @@ std::vector<FlagSpec> MemoryFlags();
 // Parts of a text between commas, without blanks around them; empty ones are left out.
 std::vector<std::string> Names(const std::string& text);
 
-// The rows that the flags name. `otherwise`: their format where neither --column nor --feature
-// says it.
+// The rows that the flags name. `otherwise`: what is so where no flag says it; its format counts
+// without --column and --feature, its columns without --header and --columns.
 StatusOr<std::unique_ptr<data::RowFiles>> OpenRows(const CommandLine& flags,
-                                                   data::RowFormat otherwise);
+                                                   data::RowFilesOptions otherwise);
 
 // What --max_memory_mb and --temp_dir say; `beside`: the file in whose directory temporary ones are
 // by default.

@@ -7,7 +7,8 @@
 //
 // Values that come equally often are ordered by their bytes, so equal data give an equal file,
 // whatever the order and number of the files. Empty values are missing ones. Memory is bounded
-// (--max_memory_mb): what does not fit is counted through temporary files.
+// (--max_memory_mb): what does not fit is counted through temporary files. A bad row ends it, or is
+// left out and counted (--ignore_errors).
 //
 // Exit codes: 0, 1 with the reason on stderr, 2 for wrong flags.
 
@@ -32,6 +33,7 @@
 #include "data/row_files.h"
 #include "data/spilling_counter.h"
 #include "tools/command_line.h"
+#include "tools/refused_rows.h"
 #include "tools/row_flags.h"
 
 namespace millrace {
@@ -57,7 +59,7 @@ ProgramHelp Help() {
           .about =
               "Writes the different values of a CSV column, of a tf.Example feature or of\n"
               "lines, the most frequent first; equally frequent ones by their bytes.",
-          .flags = WithRowFlags(std::move(flags))};
+          .flags = WithRowFlags(WithRefusedRowsFlags(std::move(flags)))};
 }
 
 StatusOr<int64_t> Count(const CommandLine& flags, const char* name, int64_t fallback, int64_t low) {
@@ -72,33 +74,45 @@ struct Totals {
   int64_t values = 0, words = 0, rare = 0, written = 0;
 };
 
-Status CountWords(const CommandLine& flags, data::RowFiles* rows, data::SpillingCounter* counter,
-                  Totals* totals) {
+Status CountWords(const CommandLine& flags, data::RowFiles* rows, RefusedRows* refused,
+                  data::SpillingCounter* counter, Totals* totals) {
   MR_ASSIGN_OR_RETURN(const RowValues row_values, RowValues::Make(flags, *rows));
   const std::string cuts = flags.value("split");
   std::vector<std::string> values;
-  const auto add = [&](absl::string_view word) -> Status {
-    if (word.empty()) return absl::OkStatus();
-    if (word.find_first_of("\n\r") != absl::string_view::npos) {
-      return InvalidArgument(rows->Where(), ": a word must be without line breaks, got '", word,
-                             "'");
-    }
-    ++totals->values;
-    return counter->Add(word);
-  };
-  while (true) {
-    MR_ASSIGN_OR_RETURN(const bool more, rows->Next());
-    if (!more) return absl::OkStatus();
+  std::vector<absl::string_view> words;  // of the row at hand
+  const auto find_words = [&]() -> Status {
+    words.clear();
     MR_RETURN_IF_ERROR(row_values.Get(*rows, &values));
     for (const std::string& value : values) {
       if (cuts.empty()) {
-        MR_RETURN_IF_ERROR(add(value));
+        words.push_back(value);
         continue;
       }
       for (const absl::string_view word : absl::StrSplit(value, absl::ByAnyChar(cuts))) {
-        MR_RETURN_IF_ERROR(add(word));
+        words.push_back(word);
       }
     }
+    for (const absl::string_view word : words) {
+      if (word.find_first_of("\n\r") == absl::string_view::npos) continue;
+      return InvalidArgument(rows->Where(), ": a word must be without line breaks, got '", word,
+                             "'");
+    }
+    return absl::OkStatus();
+  };
+  while (true) {
+    MR_ASSIGN_OR_RETURN(const bool more, refused->Next(rows));
+    if (!more) return refused->Finish(*rows);
+    const Status found = find_words();
+    if (!found.ok()) {
+      MR_RETURN_IF_ERROR(refused->Refuse(*rows, found));
+      continue;
+    }
+    for (const absl::string_view word : words) {
+      if (word.empty()) continue;
+      ++totals->values;
+      MR_RETURN_IF_ERROR(counter->Add(word));
+    }
+    MR_RETURN_IF_ERROR(refused->Keep());
   }
 }
 
@@ -135,12 +149,13 @@ Status Run(const CommandLine& flags) {
   const std::string output = flags.value("output");
   MR_ASSIGN_OR_RETURN(data::ExternalSortOptions memory, SortOptions(flags, output));
   memory.max_bytes /= 2;
-  MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, data::RowFormat::kLines));
+  MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, {.format = data::RowFormat::kLines}));
+  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows));
   MR_ASSIGN_OR_RETURN(const auto file, data::NewFile::Create(FileSystem::Posix(), output));
 
   Totals totals;
   data::SpillingCounter counter(1, memory);
-  MR_RETURN_IF_ERROR(CountWords(flags, rows.get(), &counter, &totals));
+  MR_RETURN_IF_ERROR(CountWords(flags, rows.get(), &refused, &counter, &totals));
   MR_RETURN_IF_ERROR(counter.Finish());
   // Again, by count: the largest has the least key.
   data::ExternalSort sorted(memory);
@@ -163,7 +178,7 @@ Status Run(const CommandLine& flags) {
   MR_RETURN_IF_ERROR(WriteWords(flags, top_k, &sorted, file.get(), &totals));
   MR_RETURN_IF_ERROR(file->Commit());
   std::cout << output << ": " << totals.written << " of " << totals.words << " words ("
-            << totals.rare << " too rare) of " << totals.values << " values in " << rows->num_rows()
+            << totals.rare << " too rare) of " << totals.values << " values in " << refused.kept()
             << " rows of " << rows->files().size() << " files\n";
   return absl::OkStatus();
 }

@@ -72,7 +72,7 @@ Status ForEachRow(const char* flag, const std::string& patterns,
 
 // As a field of a CSV record.
 std::string CsvField(const std::string& text) {
-  if (text.find_first_of(",\"") == std::string::npos) return text;
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
 

@@ -172,7 +172,7 @@ TEST_F(Clicks, TheProgramWritesRegionsAndExamples) {
         "impression_id,user_id,ad,time\ni1,ann,shoes,1\ni2,bob,shoes,2\ni3,ann,hats,3\n");
   Write("impressions-2.csv", "impression_id,user_id,ad,time\ni4,cleo,hats,4\ni5,zoe,hats,5\n");
   Write("clicks.csv", "time,impression_id\n9,i3\n9,i2\n9,i3\n9,i9\n");
-  Write("users.csv", "user_id,region\nann,north\nbob,\"south, far\"\ncleo,north\ndan,east\n");
+  Write("users.csv", "user_id,region\nann,north\nbob,\"south,\nfar\"\ncleo,north\ndan,east\n");
   const auto [code, text] =
       Run("--impressions='$/impressions-*.csv' --clicks=$/clicks.csv --users=$/users.csv "
           "--regions=$/out/regions.csv --examples=$/out/examples --examples_compression=GZIP");
@@ -185,7 +185,7 @@ TEST_F(Clicks, TheProgramWritesRegionsAndExamples) {
             "region,impressions,clicks,users,ctr\n"
             ",1,0,1,0.000000\n"
             "north,3,1,2,0.333333\n"
-            "\"south, far\",1,1,1,1.000000\n");
+            "\"south,\nfar\",1,1,1,1.000000\n");
   ASSERT_OK_AND_ASSIGN(const auto rows,
                        data::RowFiles::Open({JoinPath(dir_, "out/examples")},
                                             {.format = data::RowFormat::kExamples}));
@@ -200,7 +200,7 @@ TEST_F(Clicks, TheProgramWritesRegionsAndExamples) {
                                     features.at("clicked").int64_list().value(0)));
   }
   EXPECT_EQ(examples, (std::vector<std::string>{"ann north hats 1", "ann north shoes 0",
-                                                "bob south, far shoes 1", "cleo north hats 0",
+                                                "bob south,\nfar shoes 1", "cleo north hats 0",
                                                 "zoe  hats 0"}));
 }
 
