@@ -444,6 +444,7 @@ const std::vector<Call>& Calls() {
       {"OneHot", [](const S& s) { OneHot(s, I(s), I(s), F(s), F(s), {.axis = 0}); }},
       {"Where", [](const S& s) { Where(s, B(s)); }},
       {"Unique", [](const S& s) { Unique(s, F(s), {.out_idx = DT_INT64}); }},
+      {"ListDiff", [](const S& s) { ListDiff(s, F(s), F(s), {.out_idx = DT_INT64}); }},
       {"UniqueWithCounts", [](const S& s) { UniqueWithCounts(s, F(s), {.out_idx = DT_INT64}); }},
       // lrn
       {"LRN", [](const S& s) { LRN(s, F(s), {.depth_radius = 2}); }},
@@ -579,6 +580,7 @@ const std::vector<Call>& Calls() {
       {"SegmentMin", [](const S& s) { SegmentMin(s, F(s), I(s)); }},
       // select
       {"Select", [](const S& s) { Select(s, B(s), F(s), F(s)); }},
+      {"SelectV2", [](const S& s) { SelectV2(s, B(s), F(s), F(s)); }},
       {"ClipByValue", [](const S& s) { ClipByValue(s, F(s), F(s), F(s)); }},
       // slice
       {"Slice", [](const S& s) { Slice(s, F(s), I(s), I(s)); }},

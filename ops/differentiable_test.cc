@@ -165,6 +165,8 @@ std::vector<Case> MathCases() {
        .attrs = {{"first_n", int64_t{0}}}},
       {.op = "Select",
        .args = {TensorOf<bool>({3}, {true, false, true}), Doubles({1, 2, 3}), Doubles({4, 5, 6})}},
+      {.op = "SelectV2",
+       .args = {TensorOf<bool>({2, 1}, {true, false}), Doubles({1, 2, 3}), Scalar(4)}},
   };
 }
 
