@@ -15,15 +15,13 @@
 #include "graph/partial_value.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather_gradient.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
-#include "ops/array/transpose.h"
 #include "ops/loops/number.h"
 #include "ops/math/cast.h"
-#include "ops/math/cwise_binary.h"
-#include "ops/math/reduction.h"
-#include "ops/math/segment.h"
 #include "ops/rules/elements.h"
+#include "ops/rules/gather_shape.h"
 #include "ops/rules/index_type.h"
 #include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
@@ -87,27 +85,7 @@ struct GatherRule {
       MR_ASSIGN_OR_RETURN(axis, c->IntScalar(2, "axis"));
     }
     MR_ASSIGN_OR_RETURN(const PartialShape params, c->InputWithRankAtLeast(0, 1, "params"));
-    const PartialShape& indices = c->input(1);
-    if (!params.has_rank() || !indices.has_rank()) return PartialShape();
-    if (batch_dims < -indices.rank() || batch_dims > indices.rank()) {
-      return InvalidArgument("batch_dims must be in [", -indices.rank(), ", ", indices.rank(),
-                             "], got ", batch_dims);
-    }
-    const int batch = FromFront(batch_dims, indices.rank());
-    const int rank = params.rank() + indices.rank() - 1 - batch;
-    if (!axis) return PartialShape::Make(Ints(static_cast<size_t>(rank), -1));
-    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(*axis, params.rank()));
-    if (batch > at) return InvalidArgument("batch_dims must be <= axis ", at, ", got ", batch);
-    for (int d = 0; d < batch; ++d) {
-      if (params.dim(d) != indices.dim(d) && params.dim(d) != -1 && indices.dim(d) != -1) {
-        return InvalidArgument("params and indices must agree in batch dimension ", d,
-                               ", got shapes ", params, " and ", indices);
-      }
-    }
-    Ints dims(params.dims().begin(), params.dims().begin() + at);
-    dims.insert(dims.end(), indices.dims().begin() + batch, indices.dims().end());
-    dims.insert(dims.end(), params.dims().begin() + at + 1, params.dims().end());
-    return PartialShape::Make(dims);
+    return GatheredShape(params, c->input(1), axis, batch_dims);
   }
 };
 
@@ -136,45 +114,6 @@ Status RunGather(KernelContext* ctx, const GatherRule& rule) {
   });
 }
 
-// Any axis: params are seen as [batch, outer, dim, inner], the gradient as [batch, outer, n,
-// inner]; both turned to [batch * dim or n, outer, inner], the rows are added up by index.
-Output DenseGatherGradient(GradientContext* c, int64_t batch_dims) {
-  const Scope& s = c->scope();
-  const auto cast = [&](Output x, DType to) { return x.dtype() == to ? x : Cast(s, x, to); };
-  const Output shape = ShapeOf(s, c->input(0));
-  Output indices = c->input(1);
-  const Output one = Const<int32_t>(s, {1}), zero = Const<int32_t>(s, {0});
-  const Output scalar = Const<int32_t>(s, {}), swap = Const<int32_t>(s, {0, 2, 1, 3});
-  const Output axis = cast(c->input(2), DT_INT32);
-  const Output at = Reshape(s, FloorMod(s, axis, Rank(s, c->input(0))), one);
-  const Output after = Add(s, at, one);
-  Output batch_end = Const(s, {static_cast<int32_t>(batch_dims)});
-  if (batch_dims < 0) batch_end = Add(s, Rank(s, indices), batch_end);
-  const auto slice = [&](Output of, Output begin, Output end, int64_t end_mask) {
-    return StridedSlice(s, of, begin, end, one, {.end_mask = end_mask});
-  };
-  const auto size = [&](Output dims) { return Prod(s, dims, zero, {.keep_dims = true}); };
-  const auto shaped = [&](Output x, absl::Span<const Output> dims) {
-    return Reshape(s, x, ConcatV2(s, dims, Const(s, 0)));
-  };
-  const Output batch = size(slice(shape, zero, batch_end, 0));
-  const Output outer = size(slice(shape, batch_end, at, 0));
-  const Output dim = slice(shape, at, after, 0);
-  const Output inner = size(slice(shape, after, zero, 1));
-  const Output n = size(slice(ShapeOf(s, indices), batch_end, zero, 1));
-  // Index i of batch b stands for row b * dim + i.
-  if (batch_dims != 0) {
-    const Output batches = Range(s, Const(s, 0), Reshape(s, batch, scalar), Const(s, 1));
-    const Output offsets = cast(Mul(s, batches, dim), indices.dtype());
-    indices = Add(s, shaped(indices, {batch, n}), shaped(offsets, {batch, one}));
-  }
-  const Output grad = Transpose(s, shaped(c->dense_grad(), {batch, outer, n, inner}), swap);
-  const Output rows = shaped(grad, {Mul(s, batch, n), outer, inner});
-  const Output sums = UnsortedSegmentSum(s, rows, Reshape(s, indices, Const<int32_t>(s, {-1})),
-                                         Reshape(s, Mul(s, batch, dim), scalar));
-  return Reshape(s, Transpose(s, shaped(sums, {batch, dim, outer, inner}), swap), shape);
-}
-
 // Rows of the first dimension stay slices: what an embedding's gradient is.
 Status GatherGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
@@ -183,7 +122,10 @@ Status GatherGradient(GradientContext* c) {
   if (c->num_inputs() > 2) {
     const Tensor* axis = s.constant_value(c->input(2));
     if (axis == nullptr || axis->ints()[0] != 0 || rule.batch_dims != 0) {
-      c->set_input_grad(0, DenseGatherGradient(c, rule.batch_dims));
+      Output at = c->input(2);
+      if (at.dtype() != DT_INT32) at = Cast(s, at, DT_INT32);
+      c->set_input_grad(0, DenseGatherGradient(s, ShapeOf(s, c->input(0)), c->input(1), at,
+                                               rule.batch_dims, c->dense_grad()));
       return absl::OkStatus();
     }
   }

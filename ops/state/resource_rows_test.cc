@@ -2,6 +2,7 @@
 #include "ops/state/resource_rows.h"
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,90 @@ TEST(ResourceGather, GradientTouchesOnlyGatheredRows) {
   const IndexedSlices* slices = std::get_if<IndexedSlices>(&grads[0]);
   ASSERT_NE(slices, nullptr);
   EXPECT_EQ(scope.shape(slices->values).ToString(), "[2,2]");
+}
+
+OpCall GatherInBatches(const Tensor& handle, const Tensor& indices, int64_t batch_dims, DType dtype,
+                       OpTestDevice* device) {
+  return OpCall("ResourceGather")
+      .Input(handle)
+      .Input(indices)
+      .Attr("dtype", dtype)
+      .Attr("batch_dims", batch_dims)
+      .On(device);
+}
+
+TEST(ResourceGather, BatchDimensionsBelongTogether) {
+  OpTestDevice device;
+  // Batch b has rows 100 b, 100 b + 10, 100 b + 20.
+  const Tensor handle = device.VariableHandle(
+      "table", TensorOf<float>({2, 3, 2}, {0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121}));
+  const Tensor indices = TensorOf<int32_t>({2, 2}, {2, 0, 1, 1});
+  const Tensor rows = TensorOf<float>({2, 2, 2}, {20, 21, 0, 1, 110, 111, 110, 111});
+  ExpectTensorEqual(RunOp1(GatherInBatches(handle, indices, 1, DT_FLOAT, &device)), rows);
+  ExpectTensorEqual(RunOp1(GatherInBatches(handle, indices, -1, DT_FLOAT, &device)), rows);
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(handle, TensorOf<int64_t>({2}, {2, 1}), 1, DT_FLOAT, &device)),
+      TensorOf<float>({2, 2}, {20, 21, 110, 111}));
+  // Elements of rows: two batch dimensions.
+  ExpectTensorEqual(RunOp1(GatherInBatches(handle, TensorOf<int32_t>({2, 3, 1}, {0, 1, 1, 1, 0, 0}),
+                                           2, DT_FLOAT, &device)),
+                    TensorOf<float>({2, 3, 1}, {0, 11, 21, 101, 110, 120}));
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(handle, TensorOf<int32_t>({2, 0}, {}), 1, DT_FLOAT, &device)),
+      TensorOf<float>({2, 0, 2}, {}));
+  const Tensor none = device.VariableHandle("none", TensorOf<float>({0, 3}, {}));
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(none, TensorOf<int32_t>({0, 4}, {}), 1, DT_FLOAT, &device)),
+      TensorOf<float>({0, 4}, {}));
+  const Tensor words =
+      device.VariableHandle("words", TensorOf<std::string>({2, 2}, {"a", "b", "c", "d"}));
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(words, TensorOf<int32_t>({2, 1}, {1, 0}), 1, DT_STRING, &device)),
+      TensorOf<std::string>({2, 1}, {"b", "c"}));
+}
+
+TEST(ResourceGather, RefusesBatchDimensionsThatDoNotFit) {
+  OpTestDevice device;
+  const Tensor handle = device.VariableHandle("table", Table());
+  const auto expect = [&](const Tensor& indices, int64_t batch_dims, const char* text) {
+    ExpectOpError(GatherInBatches(handle, indices, batch_dims, DT_FLOAT, &device), kInvalid, text);
+    EXPECT_SHAPE_ERROR("ResourceGather",
+                       {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}, {"batch_dims", batch_dims}},
+                       {ShapeInput(DT_FLOAT, "[3,2]"), indices.shape().ToString()}, text);
+  };
+  expect(Ints({0}), 2, "batch_dims must be in [-1, 1], got 2");
+  expect(Ints({0}), -2, "batch_dims must be in [-1, 1], got -2");
+  expect(Ints({0, 1}), 1,
+         "the variable and indices must agree in batch dimension 0, got shapes [3,2] and [2]");
+  expect(TensorOf<int32_t>({3, 2, 1}, {0, 0, 0, 0, 0, 0}), 2,
+         "the variable must have rank > 2, the number of batch dimensions, got shape [3,2]");
+  ExpectOpError(GatherInBatches(handle, Ints({0, 1, 2}), 1, DT_FLOAT, &device), kInvalid,
+                "indices[2] = 2 is not in [0, 2)");
+  EXPECT_SHAPE("ResourceGather",
+               {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}, {"batch_dims", int64_t{1}}},
+               {ShapeInput(DT_FLOAT, "[3,2,5]"), "[?,7]"}, "[3,7,5]");
+  EXPECT_SHAPE("ResourceGather",
+               {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}, {"batch_dims", int64_t{1}}},
+               {ShapeInput(DT_FLOAT, "[3,2,5]"), "<unknown>"}, "<unknown>");
+}
+
+TEST(ResourceGather, GradientInBatchesMatchesFiniteDifferences) {
+  for (const int64_t batch_dims : {1, -1}) {
+    for (const Tensor& indices : {TensorOf<int32_t>({2, 2}, {2, 0, 1, 1}), Ints({2, 0})}) {
+      if (batch_dims < 0 && indices.rank() == 1) continue;  // no batch dimension
+      OpTestDevice device;
+      GradientCheckOptions options;
+      options.device = &device;
+      ExpectGradientsMatch(
+          BuildOutput([&](const Scope& s, const std::vector<Output>& in) {
+            return ResourceGather(s, in[0], Const(s, indices), DT_DOUBLE,
+                                  {.batch_dims = batch_dims});
+          }),
+          {device.VariableHandle(
+              "table", TensorOf<double>({2, 3, 2}, {1, -2, 3, 4, 5, -6, 7, 8, 9, 10, 11, 12}))},
+          options);
+    }
+  }
 }
 
 TEST(ResourceScatter, UpdatesRows) {
