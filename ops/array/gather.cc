@@ -268,7 +268,9 @@ Status RunScatterNd(KernelContext* ctx, const ScatterNdRule&) {
   const T* from = ctx->input(1).raw<T>().data();
   for (const int64_t slice : slices) {
     T* const to = out->mutable_raw<T>().data() + slice * size;
-    for (int64_t i = 0; i < size; ++i) to[i] = math::WrapAdd(to[i], from[i]);
+    for (int64_t i = 0; i < size; ++i) {
+      to[i] = math::Store<T>(math::WrapAdd(math::Load(to[i]), math::Load(from[i])));
+    }
     from += size;
   }
   return absl::OkStatus();
@@ -281,9 +283,9 @@ std::vector<Output> ScatterNdGradient(GradientContext* c) {
 const OpRegistration kScatterNd =
     OpSpec("ScatterNd", "indices: Tindices, updates: T, shape: Tindices -> output: T",
            "T: type; Tindices: {int32, int64}")
-        .With(RuledKernelsFor<ScatterNdRule, float, double, int32_t, int64_t, std::complex<float>,
-                              std::complex<double>>("T",
-                                                    []<typename T>() { return &RunScatterNd<T>; }))
+        .With(RuledKernelsFor<ScatterNdRule, float, double, Half, Bfloat16, int32_t, int64_t,
+                              std::complex<float>, std::complex<double>>(
+            "T", []<typename T>() { return &RunScatterNd<T>; }))
         .Gradient(ScatterNdGradient);
 
 }  // namespace

@@ -97,7 +97,7 @@ StatusOr<WindowGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShap
 // Has the gradient of the output the output's shape, and the filter an output channel?
 Status CheckOutputGradient(const WindowGeometry& geometry, const PartialShape& out_backprop);
 
-// A pooling. Windows along the channels do not overlap (the stride is the size), cover all channels,
+// A pooling. Windows along the channels do not overlap (the stride is the size), cover all of them,
 // and are 1 x 1 along rows and columns.
 StatusOr<WindowGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& input);
 
