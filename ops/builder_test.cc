@@ -546,6 +546,7 @@ const std::vector<Call>& Calls() {
        [](const S& s) { RandomStandardNormal(s, I(s), DT_FLOAT, {.seed = 3}); }},
       {"TruncatedNormal", [](const S& s) { TruncatedNormal(s, I(s), DT_FLOAT, {.seed = 3}); }},
       {"RandomShuffle", [](const S& s) { RandomShuffle(s, F(s), {.seed = 3}); }},
+      {"Multinomial", [](const S& s) { Multinomial(s, F(s), I(s), {.output_dtype = DT_INT32}); }},
       // reduction
       MR_REDUCTION(Sum),
       MR_REDUCTION(Mean),
