@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_join.h"
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "ops/array/concat.h"
@@ -210,6 +211,9 @@ StatusOr<Ints> FlatSlices(const Tensor& indices, const Shape& tensor) {
   });
 }
 
+// Bad indices are refused; later programs may ask to ignore them.
+constexpr char kBadIndicesPolicy[] = "bad_indices_policy: string = ''";
+
 struct GatherNdRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const {
     return NdSlices(c->input(1), c->input(0));
@@ -238,6 +242,7 @@ Output GatherNdGradient(GradientContext* c) {
 const OpRegistration kGatherNd =
     OpSpec("GatherNd", "params: Tparams, indices: Tindices -> output: Tparams",
            "Tparams: type; Tindices: {int32, int64}")
+        .With(LaterAttr(kBadIndicesPolicy))
         .With(RuledKernelFor<GatherNdRule>(RunGatherNd))
         .Gradient(GatherNdGradient);
 
@@ -283,6 +288,7 @@ std::vector<Output> ScatterNdGradient(GradientContext* c) {
 const OpRegistration kScatterNd =
     OpSpec("ScatterNd", "indices: Tindices, updates: T, shape: Tindices -> output: T",
            "T: type; Tindices: {int32, int64}")
+        .With(LaterAttr(kBadIndicesPolicy))
         .With(RuledKernelsFor<ScatterNdRule, float, double, Half, Bfloat16, int32_t, int64_t,
                               std::complex<float>, std::complex<double>>(
             "T", []<typename T>() { return &RunScatterNd<T>; }))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
@@ -120,6 +121,7 @@ std::vector<KernelSpec> TopKKernels() {
 }
 const OpRegistration kTopKV2 = OpSpec("TopKV2", "input: T, k: int32 -> values: T, indices: int32",
                                       "sorted: bool = true; T: realnumbertype")
+                                   .With(LaterAttr("index_type: type = DT_INT32"))
                                    .With(TopKKernels())
                                    .Gradient(TopKGradient);
 const OpRegistration kTopK = OpSpec("TopK", "input: T -> values: T, indices: int32",
