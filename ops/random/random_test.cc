@@ -117,7 +117,14 @@ TEST(Multinomial, DrawsClassesByTheirLogits) {
 }
 
 // A sample is where TensorFlow's uniform double of the same seeds falls.
-TEST(Multinomial, TakesItsNumbersFromTheRowOfDoubles) {
+TEST(Multinomial, EqualSeedsGiveTensorFlowsClasses) {
+  ExpectTensorEqual(
+      RunOp1(OpCall("Multinomial")
+                 .Input(TensorOf<float>({1, 2}, {3, 4}))
+                 .Input(Tensor::Scalar<int32_t>(20))
+                 .Attr("seed", int64_t{1})
+                 .Attr("seed2", int64_t{106})),
+      TensorOf<int64_t>({1, 20}, {1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0}));
   const Tensor uniform = RunOp1(Call("RandomUniform", Ints({2, 5}), DT_DOUBLE, 1, 2));
   const Tensor drawn =
       RunOp1(Draw(*Tensor::Zeros(DT_FLOAT, ShapeOf({2, 4})), 5).Attr("output_dtype", DT_INT32));
