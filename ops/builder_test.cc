@@ -613,6 +613,7 @@ const std::vector<Call>& Calls() {
       {"DestroyResourceOp",
        [](const S& s) { DestroyResourceOp(s, Handle(s), {.ignore_lookup_error = false}); }},
       {"ResourceGather", [](const S& s) { ResourceGather(s, Handle(s), I(s), DT_FLOAT); }},
+      {"ResourceGatherNd", [](const S& s) { ResourceGatherNd(s, Handle(s), I(s), DT_FLOAT); }},
       {"ResourceScatterAdd", [](const S& s) { ResourceScatterAdd(s, Handle(s), I(s), F(s)); }},
       {"ResourceScatterSub", [](const S& s) { ResourceScatterSub(s, Handle(s), I(s), F(s)); }},
       {"ResourceScatterUpdate", [](const S& s) { ResourceScatterUpdate(s, Handle(s), I(s), F(s)); }},

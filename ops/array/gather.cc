@@ -5,11 +5,9 @@
 #include <complex>
 #include <cstring>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/str_join.h"
 #include "graph/gradient.h"
 #include "graph/later_attrs.h"
 #include "graph/op_registry.h"
@@ -24,6 +22,7 @@
 #include "ops/rules/elements.h"
 #include "ops/rules/gather_shape.h"
 #include "ops/rules/index_type.h"
+#include "ops/rules/nd_index.h"
 #include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
@@ -31,16 +30,6 @@ namespace millrace {
 namespace {
 
 using Ints = std::vector<int64_t>;
-
-// "1,0" for flat index 2 of shape [2,2].
-std::string IndexText(const Shape& shape, int64_t flat) {
-  std::string text;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    text = absl::StrCat(flat % shape.dim(d), text.empty() ? "" : ",", text);
-    flat /= shape.dim(d);
-  }
-  return text;
-}
 
 // Output 0: slice i is slice source(i) of params; a slice has `size` elements.
 template <typename Source>
@@ -172,44 +161,6 @@ const OpRegistration kGather =
         .With(PartialValueRule(GatherValue));
 
 // --- GatherNd, ScatterNd -------------------------------------------------------------------------
-
-// What is picked from `tensor`, or put into it: indices.shape[:-1] + tensor.shape[depth:], where
-// depth, the last dimension of indices, is how many dimensions of the tensor an index names.
-StatusOr<PartialShape> NdSlices(const PartialShape& indices, const PartialShape& tensor) {
-  if (!indices.has_rank() || !tensor.has_rank()) return PartialShape();
-  if (indices.rank() < 1) return InvalidArgument("indices must have rank >= 1, got shape []");
-  const int64_t depth = indices.dim(indices.rank() - 1);
-  if (depth > tensor.rank()) {
-    return InvalidArgument("the last dimension of indices must be at most ", tensor.rank(),
-                           ", the rank of the tensor, got ", depth);
-  }
-  if (depth == -1) return PartialShape();
-  Ints dims(indices.dims().begin(), indices.dims().end() - 1);
-  dims.insert(dims.end(), tensor.dims().begin() + depth, tensor.dims().end());
-  return PartialShape::Make(dims);
-}
-
-// The flat slice of a tensor of this shape that each index names.
-StatusOr<Ints> FlatSlices(const Tensor& indices, const Shape& tensor) {
-  const Shape outer = indices.shape().Slice(0, indices.rank() - 1);
-  const size_t depth = static_cast<size_t>(indices.dim(outer.rank()));
-  Ints slices(static_cast<size_t>(outer.num_elements()), 0);
-  return VisitIndexType(indices.dtype(), [&]<typename Index>() -> StatusOr<Ints> {
-    const absl::Span<const Index> values = indices.raw<Index>();
-    for (size_t row = 0; row < slices.size(); ++row) {
-      const absl::Span<const Index> index = values.subspan(row * depth, depth);
-      for (size_t d = 0; d < depth; ++d) {
-        const int64_t dim = tensor.dim(static_cast<int>(d));
-        if (index[d] < 0 || index[d] >= dim) {
-          return InvalidArgument("indices[", IndexText(outer, static_cast<int64_t>(row)), "] = [",
-                                 absl::StrJoin(index, ","), "] does not index into shape ", tensor);
-        }
-        slices[row] = slices[row] * dim + index[d];
-      }
-    }
-    return std::move(slices);
-  });
-}
 
 // Bad indices are refused; later programs may ask to ignore them.
 constexpr char kBadIndicesPolicy[] = "bad_indices_policy: string = ''";

@@ -180,7 +180,7 @@ Status EqualShape(InferenceContext* c) {
 
 class EqualKernel : public BinaryKernel<true> {
  public:
-  using BinaryKernel::BinaryKernel;
+  explicit EqualKernel(BinaryOp op) : BinaryKernel(op) {}
   Status Init(KernelConstruction* c) override {
     MR_ASSIGN_OR_RETURN(may_differ_, MayDifferInShape(c->attrs()));
     return BinaryKernel::Init(c);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
@@ -12,6 +13,7 @@
 #include "graph/shape_inference.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
 #include "ops/array/gather_gradient.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
@@ -20,6 +22,7 @@
 #include "ops/math/cwise_binary.h"
 #include "ops/rules/elements.h"
 #include "ops/rules/gather_shape.h"
+#include "ops/rules/nd_index.h"
 #include "ops/rules/variable_rules.h"
 #include "ops/state/resource_variable.h"
 #include "runtime/kernel.h"
@@ -50,6 +53,22 @@ Status ResourceGatherShape(InferenceContext* c) {
   MR_ASSIGN_OR_RETURN(PartialShape shape, GatheredRowsShape(c->input(1), table, batch_dims));
   c->set_output(0, std::move(shape));
   return absl::OkStatus();
+}
+
+// Row i of `out` is row source(i) of `table`; a row has `size` elements.
+template <typename Source>
+Status CopyRows(KernelContext* ctx, const Tensor& table, int64_t size, Source source, Tensor* out) {
+  if (out->num_elements() == 0) return absl::OkStatus();
+  return VisitElements(table.dtype(), [&]<typename E>() {
+    const E* const from = ElementsOf<E>(table);
+    E* const to = MutableElementsOf<E>(out);
+    const double cost_ns = 5 + 0.1 * static_cast<double>(size) * sizeof(E);
+    ctx->ParallelFor(out->num_elements() / size, cost_ns, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::copy_n(from + source(i) * size, size, to + i * size);
+      }
+    });
+  });
 }
 
 template <typename Index>
@@ -133,20 +152,10 @@ class ResourceGatherKernel : public Kernel {
         static_cast<int>(batch_dims_ < 0 ? batch_dims_ + indices.rank() : batch_dims_);
     const int64_t rows = table.dim(batch);  // of a batch
     MR_RETURN_IF_ERROR(CheckIndices(index, rows));
-    if (out->num_elements() == 0) return absl::OkStatus();
-    const int64_t row = table.shape().NumElements(batch + 1, table.rank());
     const int64_t per_batch = indices.shape().NumElements(batch, indices.rank());
-    return VisitElements(dtype_, [&]<typename E>() {
-      const E* const from = ElementsOf<E>(table);
-      E* const to = MutableElementsOf<E>(out);
-      const double cost_ns = 5 + 0.1 * static_cast<double>(row) * sizeof(E);
-      ctx->ParallelFor(indices.num_elements(), cost_ns, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t at = i / per_batch * rows + index[static_cast<size_t>(i)];
-          std::copy_n(from + at * row, row, to + i * row);
-        }
-      });
-    });
+    return CopyRows(
+        ctx, table, table.shape().NumElements(batch + 1, table.rank()),
+        [=](int64_t i) { return i / per_batch * rows + index[static_cast<size_t>(i)]; }, out);
   }
 
   DType dtype_ = DT_INVALID;
@@ -208,6 +217,72 @@ const OpRegistration kResourceGather =
         .Shape(ResourceGatherShape)
         .Gradient(ResourceGatherGradient)
         .With(KernelsFor<ResourceGatherKernel, int32_t, int64_t>("Tindices"));
+
+// --- ResourceGatherNd ----------------------------------------------------------------------------
+
+Status ResourceGatherNdShape(InferenceContext* c) {
+  MR_ASSIGN_OR_RETURN(const PartialShape table, ShapeOfHandle(c));
+  MR_ASSIGN_OR_RETURN(PartialShape shape, NdSlices(c->input(1), table));
+  c->set_output(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+// Slices of the value of one moment.
+class ResourceGatherNdKernel : public Kernel {
+ public:
+  Status Init(KernelConstruction* c) override { return ReadAttrs(c->attrs(), "dtype", &dtype_); }
+  Status Compute(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(auto variable, VariableInput(ctx, 0, dtype_));
+    const StatusOr<Tensor> value = variable->Read();
+    if (absl::IsFailedPrecondition(value.status())) {
+      return ReadError(*variable, ctx->input(0).raw_scalar<ResourceHandle>());
+    }
+    MR_RETURN_IF_ERROR(value.status());
+    const Shape& table = value->shape();
+    const Tensor& indices = ctx->input(1);
+    MR_ASSIGN_OR_RETURN(const PartialShape slices, NdSlices(indices.shape(), table));
+    MR_ASSIGN_OR_RETURN(const Shape shape, slices.ToShape());
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+    // Indices without coordinates may be too many to list.
+    if (indices.num_elements() == 0 && out->num_elements() == 0) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const std::vector<int64_t> flat, FlatSlices(indices, table));
+    const int depth = static_cast<int>(indices.dim(indices.rank() - 1));
+    return CopyRows(
+        ctx, *value, table.NumElements(depth, table.rank()),
+        [slice = flat.data()](int64_t i) { return slice[i]; }, out);
+  }
+
+ private:
+  DType dtype_ = DT_INVALID;
+};
+
+// Rows stay slices, so that an optimizer touches no others; what is smaller is put into zeros.
+Status ResourceGatherNdGradient(GradientContext* c) {
+  if (!c->has_grad(0)) return absl::OkStatus();
+  const Scope& s = c->scope();
+  const Output indices = c->input(1);
+  const PartialShape known = s.shape(indices);
+  if (known.has_rank() && known.rank() == 2 && known.dim(1) == 1) {
+    IndexedSlices slices;
+    slices.values = c->dense_grad(0);
+    slices.indices = Reshape(s, indices, Const<int32_t>(s, {-1}));
+    slices.dense_shape = VariableShape(s, c->input(0));
+    c->set_input_grad(0, slices);
+  } else {
+    const Output shape = VariableShape(s, c->input(0), {.out_type = indices.dtype()});
+    c->set_input_grad(0, ScatterNd(s, indices, c->dense_grad(0), shape));
+  }
+  return absl::OkStatus();
+}
+
+const OpRegistration kResourceGatherNd =
+    OpSpec("ResourceGatherNd", "resource: resource, indices: Tindices -> output: dtype",
+           "dtype: type; Tindices: {int32, int64}")
+        .Stateful()
+        .TakesVariable(0, VariableUse::kReadsRows)
+        .Shape(ResourceGatherNdShape)
+        .Gradient(ResourceGatherNdGradient)
+        .With(KernelFor<ResourceGatherNdKernel>());
 
 // --- ResourceScatterAdd, ResourceScatterSub, ResourceScatterUpdate -------------------------------
 

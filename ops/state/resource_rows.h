@@ -25,6 +25,11 @@ inline Output ResourceGather(ScopeAt at, Output resource, Output indices, DType 
   return BuildOp(at, "ResourceGather", {resource, indices}, "dtype", dtype, "batch_dims",
                  attrs.batch_dims);
 }
+// The variable's GatherNd (ops/array/gather.h), of the value of one moment. Its gradient is
+// IndexedSlices where the indices are known to be rows, [n, 1], and dense otherwise.
+inline Output ResourceGatherNd(ScopeAt at, Output resource, Output indices, DType dtype) {
+  return BuildOp(at, "ResourceGatherNd", {resource, indices}, "dtype", dtype);
+}
 // Row indices[i] += (-=, =) updates[i]; updates: [indices..., row...] or a scalar. Repeated indices
 // add up (for Update, one of them wins).
 inline Operation ResourceScatterAdd(ScopeAt at, Output resource, Output indices, Output updates) {

@@ -163,6 +163,65 @@ TEST(ResourceGather, GradientInBatchesMatchesFiniteDifferences) {
   }
 }
 
+TEST(ResourceGatherNd, PicksByCoordinates) {
+  OpTestDevice device;
+  const Tensor handle = device.VariableHandle("table", Table());
+  const auto gather = [&](const Tensor& variable, Tensor indices, DType dtype) {
+    return OpCall("ResourceGatherNd")
+        .Input(variable)
+        .Input(std::move(indices))
+        .Attr("dtype", dtype)
+        .On(&device);
+  };
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int32_t>({2, 2}, {2, 1, 0, 0}), DT_FLOAT)),
+                    TensorOf<float>({2}, {21, 0}));
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int64_t>({1, 1}, {1}), DT_FLOAT)),
+                    TensorOf<float>({1, 2}, {10, 11}));
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int32_t>({1, 0}, {}), DT_FLOAT)),
+                    TensorOf<float>({1, 3, 2}, {0, 1, 10, 11, 20, 21}));
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int32_t>({0, 2}, {}), DT_FLOAT)),
+                    TensorOf<float>({0}, {}));
+  const Tensor words = device.VariableHandle("words", TensorOf<std::string>({2}, {"a", "b"}));
+  ExpectTensorEqual(RunOp1(gather(words, TensorOf<int32_t>({2, 1}, {1, 1}), DT_STRING)),
+                    TensorOf<std::string>({2}, {"b", "b"}));
+  ExpectOpError(gather(handle, TensorOf<int32_t>({2, 2}, {0, 0, 2, 2}), DT_FLOAT), kInvalid,
+                "indices[1] = [2,2] does not index into shape [3,2]");
+  ExpectOpError(gather(handle, TensorOf<int32_t>({1, 3}, {0, 0, 0}), DT_FLOAT), kInvalid,
+                "the last dimension of indices must be at most 2");
+  ExpectOpError(gather(handle, TensorOf<int32_t>({1, 1}, {0}), DT_DOUBLE), kInvalid, "dtype");
+  const auto storage = std::make_shared<VariableStorage>("empty", DT_FLOAT, PartialShape());
+  ExpectOpError(gather(device.Handle<VariableStorage>("empty", storage),
+                       TensorOf<int32_t>({1, 1}, {0}), DT_FLOAT),
+                absl::StatusCode::kFailedPrecondition, "uninitialized");
+  EXPECT_SHAPE("ResourceGatherNd", {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+               {ShapeInput(DT_FLOAT, "[3,4,5]"), "[?,2]"}, "[?,5]");
+  EXPECT_SHAPE("ResourceGatherNd", {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+               {ShapeInput(DT_FLOAT, "<unknown>"), "[?,2]"}, "<unknown>");
+  EXPECT_SHAPE_ERROR("ResourceGatherNd", {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+                     {ShapeInput(DT_FLOAT, "[3]"), "[?,2]"},
+                     "the last dimension of indices must be at most 1");
+}
+
+TEST(ResourceGatherNd, GradientsAreSlicesOfRowsOrMatchFiniteDifferences) {
+  for (const Tensor& indices :
+       {TensorOf<int32_t>({3, 1}, {2, 0, 2}), TensorOf<int32_t>({3, 2}, {2, 1, 0, 0, 2, 1})}) {
+    OpTestDevice device;
+    GradientCheckOptions options;
+    options.device = &device;
+    ExpectGradientsMatch(
+        BuildOutput([&](const Scope& s, const std::vector<Output>& in) {
+          return ResourceGatherNd(s, in[0], Const(s, indices), DT_DOUBLE);
+        }),
+        {device.VariableHandle("table", TensorOf<double>({3, 2}, {1, -2, 3, 4, 5, -6}))}, options);
+  }
+  Scope scope;
+  const Variable v = MakeVariable(scope.WithName("table"), Const(scope, Table()));
+  const Output rows =
+      ResourceGatherNd(scope, v.handle, Const(scope, TensorOf<int64_t>({2, 1}, {2, 0})), DT_FLOAT);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads, AddGradients(scope, {rows}, {v.handle}));
+  EXPECT_TRUE(std::holds_alternative<IndexedSlices>(grads[0]));
+}
+
 TEST(ResourceScatter, UpdatesRows) {
   OpTestDevice device;
   const Tensor handle = device.VariableHandle("table", Table());
