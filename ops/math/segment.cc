@@ -250,14 +250,19 @@ Output SegmentSumGradient(GradientContext* c) { return RowsOf(c, c->dense_grad()
 
 Output SegmentMeanGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  const Output ones = OnesLike(s, Cast(s, c->input(1), c->input(0).dtype()));
-  const Output counts = SegmentSum(s, ones, c->input(1));
+  // Rows are counted in float: half and bfloat16 have no number for many of them.
+  const DType dtype = c->input(0).dtype();
+  const DType wide = dtype == DT_HALF || dtype == DT_BFLOAT16 ? DT_FLOAT : dtype;
+  const auto cast = [&](Output x, DType to) { return x.dtype() == to ? x : Cast(s, x, to); };
+  const Output counts = SegmentSum(s, OnesLike(s, cast(c->input(1), wide)), c->input(1));
   // [segments, 1, ...]: the rank of the result, so that they divide rows.
   const Output num_ones = Sub(s, Rank(s, c->output(0)), Const(s, 1));
   const Output dims = Fill(s, Reshape(s, num_ones, Const<int32_t>(s, {1})), Const(s, 1));
   const Output divisors = Reshape(s, counts, ConcatV2(s, {ShapeOf(s, counts), dims}, Const(s, 0)));
   // An empty segment's gradient is divided by 1; nobody gathers it.
-  return RowsOf(c, RealDiv(s, c->dense_grad(), Maximum(s, divisors, OnesLike(s, divisors))));
+  const Output grad = cast(c->dense_grad(), wide);
+  const Output share = RealDiv(s, grad, Maximum(s, divisors, OnesLike(s, divisors)));
+  return RowsOf(c, cast(share, dtype));
 }
 
 Output SegmentExtremumGradient(GradientContext* c) {

@@ -169,6 +169,10 @@ TEST(SegmentGradients, OfHalfMatchFiniteDifferences) {
                        }),
                        {x}, options);
   ExpectGradientsMatch(BuildOutput([](const Scope& s, const std::vector<Output>& in) {
+                         return SegmentMean(s, in[0], Const<int32_t>(s, {0, 0, 2, 2}));
+                       }),
+                       {x}, options);
+  ExpectGradientsMatch(BuildOutput([](const Scope& s, const std::vector<Output>& in) {
                          return SegmentMax(s, in[0], Const<int32_t>(s, {0, 0, 2, 2}));
                        }),
                        {x}, options);
