@@ -117,12 +117,31 @@ struct SelectV2Rule {
   }
 };
 
-// An operand whose step is 0 gives one element for all.
+// Of an operand that stays the first element counts for all.
+struct Stays {
+  bool condition, t, e;
+};
+template <bool kTStays, bool kEStays, typename E>
+void SelectFrom(const bool* condition, const E* t, const E* e, int64_t n, E* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? t[kTStays ? 0 : i] : e[kEStays ? 0 : i];
+}
 template <typename E>
-void SelectRun(const bool* condition, int64_t condition_step, const E* t, int64_t t_step,
-               const E* e, int64_t e_step, int64_t n, E* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    out[i] = condition[i * condition_step] ? t[i * t_step] : e[i * e_step];
+void SelectRun(Stays stays, const bool* condition, const E* t, const E* e, int64_t n, E* out) {
+  if (stays.condition) {
+    const E* const from = *condition ? t : e;
+    if (*condition ? stays.t : stays.e) {
+      std::fill_n(out, n, *from);
+    } else {
+      std::copy_n(from, n, out);
+    }
+  } else if (stays.t && stays.e) {
+    SelectFrom<true, true>(condition, t, e, n, out);
+  } else if (stays.t) {
+    SelectFrom<true, false>(condition, t, e, n, out);
+  } else if (stays.e) {
+    SelectFrom<false, true>(condition, t, e, n, out);
+  } else {
+    SelectElements(condition, t, e, n, out);
   }
 }
 
@@ -142,15 +161,16 @@ Status RunSelectV2(KernelContext* ctx, const SelectV2Rule&) {
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const BroadcastPlan plan(shape.dims(),
                            {condition.shape().dims(), t.shape().dims(), e.shape().dims()});
-  const auto step = [&](int operand) { return plan.is_scalar_in_run(operand) ? 0 : 1; };
+  const Stays stays = {plan.is_scalar_in_run(0), plan.is_scalar_in_run(1),
+                       plan.is_scalar_in_run(2)};
   return VisitElements(t.dtype(), [&]<typename E>() {
     const E* const ts = ElementsOf<E>(t);
     const E* const es = ElementsOf<E>(e);
     E* const os = MutableElementsOf<E>(out);
-    ctx->ParallelFor(plan.num_elements(), 1, [&](int64_t begin, int64_t end) {
+    ctx->ParallelFor(plan.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
       plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
-        SelectRun(flags + run.offset[0], step(0), ts + run.offset[1], step(1), es + run.offset[2],
-                  step(2), run.size, os + run.out);
+        SelectRun(stays, flags + run.offset[0], ts + run.offset[1], es + run.offset[2], run.size,
+                  os + run.out);
       });
     });
   });

@@ -93,6 +93,17 @@ TEST(SelectV2, BroadcastsAllThree) {
                     TensorOf<float>({2, 2}, {1, 2, 0, 0}));
   ExpectTensorEqual(CallV2(column, Tensor::Vector<float>({1, 2, 3}), Tensor::Scalar<float>(0)),
                     TensorOf<float>({2, 3}, {1, 2, 3, 0, 0, 0}));
+  // Along the last axis each operand may stay while others go on.
+  const Tensor flags = Tensor::Vector<bool>({true, false, true});
+  const Tensor one = Tensor::Scalar<float>(7), zero = Tensor::Scalar<float>(0);
+  ExpectTensorEqual(CallV2(flags, one, zero), Tensor::Vector<float>({7, 0, 7}));
+  ExpectTensorEqual(CallV2(flags, one, Tensor::Vector<float>({1, 2, 3})),
+                    Tensor::Vector<float>({7, 2, 7}));
+  ExpectTensorEqual(CallV2(flags, Tensor::Vector<float>({1, 2, 3}), zero),
+                    Tensor::Vector<float>({1, 0, 3}));
+  ExpectTensorEqual(
+      CallV2(flags, TensorOf<float>({2, 1}, {1, 2}), TensorOf<float>({1, 3}, {7, 8, 9})),
+      TensorOf<float>({2, 3}, {1, 8, 1, 2, 8, 2}));
   ExpectTensorEqual(CallV2(TensorOf<bool>({2, 1, 1}, {false, true}),
                            TensorOf<int16_t>({1, 2, 1}, {1, 2}), TensorOf<int16_t>({2}, {8, 9})),
                     TensorOf<int16_t>({2, 2, 2}, {8, 9, 8, 9, 1, 1, 2, 2}));
