@@ -313,6 +313,7 @@ TEST(Conv2D, ShapesOfPartlyKnownInputs) {
   const OpAttr same("padding", "SAME"), valid("padding", "VALID");
   EXPECT_SHAPE("Conv2D", {strides, same}, {"[?,28,?,1]", "[5,5,1,32]"}, "[?,14,?,32]");
   EXPECT_SHAPE("Conv2D", {strides, valid}, {"[8,28,28,1]", "[5,?,1,32]"}, "[8,12,?,32]");
+  EXPECT_SHAPE("Conv2D", {strides, valid}, {"[1,2,8,1]", "[5,5,1,32]"}, "[1,0,2,32]");
   EXPECT_SHAPE("Conv2D", {strides, same}, {"<unknown>", "<unknown>"}, "[?,?,?,?]");
   EXPECT_SHAPE("Conv2D", {strides, same}, {"[2,8,9,?]", "<unknown>"}, "[2,4,5,?]");
   EXPECT_SHAPE("Conv2D", {{"strides", Ints{1, 1, 2, 2}}, same, {"data_format", "NCHW"}},

@@ -10,7 +10,7 @@
 // Padding never counts: not as a value, not in the number that a mean divides by. Of
 // equal largest values the first in row-major order gets the gradient. Kernels: NHWC; MaxPool
 // for all integer and floating types, AvgPool for the floating ones. Without padding, a window that
-// is larger than the image by at most a stride gives an empty result, as in Conv2D.
+// is larger than the image by less than two strides gives an empty result, as in Conv2D.
 //
 // MaxPool with ksize [1, 1, 1, n] and the same strides takes the largest of each n channels; n
 // divides their number.

@@ -212,7 +212,7 @@ TEST(MaxPool, AlongDepthTakesTheLargestOfNeighbouringChannels) {
   EXPECT_SHAPE("MaxPoolV2", {{"padding", "VALID"}}, {"[2,8,8,4]", window, "[4]"}, "[2,?,?,1]");
 }
 
-// By at most a stride: as Conv2D.
+// By less than two strides: as Conv2D.
 TEST(Pool, AWindowLargerThanTheImageGivesNothing) {
   const PoolAttrs attrs = Window(3, 2, 1, 1, "VALID");
   const Tensor x = TensorOf<float>({1, 2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
@@ -239,6 +239,15 @@ TEST(Pool, AWindowLargerThanTheImageGivesNothing) {
   EXPECT_SHAPE("MaxPool",
                {{"ksize", attrs.ksize}, {"strides", attrs.strides}, {"padding", attrs.padding}},
                {"[?,2,8,3]"}, "[?,0,7,3]");
+  const Ints five = {1, 5, 1, 1}, two = {1, 2, 1, 1}, three = {1, 3, 1, 1};
+  for (const char* op : {"MaxPool", "AvgPool"}) {
+    EXPECT_SHAPE(op, {{"ksize", five}, {"strides", two}, {"padding", "VALID"}}, {"[1,2,4,3]"},
+                 "[1,0,4,3]");
+    EXPECT_SHAPE(op, {{"ksize", five}, {"strides", three}, {"padding", "VALID"}}, {"[1,0,4,3]"},
+                 "[1,0,4,3]");
+    EXPECT_SHAPE_ERROR(op, {{"ksize", five}, {"strides", two}, {"padding", "VALID"}}, {"[1,1,4,3]"},
+                       "Computed output size would be negative");
+  }
 }
 
 TEST(AvgPool, PaddingDoesNotCountInTheDivisor) {

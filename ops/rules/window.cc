@@ -120,9 +120,9 @@ StatusOr<SlidResult> SlideWindow(absl::string_view what, int64_t input, const Wi
   }
   if (extent < 0) return result;
   const int64_t padded = input + result.pad_before + result.pad_after;
-  // Rounds towards zero: a window that is too large by less than a stride just has no output.
+  // Rounds towards zero: a window that is too large by less than two strides just has no output.
   result.output = (padded - extent + axis.stride) / axis.stride;
-  if (padded - extent + axis.stride < 0) {
+  if (result.output < 0) {
     return InvalidArgument("Computed output size would be negative: ", what, " of the window (",
                            extent, " with dilation) must not be larger than those of the input, ",
                            "got ", padded);

@@ -8,7 +8,8 @@
 //   output o covers input o * stride - pad_before + tap * dilation, tap = 0 ... size - 1
 //   SAME:     output = ceil(input / stride), the odd cell of the padding comes after
 //   VALID:    output = floor((input - extent) / stride) + 1 without padding,
-//             extent = (size - 1) * dilation + 1
+//             extent = (size - 1) * dilation + 1; 0 for an extent that is larger than the input by
+//             less than two strides
 //   EXPLICIT: as VALID on the input with the padding that the attr names
 //
 // Sizes and strides are -1 where they are unknown. Index 0 stands for rows, 1 for columns, whatever
