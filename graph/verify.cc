@@ -25,6 +25,7 @@
 #include "graph/attr.h"
 #include "graph/frames.h"
 #include "graph/function_library.h"
+#include "graph/later_attrs.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
@@ -129,7 +130,7 @@ Status CheckAttrs(const NodeDef& node, bool in_function) {
     }
   }
   if (node.op() == "Const" && !(in_function && HasPlaceholder(node))) return CheckConst(node);
-  return absl::OkStatus();
+  return CheckLaterAttrs(node);
 }
 
 // Of a node in a function, whose attrs are given.

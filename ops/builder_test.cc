@@ -444,6 +444,7 @@ const std::vector<Call>& Calls() {
       {"OneHot", [](const S& s) { OneHot(s, I(s), I(s), F(s), F(s), {.axis = 0}); }},
       {"Where", [](const S& s) { Where(s, B(s)); }},
       {"Unique", [](const S& s) { Unique(s, F(s), {.out_idx = DT_INT64}); }},
+      {"ListDiff", [](const S& s) { ListDiff(s, F(s), F(s), {.out_idx = DT_INT64}); }},
       {"UniqueWithCounts", [](const S& s) { UniqueWithCounts(s, F(s), {.out_idx = DT_INT64}); }},
       // lrn
       {"LRN", [](const S& s) { LRN(s, F(s), {.depth_radius = 2}); }},
@@ -545,6 +546,7 @@ const std::vector<Call>& Calls() {
        [](const S& s) { RandomStandardNormal(s, I(s), DT_FLOAT, {.seed = 3}); }},
       {"TruncatedNormal", [](const S& s) { TruncatedNormal(s, I(s), DT_FLOAT, {.seed = 3}); }},
       {"RandomShuffle", [](const S& s) { RandomShuffle(s, F(s), {.seed = 3}); }},
+      {"Multinomial", [](const S& s) { Multinomial(s, F(s), I(s), {.output_dtype = DT_INT32}); }},
       // reduction
       MR_REDUCTION(Sum),
       MR_REDUCTION(Mean),
@@ -579,6 +581,7 @@ const std::vector<Call>& Calls() {
       {"SegmentMin", [](const S& s) { SegmentMin(s, F(s), I(s)); }},
       // select
       {"Select", [](const S& s) { Select(s, B(s), F(s), F(s)); }},
+      {"SelectV2", [](const S& s) { SelectV2(s, B(s), F(s), F(s)); }},
       {"ClipByValue", [](const S& s) { ClipByValue(s, F(s), F(s), F(s)); }},
       // slice
       {"Slice", [](const S& s) { Slice(s, F(s), I(s), I(s)); }},
@@ -610,6 +613,7 @@ const std::vector<Call>& Calls() {
       {"DestroyResourceOp",
        [](const S& s) { DestroyResourceOp(s, Handle(s), {.ignore_lookup_error = false}); }},
       {"ResourceGather", [](const S& s) { ResourceGather(s, Handle(s), I(s), DT_FLOAT); }},
+      {"ResourceGatherNd", [](const S& s) { ResourceGatherNd(s, Handle(s), I(s), DT_FLOAT); }},
       {"ResourceScatterAdd", [](const S& s) { ResourceScatterAdd(s, Handle(s), I(s), F(s)); }},
       {"ResourceScatterSub", [](const S& s) { ResourceScatterSub(s, Handle(s), I(s), F(s)); }},
       {"ResourceScatterUpdate", [](const S& s) { ResourceScatterUpdate(s, Handle(s), I(s), F(s)); }},

@@ -165,6 +165,8 @@ std::vector<Case> MathCases() {
        .attrs = {{"first_n", int64_t{0}}}},
       {.op = "Select",
        .args = {TensorOf<bool>({3}, {true, false, true}), Doubles({1, 2, 3}), Doubles({4, 5, 6})}},
+      {.op = "SelectV2",
+       .args = {TensorOf<bool>({2, 1}, {true, false}), Doubles({1, 2, 3}), Scalar(4)}},
   };
 }
 
@@ -340,6 +342,9 @@ std::vector<Case> StateCases() {
       {.op = "ReadVariableOp", .args = {VariableOf(Matrix())}, .attrs = {{"dtype", DT_DOUBLE}}},
       {.op = "ResourceGather",
        .args = {VariableOf(Matrix()), Ints({1, 0, 1})},
+       .attrs = {{"dtype", DT_DOUBLE}}},
+      {.op = "ResourceGatherNd",
+       .args = {VariableOf(Matrix()), TensorOf<int32_t>({2, 2}, {1, 0, 0, 2})},
        .attrs = {{"dtype", DT_DOUBLE}}},
   };
 }

@@ -15,6 +15,7 @@
 #include "graph/graph.h"
 #include "graph/graph_def.h"
 #include "graph/import_export.h"
+#include "graph/later_attrs.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
 
@@ -89,6 +90,7 @@ Status RemoveUnknownDefaultAttrs(const tensorflow::OpDef& producer, tensorflow::
       continue;
     }
     if (!HasDefault(producer, name, value)) {
+      if (HeedsLaterAttr(node->op(), name)) continue;
       return InvalidArgument(node->op(), " '", node->name(), "': attr '", name,
                              "' is unknown to this program and must have its default, got ",
                              AttrToString(value));

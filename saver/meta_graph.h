@@ -44,7 +44,8 @@ StatusOr<Scope> ImportMetaGraph(tensorflow::MetaGraphDef meta,
                                 ConstantEvaluator* evaluator = nullptr);
 
 // Removes attrs that this program's ops lack and that have the default of the program that made the
-// graph. InvalidArgument when one has another value: the node would do something else here.
+// graph. InvalidArgument when one has another value, which would be lost on the node, unless its op
+// heeds it (graph/later_attrs.h): then it stays.
 Status RemoveUnknownDefaultAttrs(tensorflow::MetaGraphDef* meta);
 // Of one node; `producer` is the op as that program defines it.
 Status RemoveUnknownDefaultAttrs(const tensorflow::OpDef& producer, tensorflow::NodeDef* node);

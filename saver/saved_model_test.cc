@@ -537,6 +537,22 @@ TEST_F(SavedModelTest, MetaGraphComesBackAsAScope) {
                 "must hold the text of a MetaGraphDef");
 }
 
+TEST(MetaGraphTest, AnAttrThatAnOpHeedsStaysWhereItIsNotTheDefault) {
+  tensorflow::OpDef producer;
+  producer.set_name("Equal");
+  auto* const attr = producer.add_attr();
+  attr->set_name("incompatible_shape_error");
+  attr->set_type("bool");
+  attr->mutable_default_value()->set_b(true);
+  for (const bool is_error : {false, true}) {
+    tensorflow::NodeDef node;
+    node.set_op("Equal");
+    (*node.mutable_attr())["incompatible_shape_error"].set_b(is_error);
+    ASSERT_OK(RemoveUnknownDefaultAttrs(producer, &node));
+    EXPECT_EQ(node.attr().contains("incompatible_shape_error"), !is_error);
+  }
+}
+
 TEST(SavedModelShared, EveryModelOfTensorFlowIsRead) {
   const std::string models = SharedDataPath("saved_models");
   if (models.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_models";

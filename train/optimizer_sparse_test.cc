@@ -18,6 +18,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/reduction.h"
 #include "ops/state/state.h"
@@ -172,6 +173,36 @@ TEST(SparseGradientTest, AdamMovesTheWholeTableAsTensorFlowDoes) {
   // First step: rows with a gradient move by the learning rate, the others' moments are zero.
   ExpectTensorNear(table, TensorOf<float>({4, 2}, {0, 1, 1.9f, 2.9f, 4, 5, 5.9f, 6.9f}), 1e-4,
                    1e-4);
+}
+
+// Rows are gathered, repeated ones added up and the rows updated in half and bfloat16.
+TEST(SparseGradientTest, TablesOfNarrowTypesTrain) {
+  for (const DType dtype : {DT_HALF, DT_BFLOAT16}) {
+    for (const bool has_slot : {false, true}) {
+      Scope root;
+      const Tensor initial = TensorOf<float>({4, 2}, {0, 1, 2, 3, 4, 5, 6, 7});
+      const Variable table =
+          MakeVariable(root.WithName("table"), Cast(root, Const(root, initial), dtype));
+      const Output loss = ReduceSum(
+          root, ResourceGather(root, table.handle, Const<int64_t>(root, {1, 3, 1}), dtype));
+      const Operation train =
+          has_slot ? AdagradOptimizer({.learning_rate = 1}).Minimize(root, loss)
+                   : GradientDescentOptimizer({.learning_rate = 0.5}).Minimize(root, loss);
+      const Operation init = GlobalVariablesInitializer(root);
+      const Output value = Cast(root, table.value, DT_FLOAT);
+      ASSERT_OK(root.status());
+      ASSERT_OK_AND_ASSIGN(auto session, NewSession());
+      ASSERT_OK(session->Extend(root));
+      ASSERT_OK(session->Run({}, {}, {init}).status());
+      ASSERT_OK(session->Run({}, {}, {train}).status());
+      ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {value}));
+      const float row1 = has_slot ? 2 / std::sqrt(0.1f + 4) : 1;
+      const float row3 = has_slot ? 1 / std::sqrt(0.1f + 1) : 0.5f;
+      ExpectTensorNear(
+          out[0], TensorOf<float>({4, 2}, {0, 1, 2 - row1, 3 - row1, 4, 5, 6 - row3, 7 - row3}),
+          1e-2, 1e-2);
+    }
+  }
 }
 
 // The powers have the dtype of the first variable by name: here float, and the table is double.

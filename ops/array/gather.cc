@@ -5,26 +5,24 @@
 #include <complex>
 #include <cstring>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <vector>
 
-#include "absl/strings/str_join.h"
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather_gradient.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
-#include "ops/array/transpose.h"
 #include "ops/loops/number.h"
 #include "ops/math/cast.h"
-#include "ops/math/cwise_binary.h"
-#include "ops/math/reduction.h"
-#include "ops/math/segment.h"
 #include "ops/rules/elements.h"
+#include "ops/rules/gather_shape.h"
 #include "ops/rules/index_type.h"
+#include "ops/rules/nd_index.h"
 #include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
@@ -32,16 +30,6 @@ namespace millrace {
 namespace {
 
 using Ints = std::vector<int64_t>;
-
-// "1,0" for flat index 2 of shape [2,2].
-std::string IndexText(const Shape& shape, int64_t flat) {
-  std::string text;
-  for (int d = shape.rank() - 1; d >= 0; --d) {
-    text = absl::StrCat(flat % shape.dim(d), text.empty() ? "" : ",", text);
-    flat /= shape.dim(d);
-  }
-  return text;
-}
 
 // Output 0: slice i is slice source(i) of params; a slice has `size` elements.
 template <typename Source>
@@ -87,27 +75,7 @@ struct GatherRule {
       MR_ASSIGN_OR_RETURN(axis, c->IntScalar(2, "axis"));
     }
     MR_ASSIGN_OR_RETURN(const PartialShape params, c->InputWithRankAtLeast(0, 1, "params"));
-    const PartialShape& indices = c->input(1);
-    if (!params.has_rank() || !indices.has_rank()) return PartialShape();
-    if (batch_dims < -indices.rank() || batch_dims > indices.rank()) {
-      return InvalidArgument("batch_dims must be in [", -indices.rank(), ", ", indices.rank(),
-                             "], got ", batch_dims);
-    }
-    const int batch = FromFront(batch_dims, indices.rank());
-    const int rank = params.rank() + indices.rank() - 1 - batch;
-    if (!axis) return PartialShape::Make(Ints(static_cast<size_t>(rank), -1));
-    MR_ASSIGN_OR_RETURN(const int at, ResolveAxis(*axis, params.rank()));
-    if (batch > at) return InvalidArgument("batch_dims must be <= axis ", at, ", got ", batch);
-    for (int d = 0; d < batch; ++d) {
-      if (params.dim(d) != indices.dim(d) && params.dim(d) != -1 && indices.dim(d) != -1) {
-        return InvalidArgument("params and indices must agree in batch dimension ", d,
-                               ", got shapes ", params, " and ", indices);
-      }
-    }
-    Ints dims(params.dims().begin(), params.dims().begin() + at);
-    dims.insert(dims.end(), indices.dims().begin() + batch, indices.dims().end());
-    dims.insert(dims.end(), params.dims().begin() + at + 1, params.dims().end());
-    return PartialShape::Make(dims);
+    return GatheredShape(params, c->input(1), axis, batch_dims);
   }
 };
 
@@ -136,45 +104,6 @@ Status RunGather(KernelContext* ctx, const GatherRule& rule) {
   });
 }
 
-// Any axis: params are seen as [batch, outer, dim, inner], the gradient as [batch, outer, n,
-// inner]; both turned to [batch * dim or n, outer, inner], the rows are added up by index.
-Output DenseGatherGradient(GradientContext* c, int64_t batch_dims) {
-  const Scope& s = c->scope();
-  const auto cast = [&](Output x, DType to) { return x.dtype() == to ? x : Cast(s, x, to); };
-  const Output shape = ShapeOf(s, c->input(0));
-  Output indices = c->input(1);
-  const Output one = Const<int32_t>(s, {1}), zero = Const<int32_t>(s, {0});
-  const Output scalar = Const<int32_t>(s, {}), swap = Const<int32_t>(s, {0, 2, 1, 3});
-  const Output axis = cast(c->input(2), DT_INT32);
-  const Output at = Reshape(s, FloorMod(s, axis, Rank(s, c->input(0))), one);
-  const Output after = Add(s, at, one);
-  Output batch_end = Const(s, {static_cast<int32_t>(batch_dims)});
-  if (batch_dims < 0) batch_end = Add(s, Rank(s, indices), batch_end);
-  const auto slice = [&](Output of, Output begin, Output end, int64_t end_mask) {
-    return StridedSlice(s, of, begin, end, one, {.end_mask = end_mask});
-  };
-  const auto size = [&](Output dims) { return Prod(s, dims, zero, {.keep_dims = true}); };
-  const auto shaped = [&](Output x, absl::Span<const Output> dims) {
-    return Reshape(s, x, ConcatV2(s, dims, Const(s, 0)));
-  };
-  const Output batch = size(slice(shape, zero, batch_end, 0));
-  const Output outer = size(slice(shape, batch_end, at, 0));
-  const Output dim = slice(shape, at, after, 0);
-  const Output inner = size(slice(shape, after, zero, 1));
-  const Output n = size(slice(ShapeOf(s, indices), batch_end, zero, 1));
-  // Index i of batch b stands for row b * dim + i.
-  if (batch_dims != 0) {
-    const Output batches = Range(s, Const(s, 0), Reshape(s, batch, scalar), Const(s, 1));
-    const Output offsets = cast(Mul(s, batches, dim), indices.dtype());
-    indices = Add(s, shaped(indices, {batch, n}), shaped(offsets, {batch, one}));
-  }
-  const Output grad = Transpose(s, shaped(c->dense_grad(), {batch, outer, n, inner}), swap);
-  const Output rows = shaped(grad, {Mul(s, batch, n), outer, inner});
-  const Output sums = UnsortedSegmentSum(s, rows, Reshape(s, indices, Const<int32_t>(s, {-1})),
-                                         Reshape(s, Mul(s, batch, dim), scalar));
-  return Reshape(s, Transpose(s, shaped(sums, {batch, dim, outer, inner}), swap), shape);
-}
-
 // Rows of the first dimension stay slices: what an embedding's gradient is.
 Status GatherGradient(GradientContext* c) {
   if (!c->has_grad(0)) return absl::OkStatus();
@@ -183,7 +112,10 @@ Status GatherGradient(GradientContext* c) {
   if (c->num_inputs() > 2) {
     const Tensor* axis = s.constant_value(c->input(2));
     if (axis == nullptr || axis->ints()[0] != 0 || rule.batch_dims != 0) {
-      c->set_input_grad(0, DenseGatherGradient(c, rule.batch_dims));
+      Output at = c->input(2);
+      if (at.dtype() != DT_INT32) at = Cast(s, at, DT_INT32);
+      c->set_input_grad(0, DenseGatherGradient(s, ShapeOf(s, c->input(0)), c->input(1), at,
+                                               rule.batch_dims, c->dense_grad()));
       return absl::OkStatus();
     }
   }
@@ -230,43 +162,8 @@ const OpRegistration kGather =
 
 // --- GatherNd, ScatterNd -------------------------------------------------------------------------
 
-// What is picked from `tensor`, or put into it: indices.shape[:-1] + tensor.shape[depth:], where
-// depth, the last dimension of indices, is how many dimensions of the tensor an index names.
-StatusOr<PartialShape> NdSlices(const PartialShape& indices, const PartialShape& tensor) {
-  if (!indices.has_rank() || !tensor.has_rank()) return PartialShape();
-  if (indices.rank() < 1) return InvalidArgument("indices must have rank >= 1, got shape []");
-  const int64_t depth = indices.dim(indices.rank() - 1);
-  if (depth > tensor.rank()) {
-    return InvalidArgument("the last dimension of indices must be at most ", tensor.rank(),
-                           ", the rank of the tensor, got ", depth);
-  }
-  if (depth == -1) return PartialShape();
-  Ints dims(indices.dims().begin(), indices.dims().end() - 1);
-  dims.insert(dims.end(), tensor.dims().begin() + depth, tensor.dims().end());
-  return PartialShape::Make(dims);
-}
-
-// The flat slice of a tensor of this shape that each index names.
-StatusOr<Ints> FlatSlices(const Tensor& indices, const Shape& tensor) {
-  const Shape outer = indices.shape().Slice(0, indices.rank() - 1);
-  const size_t depth = static_cast<size_t>(indices.dim(outer.rank()));
-  Ints slices(static_cast<size_t>(outer.num_elements()), 0);
-  return VisitIndexType(indices.dtype(), [&]<typename Index>() -> StatusOr<Ints> {
-    const absl::Span<const Index> values = indices.raw<Index>();
-    for (size_t row = 0; row < slices.size(); ++row) {
-      const absl::Span<const Index> index = values.subspan(row * depth, depth);
-      for (size_t d = 0; d < depth; ++d) {
-        const int64_t dim = tensor.dim(static_cast<int>(d));
-        if (index[d] < 0 || index[d] >= dim) {
-          return InvalidArgument("indices[", IndexText(outer, static_cast<int64_t>(row)), "] = [",
-                                 absl::StrJoin(index, ","), "] does not index into shape ", tensor);
-        }
-        slices[row] = slices[row] * dim + index[d];
-      }
-    }
-    return std::move(slices);
-  });
-}
+// Bad indices are refused; later programs may ask to ignore them.
+constexpr char kBadIndicesPolicy[] = "bad_indices_policy: string = ''";
 
 struct GatherNdRule {
   StatusOr<PartialShape> operator()(RuleContext* c) const {
@@ -296,6 +193,7 @@ Output GatherNdGradient(GradientContext* c) {
 const OpRegistration kGatherNd =
     OpSpec("GatherNd", "params: Tparams, indices: Tindices -> output: Tparams",
            "Tparams: type; Tindices: {int32, int64}")
+        .With(LaterAttr(kBadIndicesPolicy))
         .With(RuledKernelFor<GatherNdRule>(RunGatherNd))
         .Gradient(GatherNdGradient);
 
@@ -326,7 +224,9 @@ Status RunScatterNd(KernelContext* ctx, const ScatterNdRule&) {
   const T* from = ctx->input(1).raw<T>().data();
   for (const int64_t slice : slices) {
     T* const to = out->mutable_raw<T>().data() + slice * size;
-    for (int64_t i = 0; i < size; ++i) to[i] = math::WrapAdd(to[i], from[i]);
+    for (int64_t i = 0; i < size; ++i) {
+      to[i] = math::Store<T>(math::WrapAdd(math::Load(to[i]), math::Load(from[i])));
+    }
     from += size;
   }
   return absl::OkStatus();
@@ -339,9 +239,10 @@ std::vector<Output> ScatterNdGradient(GradientContext* c) {
 const OpRegistration kScatterNd =
     OpSpec("ScatterNd", "indices: Tindices, updates: T, shape: Tindices -> output: T",
            "T: type; Tindices: {int32, int64}")
-        .With(RuledKernelsFor<ScatterNdRule, float, double, int32_t, int64_t, std::complex<float>,
-                              std::complex<double>>("T",
-                                                    []<typename T>() { return &RunScatterNd<T>; }))
+        .With(LaterAttr(kBadIndicesPolicy))
+        .With(RuledKernelsFor<ScatterNdRule, float, double, Half, Bfloat16, int32_t, int64_t,
+                              std::complex<float>, std::complex<double>>(
+            "T", []<typename T>() { return &RunScatterNd<T>; }))
         .Gradient(ScatterNdGradient);
 
 }  // namespace

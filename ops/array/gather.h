@@ -28,7 +28,7 @@ inline constexpr BinaryBuilder Gather{"Gather"};
 // the result has shape indices.shape[:-1] + params.shape[indices.shape[-1]:]. All dtypes.
 inline constexpr BinaryBuilder GatherNd{"GatherNd"};
 // Zeros of shape `shape` with updates added at indices (as GatherNd reads them). Repeated indices
-// add up. float, double, int32, int64 and complex.
+// add up. half, bfloat16 (rounded after each addition), float, double, int32, int64 and complex.
 inline Output ScatterNd(ScopeAt at, Output indices, Output updates, Output shape) {
   return BuildOp(at, "ScatterNd", {indices, updates, shape});
 }

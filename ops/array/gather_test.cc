@@ -107,6 +107,14 @@ TEST(ScatterNd, AddsUpRepeatedIndices) {
   ExpectOpError(call(TensorOf<int32_t>({1, 1}, {0}), TensorOf<float>({1}, {1}), Ints({-4})),
                 kInvalid, "-4");
   EXPECT_SHAPE("ScatterNd", {}, {"[?,1]", "[?,3]", Ints({4, 3})}, "[4,3]");
+  ExpectTensorEqual(
+      RunOp1(call(TensorOf<int32_t>({3, 1}, {1, 0, 1}),
+                  TensorOf<Half>({3}, {ToHalf(1.5f), ToHalf(2), ToHalf(-4)}), Ints({3}))),
+      TensorOf<Half>({3}, {ToHalf(2), ToHalf(-2.5f), ToHalf(0)}));
+  ExpectTensorEqual(
+      RunOp1(call(TensorOf<int32_t>({2, 1}, {1, 1}),
+                  TensorOf<Bfloat16>({2}, {ToBfloat16(1.5f), ToBfloat16(2)}), Ints({2}))),
+      TensorOf<Bfloat16>({2}, {ToBfloat16(0), ToBfloat16(3.5f)}));
 }
 
 TEST(GatherGradients, OfAxis0AreSlices) {

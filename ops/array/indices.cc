@@ -2,14 +2,17 @@
 #include "ops/array/indices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <complex>
 #include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "graph/op_registry.h"
 #include "ops/loops/number.h"
 #include "ops/rules/elements.h"
@@ -117,6 +120,42 @@ const OpRegistration kWhere =
                               std::complex<double>>("T", []<typename T>() { return &RunWhere<T>; }))
         .NotDifferentiable();
 
+// --- Different elements --------------------------------------------------------------------------
+
+// May out_idx number the elements of `x`, a vector?
+Status CheckNumbered(const PartialShape& x, DType out_idx) {
+  if (x.has_rank() && x.rank() != 1) return InvalidArgument("x must be a vector, got shape ", x);
+  if (out_idx == DT_INT32 && x.num_elements() > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument("x must have at most ", std::numeric_limits<int32_t>::max(),
+                           " elements for out_idx int32, got ", x.num_elements(),
+                           "; use out_idx int64");
+  }
+  return absl::OkStatus();
+}
+
+// What an element is looked up by: strings as views, numbers by value, as == compares them.
+template <typename T>
+auto KeyOf(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    return absl::string_view(value);
+  } else {
+    return math::Load(value);
+  }
+}
+template <typename T>
+using Key = decltype(KeyOf(std::declval<const T&>()));
+
+// A NaN differs from all, itself included: a table may not have it (equal hashes of keys that are
+// never equal would also make look-ups slow).
+template <typename K>
+bool IsNan(const K& key) {
+  if constexpr (std::is_floating_point_v<K>) {
+    return std::isnan(key);
+  } else {
+    return false;
+  }
+}
+
 // --- Unique, UniqueWithCounts --------------------------------------------------------------------
 
 struct UniqueRule {
@@ -125,21 +164,12 @@ struct UniqueRule {
   Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "out_idx", &out_idx); }
   Status operator()(RuleContext* c) const {
     const PartialShape& x = c->input(0);
-    if (x.has_rank() && x.rank() != 1) return InvalidArgument("x must be a vector, got shape ", x);
-    if (out_idx == DT_INT32 && x.num_elements() > std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("x must have at most ", std::numeric_limits<int32_t>::max(),
-                             " elements for out_idx int32, got ", x.num_elements(),
-                             "; use out_idx int64");
-    }
+    MR_RETURN_IF_ERROR(CheckNumbered(x, out_idx));
     for (int i = 0; i < c->num_outputs(); ++i) c->set_output(i, PartialShape::UnknownOfRank(1));
     if (x.has_rank()) c->set_output(1, x);
     return absl::OkStatus();
   }
 };
-
-// Strings are looked up as views; floats by value, as == compares them.
-template <typename T>
-using UniqueKey = std::conditional_t<std::is_same_v<T, std::string>, absl::string_view, T>;
 
 template <typename T, typename Index>
 Status FindUnique(KernelContext* ctx) {
@@ -147,14 +177,12 @@ Status FindUnique(KernelContext* ctx) {
   MR_ASSIGN_OR_RETURN(Tensor * idx, ctx->AllocateOutput(1));
   absl::Span<Index> index = idx->mutable_raw<Index>();
   std::vector<size_t> first;  // where each different element appears first
-  absl::flat_hash_map<UniqueKey<T>, Index> seen;
+  absl::flat_hash_map<Key<T>, Index> seen;
   seen.reserve(values.size() / 2);
   for (size_t i = 0; i < values.size(); ++i) {
     Index number = static_cast<Index>(first.size());
-    // A NaN differs from all, itself included: the map may not have it (equal hashes of keys that
-    // are never equal would also make look-ups slow).
-    const bool is_nan = values[i] != values[i];
-    if (!is_nan) number = seen.try_emplace(values[i], number).first->second;
+    const Key<T> key = KeyOf(values[i]);
+    if (!IsNan(key)) number = seen.try_emplace(key, number).first->second;
     index[i] = number;
     if (static_cast<size_t>(number) == first.size()) first.push_back(i);
   }
@@ -175,13 +203,61 @@ Status RunUnique(KernelContext* ctx, const UniqueRule& rule) {
 
 OpSpec UniqueSpec(absl::string_view op) {
   return OpSpec(op, "x: T -> y: T, idx: out_idx", "T: type; out_idx: {int32, int64} = DT_INT32")
-      .With(
-          RuledKernelsFor<UniqueRule, float, double, int32_t, int64_t, uint8_t, bool, std::string>(
-              "T", []<typename T>() { return &RunUnique<T>; }))
+      .With(RuledKernelsFor<UniqueRule, float, double, Half, Bfloat16, int8_t, uint8_t, int16_t,
+                            uint16_t, int32_t, int64_t, bool, std::string>(
+          "T", []<typename T>() { return &RunUnique<T>; }))
       .NotDifferentiable();
 }
 const OpRegistration kUnique = UniqueSpec("Unique");
 const OpRegistration kUniqueWithCounts = UniqueSpec("UniqueWithCounts").Output("count: out_idx");
+
+// --- ListDiff ------------------------------------------------------------------------------------
+
+struct ListDiffRule {
+  DType out_idx = DT_INT32;
+
+  Status Init(const NodeAttrs& attrs) { return ReadAttrs(attrs, "out_idx", &out_idx); }
+  Status operator()(RuleContext* c) const {
+    MR_RETURN_IF_ERROR(CheckNumbered(c->input(0), out_idx));
+    const PartialShape& y = c->input(1);
+    if (y.has_rank() && y.rank() != 1) return InvalidArgument("y must be a vector, got shape ", y);
+    for (const int i : {0, 1}) c->set_output(i, PartialShape::UnknownOfRank(1));
+    return absl::OkStatus();
+  }
+};
+
+template <typename T>
+Status RunListDiff(KernelContext* ctx, const ListDiffRule& rule) {
+  const absl::Span<const T> x = ctx->input(0).raw<T>(), y = ctx->input(1).raw<T>();
+  absl::flat_hash_set<Key<T>> excluded;
+  excluded.reserve(y.size());
+  for (const T& value : y) {
+    if (const Key<T> key = KeyOf(value); !IsNan(key)) excluded.insert(key);
+  }
+  std::vector<size_t> kept;  // where they are in x
+  for (size_t i = 0; i < x.size(); ++i) {
+    const Key<T> key = KeyOf(x[i]);
+    if (IsNan(key) || !excluded.contains(key)) kept.push_back(i);
+  }
+  const Shape shape = Shape::Vector(kept.size());
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
+  MR_ASSIGN_OR_RETURN(Tensor * idx, ctx->AllocateOutput(1, shape));
+  T* to = out->mutable_raw<T>().data();
+  for (const size_t i : kept) *to++ = x[i];
+  VisitIndexType(rule.out_idx, [&]<typename Index>() {
+    std::transform(kept.begin(), kept.end(), idx->mutable_raw<Index>().begin(),
+                   [](size_t i) { return static_cast<Index>(i); });
+  });
+  return absl::OkStatus();
+}
+
+const OpRegistration kListDiff =
+    OpSpec("ListDiff", "x: T, y: T -> out: T, idx: out_idx",
+           "T: type; out_idx: {int32, int64} = DT_INT32")
+        .With(RuledKernelsFor<ListDiffRule, float, double, Half, Bfloat16, int8_t, uint8_t, int16_t,
+                              uint16_t, int32_t, int64_t, std::string>(
+            "T", []<typename T>() { return &RunListDiff<T>; }))
+        .NotDifferentiable();
 
 }  // namespace
 }  // namespace millrace

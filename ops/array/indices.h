@@ -30,7 +30,7 @@ struct UniqueOutputs {
 struct UniqueAttrs {
   DType out_idx = DT_INT32;
 };
-// `x`: a vector of numbers, bool or strings. NaN equals nothing.
+// `x`: a vector of real numbers, bool or strings. NaN equals nothing.
 inline UniqueOutputs Unique(ScopeAt at, Output x, const UniqueAttrs& attrs = {}) {
   const BuiltNode node = BuildOp(at, "Unique", {x}, "out_idx", attrs.out_idx);
   return {node.output(0), node.output(1)};
@@ -43,6 +43,25 @@ inline UniqueWithCountsOutputs UniqueWithCounts(ScopeAt at, Output x,
                                                 const UniqueAttrs& attrs = {}) {
   const BuiltNode node = BuildOp(at, "UniqueWithCounts", {x}, "out_idx", attrs.out_idx);
   return {node.output(0), node.output(1), node.output(2)};
+}
+
+struct ListDiffOutputs {
+  Output out;  // the elements of x that y does not have, in their order
+  Output idx;  // out[i] == x[idx[i]]
+};
+struct ListDiffAttrs {
+  DType out_idx = DT_INT32;  // or int64
+};
+// What is in `x` and not in `y`, as often as it is in x (not a set: [2, 1, 2] without [1] is
+// [2, 2]). Vectors of real numbers or strings. NaN equals nothing, so it stays. InvalidArgument for
+// other ranks.
+inline ListDiffOutputs ListDiff(ScopeAt at, Output x, Output y, const ListDiffAttrs& attrs = {}) {
+  const BuiltNode node = BuildOp(at, "ListDiff", {x, y}, "out_idx", attrs.out_idx);
+  return {node.output(0), node.output(1)};
+}
+// The name of TensorFlow's Python for it.
+inline ListDiffOutputs SetDiff1D(ScopeAt at, Output x, Output y, const ListDiffAttrs& attrs = {}) {
+  return ListDiff(at, x, y, attrs);
 }
 
 }  // namespace millrace

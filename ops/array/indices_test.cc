@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
@@ -82,6 +83,72 @@ TEST(Unique, KeepsTheOrderOfFirstAppearance) {
   ExpectOpError(OpCall("Unique").Input(TensorOf<float>({1, 1}, {1})), kInvalid,
                 "x must be a vector, got shape [1,1]");
   EXPECT_SHAPE("UniqueWithCounts", {}, {"[5]"}, "[?];[5];[?]");
+}
+
+TEST(Unique, NarrowTypesAreComparedByValue) {
+  const auto halves = [](std::initializer_list<float> values) {
+    std::vector<Half> narrow;
+    for (const float v : values) narrow.push_back(ToHalf(v));
+    return Tensor::Vector<Half>(narrow);
+  };
+  // The two zeros have other bits; NaN equals nothing.
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_OK_AND_ASSIGN(std::vector<Tensor> out,
+                       RunOp(OpCall("Unique").Input(halves({0, 1.5f, -0.0f, nan, 1.5f, nan}))));
+  EXPECT_EQ(out[0].num_elements(), 4);
+  ExpectTensorEqual(out[1], Ints({0, 1, 0, 2, 1, 3}));
+  const Tensor brain = TensorOf<Bfloat16>({3}, {ToBfloat16(2), ToBfloat16(-1), ToBfloat16(2)});
+  ASSERT_OK_AND_ASSIGN(out, RunOp(OpCall("UniqueWithCounts").Input(brain)));
+  ExpectTensorEqual(out[0], TensorOf<Bfloat16>({2}, {ToBfloat16(2), ToBfloat16(-1)}));
+  ExpectTensorEqual(out[2], Ints({2, 1}));
+  ASSERT_OK_AND_ASSIGN(out, RunOp(OpCall("Unique").Input(TensorOf<int8_t>({3}, {-1, 4, -1}))));
+  ExpectTensorEqual(out[0], TensorOf<int8_t>({2}, {-1, 4}));
+}
+
+OpCall Difference(Tensor x, Tensor y) {
+  return OpCall("ListDiff").Input(std::move(x)).Input(std::move(y));
+}
+
+TEST(ListDiff, KeepsOrderAndRepetitions) {
+  ASSERT_OK_AND_ASSIGN(std::vector<Tensor> out,
+                       RunOp(Difference(Ints({5, 1, 2, 5, 3, 1, 4}), Ints({1, 3, 1, 9}))));
+  ExpectTensorEqual(out[0], Ints({5, 2, 5, 4}));
+  ExpectTensorEqual(out[1], Ints({0, 2, 3, 6}));
+  ASSERT_OK_AND_ASSIGN(out, RunOp(Difference(TensorOf<std::string>({3}, {"b", "a", "b"}),
+                                             TensorOf<std::string>({1}, {"a"}))
+                                      .Attr("out_idx", DT_INT64)));
+  ExpectTensorEqual(out[0], TensorOf<std::string>({2}, {"b", "b"}));
+  ExpectTensorEqual(out[1], Longs({0, 2}));
+  const Tensor halves = TensorOf<Half>({3}, {ToHalf(2), ToHalf(-0.0f), ToHalf(3)});
+  ASSERT_OK_AND_ASSIGN(out, RunOp(Difference(halves, TensorOf<Half>({1}, {ToHalf(0)}))));
+  ExpectTensorEqual(out[0], TensorOf<Half>({2}, {ToHalf(2), ToHalf(3)}));
+  ExpectTensorEqual(out[1], Ints({0, 2}));
+}
+
+TEST(ListDiff, NanStaysAndEmptyListsAreLegal) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_OK_AND_ASSIGN(
+      std::vector<Tensor> out,
+      RunOp(Difference(TensorOf<float>({3}, {nan, 1, nan}), TensorOf<float>({2}, {nan, 1}))));
+  ExpectTensorEqual(out[1], Ints({0, 2}));
+  ASSERT_OK_AND_ASSIGN(out, RunOp(Difference(Longs({}), Longs({1}))));
+  ExpectTensorEqual(out[0], Longs({}));
+  ExpectTensorEqual(out[1], Ints({}));
+  ASSERT_OK_AND_ASSIGN(out, RunOp(Difference(Longs({7, 7}), Longs({}))));
+  ExpectTensorEqual(out[0], Longs({7, 7}));
+  ASSERT_OK_AND_ASSIGN(out, RunOp(Difference(Longs({7, 7}), Longs({7}))));
+  ExpectTensorEqual(out[0], Longs({}));
+}
+
+TEST(ListDiff, RefusesWhatIsNoVector) {
+  ExpectOpError(Difference(Int(1), Ints({1})), kInvalid, "x must be a vector, got shape []");
+  ExpectOpError(Difference(Ints({1}), TensorOf<int32_t>({1, 1}, {1})), kInvalid,
+                "y must be a vector, got shape [1,1]");
+  EXPECT_SHAPE("ListDiff", {}, {"[5]", "[2]"}, "[?];[?]");
+  EXPECT_SHAPE("ListDiff", {}, {"<unknown>", "<unknown>"}, "[?];[?]");
+  EXPECT_SHAPE_ERROR("ListDiff", {}, {"[2,2]", "[2]"}, "x must be a vector");
+  EXPECT_SHAPE_ERROR("ListDiff", {}, {"[2]", "[]"}, "y must be a vector");
+  EXPECT_SHAPE_ERROR("ListDiff", {}, {"[2147483648]", "[1]"}, "use out_idx int64");
 }
 
 }  // namespace

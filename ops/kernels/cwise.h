@@ -41,7 +41,7 @@ class LoopKernel : public Kernel {
   static constexpr auto kFindLoop = kFind;
   explicit LoopKernel(Op op) : op_(op) {}
 
-  Status Init(KernelConstruction* c) final {
+  Status Init(KernelConstruction* c) override {
     const DType in = WithoutRef(c->input_type(0));
     fn_ = kFind(op_, in);
     in_size_ = ElementSize(in);

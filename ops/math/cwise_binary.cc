@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
 #include "graph/partial_value.h"
 #include "graph/shape_inference.h"
 #include "ops/array/constant.h"
@@ -149,6 +150,55 @@ Wide FloorDivInts(Wide a, Wide b) {
 }
 Wide FloorModInts(Wide a, Wide b) { return b == 0 ? kNothing : a - FloorDivInts(a, b) * b; }
 
+// --- Equal and NotEqual of unequal shapes --------------------------------------------------------
+
+// An attr of TensorFlow 2, which the ops of 1.15 lack: with false, tensors whose shapes do not fit
+// are not equal, as a scalar says. A node that does not have it says true.
+constexpr char kShapeErrorAttr[] = "incompatible_shape_error";
+
+StatusOr<bool> MayDifferInShape(const NodeAttrs& attrs) {
+  if (!HasAttr(attrs.node(), kShapeErrorAttr)) return false;
+  MR_ASSIGN_OR_RETURN(const bool is_error, GetAttr<bool>(attrs, kShapeErrorAttr));
+  return !is_error;
+}
+
+Status EqualShape(InferenceContext* c) {
+  MR_ASSIGN_OR_RETURN(const bool may_differ, MayDifferInShape(c->attrs()));
+  if (!may_differ) return BroadcastBinaryShape(c);
+  const PartialShape &x = c->input(0), &y = c->input(1);
+  const StatusOr<PartialShape> both = BroadcastShape(x, y);
+  const auto is_scalar = [](const PartialShape& s) { return s.has_rank() && s.rank() == 0; };
+  if (!both.ok()) {
+    c->set_output(0, PartialShape::Scalar());
+  } else if ((x.IsFullyDefined() && y.IsFullyDefined()) || is_scalar(x) || is_scalar(y)) {
+    c->set_output(0, *both);
+  } else {  // whether they fit is seen in the step
+    c->set_output(0, PartialShape());
+  }
+  return absl::OkStatus();
+}
+
+class EqualKernel : public BinaryKernel<true> {
+ public:
+  explicit EqualKernel(BinaryOp op) : BinaryKernel(op) {}
+  Status Init(KernelConstruction* c) override {
+    MR_ASSIGN_OR_RETURN(may_differ_, MayDifferInShape(c->attrs()));
+    return BinaryKernel::Init(c);
+  }
+  Status Compute(KernelContext* ctx) const override {
+    if (!may_differ_ || BroadcastShape(ctx->input(0).shape(), ctx->input(1).shape()).ok()) {
+      return BinaryKernel::Compute(ctx);
+    }
+    MR_ASSIGN_OR_RETURN(Tensor * z, ctx->AllocateOutput(0, Shape()));
+    z->mutable_raw<bool>()[0] = op_ == BinaryOp::kNotEqual;
+    return absl::OkStatus();
+  }
+
+ private:
+  bool may_differ_ = false;
+};
+using EqualOps = LoopOps<EqualKernel>;
+
 // --- Table ---------------------------------------------------------------------------------------
 
 OpSpec BroadcastSpec(absl::string_view op, absl::string_view arguments, absl::string_view types) {
@@ -164,6 +214,12 @@ OpSpec IntSpec(absl::string_view op, absl::string_view types) {
 }
 OpSpec CompareSpec(absl::string_view op, absl::string_view types) {
   return BroadcastSpec(op, "x: T, y: T -> z: bool", types).NotDifferentiable();
+}
+OpSpec EqualSpec(absl::string_view op, absl::string_view types) {
+  return CompareSpec(op, types)
+      .Commutative()
+      .Shape(EqualShape)
+      .With(LaterAttr(absl::StrCat(kShapeErrorAttr, ": bool = true"), LaterAttr::kHeeded));
 }
 OpSpec LogicalSpec(absl::string_view op) {
   return OpSpec(op, "x: bool, y: bool -> z: bool")
@@ -221,14 +277,16 @@ const BinaryOps kBinaryOps = {
     {BroadcastSpec("Atan2", "y: T, x: T -> z: T", "bfloat16, half, float, double")
          .Gradient(FromInputs<OfAtan2>),
      BinaryOp::kAtan2},
-    {CompareSpec("Equal", kEqualTypes).Commutative(), BinaryOp::kEqual},
-    {CompareSpec("NotEqual", kEqualTypes).Commutative(), BinaryOp::kNotEqual},
     {CompareSpec("Less", "realnumbertype"), BinaryOp::kLess},
     {CompareSpec("LessEqual", "realnumbertype"), BinaryOp::kLessEqual},
     {CompareSpec("Greater", "realnumbertype"), BinaryOp::kGreater},
     {CompareSpec("GreaterEqual", "realnumbertype"), BinaryOp::kGreaterEqual},
     {LogicalSpec("LogicalAnd"), BinaryOp::kLogicalAnd},
     {LogicalSpec("LogicalOr"), BinaryOp::kLogicalOr},
+};
+const EqualOps kEqualOps = {
+    {EqualSpec("Equal", kEqualTypes), BinaryOp::kEqual},
+    {EqualSpec("NotEqual", kEqualTypes), BinaryOp::kNotEqual},
 };
 
 // --- BroadcastTo ---------------------------------------------------------------------------------

@@ -46,7 +46,9 @@ inline constexpr BinaryBuilder Atan2{"Atan2"};
 
 // --- Comparisons: the result is bool -------------------------------------------------------------
 
-// x == y. All numbers, bool, string, quantized. NaN equals nothing.
+// x == y. All numbers, bool, string, quantized. NaN equals nothing. A node of TensorFlow 2 whose
+// attr incompatible_shape_error is false compares any shapes: those that do not fit give a scalar,
+// false of Equal and true of NotEqual.
 inline constexpr BinaryBuilder Equal{"Equal"};
 inline constexpr BinaryBuilder NotEqual{"NotEqual"};          // x != y. Types of Equal.
 inline constexpr BinaryBuilder Less{"Less"};                  // x < y. Real numbers.

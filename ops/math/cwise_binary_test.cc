@@ -5,6 +5,7 @@
 #include <complex>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
@@ -27,6 +28,47 @@ Tensor Call(absl::string_view op, const Tensor& x, const Tensor& y) {
 Tensor Floats(std::initializer_list<float> values) { return Tensor::Vector<float>(values); }
 Tensor Ints(std::initializer_list<int32_t> values) { return Tensor::Vector<int32_t>(values); }
 Tensor Bools(std::initializer_list<bool> values) { return Tensor::Vector<bool>(values); }
+
+// `op` as TensorFlow 2 says it for ==: any shapes may be compared.
+OpCall CompareAny(const char* op, Tensor x, Tensor y) {
+  return OpCall(op).Input(std::move(x)).Input(std::move(y)).Attr("incompatible_shape_error", false);
+}
+
+TEST(Equal, ShapesThatDoNotFitAreNotEqualWhereTheNodeAllowsThem) {
+  const Tensor two = TensorOf<float>({2}, {1, 2}), three = TensorOf<float>({3}, {1, 2, 3});
+  ExpectTensorEqual(RunOp1(CompareAny("Equal", two, three)), Tensor::Scalar<bool>(false));
+  ExpectTensorEqual(RunOp1(CompareAny("NotEqual", two, three)), Tensor::Scalar<bool>(true));
+  ExpectTensorEqual(RunOp1(CompareAny("Equal", TensorOf<std::string>({2, 2}, {"a", "b", "c", "d"}),
+                                      TensorOf<std::string>({3}, {"a", "b", "c"}))),
+                    Tensor::Scalar<bool>(false));
+  ExpectTensorEqual(RunOp1(CompareAny("Equal", TensorOf<float>({0}, {}), two)),
+                    Tensor::Scalar<bool>(false));
+  // Shapes that fit are compared as ever.
+  ExpectTensorEqual(RunOp1(CompareAny("Equal", two, TensorOf<float>({2}, {1, 3}))),
+                    TensorOf<bool>({2}, {true, false}));
+  ExpectTensorEqual(RunOp1(CompareAny("NotEqual", TensorOf<float>({2, 1}, {1, 2}), three)),
+                    TensorOf<bool>({2, 3}, {false, true, true, true, false, true}));
+  ExpectTensorEqual(RunOp1(CompareAny("Equal", three, Tensor::Scalar<float>(2))),
+                    TensorOf<bool>({3}, {false, true, false}));
+  for (const char* op : {"Equal", "NotEqual"}) {
+    ExpectOpError(OpCall(op).Input(two).Input(three), absl::StatusCode::kInvalidArgument,
+                  "Incompatible shapes: [2] vs. [3]");
+    ExpectOpError(OpCall(op).Input(two).Input(three).Attr("incompatible_shape_error", true),
+                  absl::StatusCode::kInvalidArgument, "Incompatible shapes: [2] vs. [3]");
+  }
+}
+
+TEST(Equal, ShapeIsKnownWhereShapesAreKnownToFitOrNot) {
+  const OpAttr any("incompatible_shape_error", false);
+  EXPECT_SHAPE("Equal", {any}, {"[2]", "[3]"}, "[]");
+  EXPECT_SHAPE("NotEqual", {any}, {"[?,2]", "[?,3]"}, "[]");
+  EXPECT_SHAPE("Equal", {any}, {"[2,1]", "[3]"}, "[2,3]");
+  EXPECT_SHAPE("Equal", {any}, {"[?,3]", "[]"}, "[?,3]");
+  EXPECT_SHAPE("Equal", {any}, {"[?]", "[3]"}, "<unknown>");
+  EXPECT_SHAPE("Equal", {any}, {"<unknown>", "<unknown>"}, "<unknown>");
+  EXPECT_SHAPE("Equal", {}, {"[?]", "[3]"}, "[3]");
+  EXPECT_SHAPE_ERROR("Equal", {}, {"[2]", "[3]"}, "Incompatible shapes: [2] vs. [3]");
+}
 
 TEST(CwiseBinary, ComputesFloats) {
   const Tensor x = Floats({7, -7, 7, -7});

@@ -6,8 +6,12 @@
 
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
+#include "ops/array/constant.h"
 #include "ops/loops/number.h"
+#include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/math/select.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -59,18 +63,29 @@ Status RunScan(KernelContext* ctx, const ScanRule& rule) {
   return absl::OkStatus();
 }
 
-// Of sums the running sum from the other end. Of products each one that contains x_i, divided by
-// x_i: not defined where an input is 0.
+// Of sums the running sum from the other end. Of products the sum, from the other end, of each
+// product that contains x_i, divided by x_i. Behind the first 0 of a line all products are 0, so
+// nothing is divided there but 0; for that 0 itself the products are those of the line with a 1 in
+// its place.
 template <bool kProduct>
 StatusOr<Output> ScanGradient(GradientContext* c) {
-  MR_ASSIGN_OR_RETURN(ScanRule rule, c->GetRule<ScanRule>());
+  MR_ASSIGN_OR_RETURN(const ScanRule rule, c->GetRule<ScanRule>());
   const Scope& s = c->scope();
-  const Output x = c->input(0), axis = c->input(1);
-  Output grad = c->dense_grad();
-  if (kProduct) grad = Mul(s, Cumprod(s, x, axis, rule.attrs), grad);
-  rule.attrs.reverse = !rule.attrs.reverse;
-  const Output sums = Cumsum(s, grad, axis, rule.attrs);
-  return kProduct ? RealDiv(s, sums, x) : sums;
+  const Output axis = c->input(1), grad = c->dense_grad();
+  ScanAttrs back = rule.attrs;
+  back.reverse = !back.reverse;
+  if (!kProduct) return Cumsum(s, grad, axis, back);
+  const Output x = Conjugate(s, c->input(0));
+  const auto sum_products = [&](Output of) {
+    return Cumsum(s, Mul(s, Cumprod(s, of, axis, rule.attrs), grad), axis, back);
+  };
+  const Output ones = OnesLike(s, x), is_zero = Equal(s, x, ZerosLike(s, x));
+  const Output zeros_so_far =
+      Cumsum(s, Cast(s, is_zero, DT_INT32), axis, {.reverse = rule.attrs.reverse});
+  const Output is_first = LogicalAnd(s, is_zero, Equal(s, zeros_so_far, OnesLike(s, zeros_so_far)));
+  const Output of_first = sum_products(Select(s, is_first, ones, x));
+  const Output of_others = RealDiv(s, sum_products(x), Select(s, is_zero, ones, x));
+  return Select(s, is_first, of_first, of_others);
 }
 
 template <bool kProduct>

@@ -25,7 +25,8 @@ inline Output Cumsum(ScopeAt at, Output x, Output axis, const ScanAttrs& attrs =
   return BuildOp(at, "Cumsum", {x, axis}, "exclusive", attrs.exclusive, "reverse", attrs.reverse);
 }
 
-// Running products.
+// Running products. Their gradient is right where elements are 0, too (a second one in lines with
+// at most one 0).
 inline Output Cumprod(ScopeAt at, Output x, Output axis, const ScanAttrs& attrs = {}) {
   return BuildOp(at, "Cumprod", {x, axis}, "exclusive", attrs.exclusive, "reverse", attrs.reverse);
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/math/scan.h"
 
+#include <complex>
+#include <variant>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
@@ -76,6 +79,62 @@ TEST(Scan, GradientsMatch) {
                              return Cumprod(s, in[0], Const(s, int32_t{1}), attrs);
                            }),
                            {x});
+    }
+  }
+}
+
+// Values by the sum over j >= i of grad[j] * product of x[k], k <= j, k != i.
+TEST(Scan, GradientOfProductsIsRightAtZeros) {
+  struct Case {
+    std::vector<double> x;
+    ScanAttrs attrs;
+    std::vector<double> gradient;
+  };
+  const ScanAttrs exclusive = {.exclusive = true}, reverse = {.reverse = true};
+  const ScanAttrs both = {.exclusive = true, .reverse = true};
+  const Case cases[] = {
+      {{0, 2, 3}, {}, {9, 0, 0}},
+      {{2, 3, 0}, {}, {4, 2, 6}},
+      {{2, 0, 0, 3}, {}, {1, 2, 0, 0}},
+      {{0, 0}, {}, {1, 0}},
+      {{0, 2, 3}, exclusive, {3, 0, 0}},
+      {{2, 3, 0}, exclusive, {4, 2, 0}},
+      {{2, 0, 0, 3}, exclusive, {1, 2, 0, 0}},
+      {{0, 2, 3}, reverse, {6, 3, 3}},
+      {{2, 3, 0}, reverse, {0, 0, 10}},
+      {{2, 0, 0, 3}, reverse, {0, 0, 3, 1}},
+      {{0, 2, 3}, both, {0, 3, 3}},
+      {{2, 3, 0}, both, {0, 0, 4}},
+  };
+  for (const Case& c : cases) {
+    Scope s;
+    const Output x = TestInput(s, DT_DOUBLE, PartialShape({-1}));
+    const Output y = Cumprod(s, x, Const(s, int32_t{0}), c.attrs);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads, AddGradients(s, {y}, {x}));
+    const Output gradient = std::get<Output>(grads[0]);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                         EvaluateGraph(s, {{x, Tensor::Vector<double>(c.x)}}, {gradient}));
+    ExpectTensorEqual(out[0], Tensor::Vector<double>(c.gradient));
+  }
+}
+
+TEST(Scan, GradientsOfProductsWithZerosMatch) {
+  // Rows without a 0, with one and with two; columns with one.
+  const Tensor x = TensorOf<double>({3, 3}, {0.3, -1.2, 2.5, 0.7, 0, 1.1, 0, 0.4, 0});
+  const Tensor complex = TensorOf<std::complex<double>>({3}, {{0.3, 0.8}, {0, 0}, {-1, 2}});
+  for (const bool exclusive : {false, true}) {
+    for (const bool reverse : {false, true}) {
+      const ScanAttrs attrs = {.exclusive = exclusive, .reverse = reverse};
+      for (const int32_t axis : {0, 1}) {
+        ExpectGradientsMatch(BuildOutput([&](const Scope& s, const std::vector<Output>& in) {
+                               return Cumprod(s, in[0], Const(s, axis), attrs);
+                             }),
+                             {x});
+      }
+      ExpectGradientsMatch(BuildOutput([&](const Scope& s, const std::vector<Output>& in) {
+                             return Cumprod(s, in[0], Const(s, int32_t{0}), attrs);
+                           }),
+                           {complex});
     }
   }
 }

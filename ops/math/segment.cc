@@ -27,33 +27,58 @@ namespace {
 
 // --- How rows are put together -------------------------------------------------------------------
 
+// In the type that T computes in: half and bfloat16 as floats, rounded once.
 template <typename T>
 struct Total {
-  static constexpr T kStart = T{0};
-  static T Next(T a, T b) { return math::WrapAdd(a, b); }
+  using W = math::Wide<T>;
+  static W Start() { return W{0}; }
+  static W Next(W a, W b) { return math::WrapAdd(a, b); }
 };
 template <typename T>
 struct Product {
-  static constexpr T kStart = T{1};
-  static T Next(T a, T b) { return math::WrapMul(a, b); }
+  using W = math::Wide<T>;
+  static W Start() { return W{1}; }
+  static W Next(W a, W b) { return math::WrapMul(a, b); }
 };
 template <typename T>
 struct Largest {
-  static constexpr T kStart = std::numeric_limits<T>::lowest();
-  static T Next(T a, T b) { return a < b ? b : a; }
+  using W = math::Wide<T>;
+  static W Start() {
+    if constexpr (std::is_same_v<T, Half>) {
+      return ToFloat(Half{0xfbff});
+    } else if constexpr (std::is_same_v<T, Bfloat16>) {
+      return ToFloat(Bfloat16{0xff7f});
+    } else {
+      return std::numeric_limits<T>::lowest();
+    }
+  }
+  static W Next(W a, W b) { return a < b ? b : a; }
 };
 template <typename T>
 struct Smallest {
-  static constexpr T kStart = std::numeric_limits<T>::max();
-  static T Next(T a, T b) { return b < a ? b : a; }
+  using W = math::Wide<T>;
+  static W Start() {
+    if constexpr (math::kIsNarrowFloat<T>) {
+      return -Largest<T>::Start();
+    } else {
+      return std::numeric_limits<T>::max();
+    }
+  }
+  static W Next(W a, W b) { return b < a ? b : a; }
 };
 
-// Output 0: row i of input 0 put into row ids[i]; negative ids are left out.
-template <typename T, typename Step>
-StatusOr<Tensor*> CombineRows(KernelContext* ctx, IntSpan ids) {
+// Output 0: row i of input 0 put into row ids[i]; negative ids are left out. finish(rows) may
+// change what came out before it is rounded to T.
+template <typename T, typename Step, typename Finish>
+Status CombineRows(KernelContext* ctx, IntSpan ids, Finish finish) {
+  using W = math::Wide<T>;
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
-  const absl::Span<T> to = out->mutable_raw<T>();
-  std::fill(to.begin(), to.end(), Step::kStart);
+  Tensor wide = *out;
+  if constexpr (math::kIsNarrowFloat<T>) {
+    MR_ASSIGN_OR_RETURN(wide, ctx->AllocateTemp(DTypeOf<W>, out->shape()));
+  }
+  const absl::Span<W> to = wide.mutable_raw<W>();
+  std::fill(to.begin(), to.end(), Step::Start());
   const int64_t segments = out->dim(0);
   const int64_t width = out->shape().NumElements(1, out->rank());
   const T* const data = ctx->input(0).raw<T>().data();
@@ -62,13 +87,19 @@ StatusOr<Tensor*> CombineRows(KernelContext* ctx, IntSpan ids) {
                       const T* from = data;
                       for (const int64_t id : ids) {
                         if (id >= begin && id < end) {
-                          T* const row = to.data() + id * width;
-                          for (int64_t j = 0; j < width; ++j) row[j] = Step::Next(row[j], from[j]);
+                          W* const row = to.data() + id * width;
+                          for (int64_t j = 0; j < width; ++j)
+                            row[j] = Step::Next(row[j], math::Load(from[j]));
                         }
                         from += width;
                       }
                     });
-  return out;
+  finish(to);
+  if constexpr (math::kIsNarrowFloat<T>) {
+    std::transform(to.begin(), to.end(), out->mutable_raw<T>().begin(),
+                   [](W value) { return math::Store<T>(value); });
+  }
+  return absl::OkStatus();
 }
 
 // --- UnsortedSegment... --------------------------------------------------------------------------
@@ -92,7 +123,7 @@ Status RunUnsorted(KernelContext* ctx, const UnsortedRule&) {
     return InvalidArgument("segment_ids[", i, "] = ", ids[i], " is out of range [0, ", segments,
                            ")");
   }
-  return CombineRows<T, Step>(ctx, ids).status();
+  return CombineRows<T, Step>(ctx, ids, [](auto) {});
 }
 
 // Rows of `table` by id, zeros for negative ids, in the shape of `data`.
@@ -153,7 +184,7 @@ OpSpec UnsortedSpec(absl::string_view op, absl::string_view types) {
                 absl::StrCat("T: ", types,
                              "; Tindices: {int32, int64}; "
                              "Tnumsegments: {int32, int64} = DT_INT32"))
-      .With(RuledKernelsFor<UnsortedRule, float, double, int32_t, int64_t>(
+      .With(RuledKernelsFor<UnsortedRule, float, double, Half, Bfloat16, int32_t, int64_t>(
           "T", []<typename T>() { return &RunUnsorted<T, Step<T>>; }));
 }
 
@@ -191,22 +222,24 @@ struct SegmentRule {
 // An empty segment of Max and Min is 0 here; kMean divides by the number of rows.
 template <typename T, typename Step, bool kMean>
 Status RunSegment(KernelContext* ctx, const SegmentRule&) {
-  const IntSpan ids = ctx->input(1).ints();
-  MR_ASSIGN_OR_RETURN(Tensor * out, (CombineRows<T, Step>(ctx, ids)));
+  using W = math::Wide<T>;
   constexpr bool kExtremum = std::is_same_v<Step, Largest<T>> || std::is_same_v<Step, Smallest<T>>;
-  if ((!kMean && !kExtremum) || out->num_elements() == 0) return absl::OkStatus();
-  const size_t width = static_cast<size_t>(out->shape().NumElements(1, out->rank()));
-  size_t next = 0;
-  for (int64_t segment = 0; segment < out->dim(0); ++segment) {
-    const size_t first = next;
-    while (next < ids.size() && ids[next] == segment) ++next;
-    const T count = static_cast<T>(next - first);
-    for (T& v : out->mutable_raw<T>().subspan(static_cast<size_t>(segment) * width, width)) {
-      if (kMean && count > 0) v /= count;
-      if (kExtremum && count == 0) v = 0;
+  const IntSpan ids = ctx->input(1).ints();
+  const Shape& shape = ctx->output_shape(0);
+  return CombineRows<T, Step>(ctx, ids, [&](absl::Span<W> rows) {
+    if ((!kMean && !kExtremum) || rows.empty()) return;
+    const size_t width = static_cast<size_t>(shape.NumElements(1, shape.rank()));
+    size_t next = 0;
+    for (int64_t segment = 0; segment < shape.dim(0); ++segment) {
+      const size_t first = next;
+      while (next < ids.size() && ids[next] == segment) ++next;
+      const W count = static_cast<W>(next - first);
+      for (W& v : rows.subspan(static_cast<size_t>(segment) * width, width)) {
+        if (kMean && count > 0) v /= count;
+        if (kExtremum && count == 0) v = 0;
+      }
     }
-  }
-  return absl::OkStatus();
+  });
 }
 
 Output RowsOf(GradientContext* c, Output table) {
@@ -217,14 +250,19 @@ Output SegmentSumGradient(GradientContext* c) { return RowsOf(c, c->dense_grad()
 
 Output SegmentMeanGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  const Output ones = OnesLike(s, Cast(s, c->input(1), c->input(0).dtype()));
-  const Output counts = SegmentSum(s, ones, c->input(1));
+  // Rows are counted in float: half and bfloat16 have no number for many of them.
+  const DType dtype = c->input(0).dtype();
+  const DType wide = dtype == DT_HALF || dtype == DT_BFLOAT16 ? DT_FLOAT : dtype;
+  const auto cast = [&](Output x, DType to) { return x.dtype() == to ? x : Cast(s, x, to); };
+  const Output counts = SegmentSum(s, OnesLike(s, cast(c->input(1), wide)), c->input(1));
   // [segments, 1, ...]: the rank of the result, so that they divide rows.
   const Output num_ones = Sub(s, Rank(s, c->output(0)), Const(s, 1));
   const Output dims = Fill(s, Reshape(s, num_ones, Const<int32_t>(s, {1})), Const(s, 1));
   const Output divisors = Reshape(s, counts, ConcatV2(s, {ShapeOf(s, counts), dims}, Const(s, 0)));
   // An empty segment's gradient is divided by 1; nobody gathers it.
-  return RowsOf(c, RealDiv(s, c->dense_grad(), Maximum(s, divisors, OnesLike(s, divisors))));
+  const Output grad = cast(c->dense_grad(), wide);
+  const Output share = RealDiv(s, grad, Maximum(s, divisors, OnesLike(s, divisors)));
+  return RowsOf(c, cast(share, dtype));
 }
 
 Output SegmentExtremumGradient(GradientContext* c) {
@@ -244,7 +282,7 @@ template <template <typename> typename Step, bool kMean = false>
 OpSpec SegmentSpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op, "data: T, segment_ids: Tindices -> output: T",
                 absl::StrCat("T: ", types, "; Tindices: {int32, int64}"))
-      .With(RuledKernelsFor<SegmentRule, float, double, int32_t, int64_t>(
+      .With(RuledKernelsFor<SegmentRule, float, double, Half, Bfloat16, int32_t, int64_t>(
           "T", []<typename T>() { return &RunSegment<T, Step<T>, kMean>; }));
 }
 

@@ -4,8 +4,8 @@
 
 // Segments: rows of a tensor that belong together are added up (or multiplied, ...).
 //
-// segment_ids (int32 or int64) say for each row which row of the result it goes to. Numbers:
-// float, double, int32, int64 (integers wrap).
+// segment_ids (int32 or int64) say for each row which row of the result it goes to. Numbers: half,
+// bfloat16 (both computed in float and rounded once), float, double, int32, int64 (integers wrap).
 
 #include "graph/node_builder.h"
 

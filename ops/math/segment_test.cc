@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/math/segment.h"
 
+#include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
@@ -105,6 +107,75 @@ TEST(Segment, CombinesNeighbours) {
                 "segment_ids must have one element for each of the 4 rows of data, got 2");
   EXPECT_SHAPE("SegmentSum", {}, {"[4,?]", Ints({0, 0, 1, 5})}, "[6,?]");
   EXPECT_SHAPE("SegmentSum", {{"Tindices", DT_INT32}}, {"[4,3]", "[4]"}, "[?,3]");
+}
+
+template <typename T>
+Tensor Narrow(const Shape& shape, const std::vector<float>& values) {
+  Tensor t = *Tensor::Allocate(DTypeOf<T>, shape);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if constexpr (std::is_same_v<T, Half>) {
+      t.mutable_flat<T>()[i] = ToHalf(values[i]);
+    } else {
+      t.mutable_flat<T>()[i] = ToBfloat16(values[i]);
+    }
+  }
+  return t;
+}
+
+template <typename T>
+void ExpectNarrowSegments(float highest) {
+  const Tensor rows = Narrow<T>(ShapeOf({4, 2}), {1, 2, 3, 4, 5, 6, 7, 8});
+  const auto expect = [](const OpCall& call, const Shape& shape, const std::vector<float>& values) {
+    ExpectTensorEqual(RunOp1(call), Narrow<T>(shape, values));
+  };
+  const Shape three = ShapeOf({3, 2}), two = ShapeOf({2, 2});
+  const Tensor sorted = Ints({0, 0, 2, 2});
+  expect(Sorted("SegmentSum", rows, sorted), three, {4, 6, 0, 0, 12, 14});
+  expect(Sorted("SegmentMean", rows, sorted), three, {2, 3, 0, 0, 6, 7});
+  expect(Sorted("SegmentProd", rows, sorted), three, {3, 8, 1, 1, 35, 48});
+  expect(Sorted("SegmentMax", rows, sorted), three, {3, 4, 0, 0, 7, 8});
+  expect(Sorted("SegmentMin", rows, sorted), three, {1, 2, 0, 0, 5, 6});
+  const Tensor ids = Ints({0, 0, 0, -1});
+  expect(Unsorted("UnsortedSegmentSum", rows, ids, 2), two, {9, 12, 0, 0});
+  expect(Unsorted("UnsortedSegmentProd", rows, ids, 2), two, {15, 48, 1, 1});
+  // Of an empty segment the lowest and highest numbers, not infinities.
+  expect(Unsorted("UnsortedSegmentMax", rows, ids, 2), two, {5, 6, -highest, -highest});
+  expect(Unsorted("UnsortedSegmentMin", rows, ids, 2), two, {1, 2, highest, highest});
+  EXPECT_TRUE(std::isfinite(highest));
+  // Computed in float, rounded once: 4096 ones do not stop at 256 or 2048.
+  const Tensor ones = Narrow<T>(ShapeOf({4096}), std::vector<float>(4096, 1));
+  const Tensor zeros = *Tensor::Zeros(DT_INT32, ShapeOf({4096}));
+  expect(Sorted("SegmentSum", ones, zeros), ShapeOf({1}), {4096});
+  expect(Sorted("SegmentMean", ones, zeros), ShapeOf({1}), {1});
+  expect(Unsorted("UnsortedSegmentSum", ones, zeros, 1), ShapeOf({1}), {4096});
+}
+
+TEST(Segment, NarrowTypesAreComputedInFloat) {
+  ExpectNarrowSegments<Half>(65504);
+  ExpectNarrowSegments<Bfloat16>(ToFloat(Bfloat16{0x7f7f}));
+}
+
+TEST(SegmentGradients, OfHalfMatchFiniteDifferences) {
+  const Tensor x = Narrow<Half>(ShapeOf({4, 2}), {1, -2, 3, 4, 5, -6, 7, 8});
+  GradientCheckOptions options;
+  options.eps = 0.25;
+  ExpectGradientsMatch(
+      BuildOutput([](const Scope& s, const std::vector<Output>& in) {
+        return UnsortedSegmentSum(s, in[0], Const<int32_t>(s, {2, 0, 2, -1}), Const(s, 3));
+      }),
+      {x}, options);
+  ExpectGradientsMatch(BuildOutput([](const Scope& s, const std::vector<Output>& in) {
+                         return SegmentSum(s, in[0], Const<int32_t>(s, {0, 0, 2, 2}));
+                       }),
+                       {x}, options);
+  ExpectGradientsMatch(BuildOutput([](const Scope& s, const std::vector<Output>& in) {
+                         return SegmentMean(s, in[0], Const<int32_t>(s, {0, 0, 2, 2}));
+                       }),
+                       {x}, options);
+  ExpectGradientsMatch(BuildOutput([](const Scope& s, const std::vector<Output>& in) {
+                         return SegmentMax(s, in[0], Const<int32_t>(s, {0, 0, 2, 2}));
+                       }),
+                       {x}, options);
 }
 
 TEST(SegmentGradients, MatchFiniteDifferences) {

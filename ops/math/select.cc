@@ -7,7 +7,9 @@
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
 #include "ops/array/constant.h"
+#include "ops/array/scalar_like.h"
 #include "ops/loops/binary.h"
+#include "ops/loops/broadcast.h"
 #include "ops/math/broadcast_gradient.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/rules/elements.h"
@@ -50,33 +52,43 @@ void SelectElements(const bool* condition, const E* t, const E* e, int64_t n, E*
   for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? t[i] : e[i];
 }
 
+// The inputs have the shape of the output.
+Status SelectEach(KernelContext* ctx) {
+  const bool* flags = ctx->input(0).raw<bool>().data();
+  const Tensor& t = ctx->input(1);
+  const Tensor& e = ctx->input(2);
+  MR_ASSIGN_OR_RETURN(Tensor * out, IsMemcopyable(t.dtype())
+                                        ? ctx->ForwardInputOrAllocateOutput({1, 2}, 0)
+                                        : ctx->AllocateOutput(0));
+  return VisitElements(t.dtype(), [&]<typename E>() {
+    const E* ts = ElementsOf<E>(t);
+    const E* es = ElementsOf<E>(e);
+    E* os = MutableElementsOf<E>(out);
+    ctx->ParallelFor(t.num_elements(), 0.5, [=](int64_t begin, int64_t end) {
+      SelectElements(flags + begin, ts + begin, es + begin, end - begin, os + begin);
+    });
+  });
+}
+
 Status RunSelect(KernelContext* ctx, const SelectRule&) {
   const Tensor& condition = ctx->input(0);
   const Tensor& t = ctx->input(1);
   const Tensor& e = ctx->input(2);
   const bool* flags = condition.raw<bool>().data();
   if (condition.shape().is_scalar()) return ctx->PassInput(*flags ? 1 : 2);
-  const bool by_rows = condition.shape() != t.shape();
-  const bool may_forward = !by_rows && IsMemcopyable(t.dtype());
-  MR_ASSIGN_OR_RETURN(Tensor * out, may_forward ? ctx->ForwardInputOrAllocateOutput({1, 2}, 0)
-                                                : ctx->AllocateOutput(0));
+  if (condition.shape() == t.shape()) return SelectEach(ctx);
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   const int64_t row = t.shape().NumElements(1, t.rank());
   return VisitElements(t.dtype(), [&]<typename E>() {
     const E* ts = ElementsOf<E>(t);
     const E* es = ElementsOf<E>(e);
     E* os = MutableElementsOf<E>(out);
-    if (by_rows) {
-      const double cost_ns = 5 + 0.3 * static_cast<double>(row);
-      ctx->ParallelFor(t.dim(0), cost_ns, [=](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          std::copy_n((flags[i] ? ts : es) + i * row, row, os + i * row);
-        }
-      });
-    } else {
-      ctx->ParallelFor(t.num_elements(), 0.5, [=](int64_t begin, int64_t end) {
-        SelectElements(flags + begin, ts + begin, es + begin, end - begin, os + begin);
-      });
-    }
+    const double cost_ns = 5 + 0.3 * static_cast<double>(row);
+    ctx->ParallelFor(t.dim(0), cost_ns, [=](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::copy_n((flags[i] ? ts : es) + i * row, row, os + i * row);
+      }
+    });
   });
 }
 
@@ -91,6 +103,94 @@ const OpRegistration kSelect =
     OpSpec("Select", "condition: bool, t: T, e: T -> output: T", "T: type")
         .With(RuledKernelFor<SelectRule>(RunSelect))
         .Gradient(SelectGradient);
+
+// --- SelectV2 ------------------------------------------------------------------------------------
+
+struct SelectV2Rule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    const PartialShape &condition = c->input(0), &t = c->input(1), &e = c->input(2);
+    StatusOr<PartialShape> all = BroadcastShape(t, e);
+    if (all.ok()) all = BroadcastShape(condition, *all);
+    if (all.ok()) return all;
+    return InvalidArgument("condition ", condition, ", then ", t, ", and else ", e,
+                           " must be broadcastable");
+  }
+};
+
+// Of an operand that stays the first element counts for all.
+struct Stays {
+  bool condition, t, e;
+};
+template <bool kTStays, bool kEStays, typename E>
+void SelectFrom(const bool* condition, const E* t, const E* e, int64_t n, E* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = condition[i] ? t[kTStays ? 0 : i] : e[kEStays ? 0 : i];
+}
+template <typename E>
+void SelectRun(Stays stays, const bool* condition, const E* t, const E* e, int64_t n, E* out) {
+  if (stays.condition) {
+    const E* const from = *condition ? t : e;
+    if (*condition ? stays.t : stays.e) {
+      std::fill_n(out, n, *from);
+    } else {
+      std::copy_n(from, n, out);
+    }
+  } else if (stays.t && stays.e) {
+    SelectFrom<true, true>(condition, t, e, n, out);
+  } else if (stays.t) {
+    SelectFrom<true, false>(condition, t, e, n, out);
+  } else if (stays.e) {
+    SelectFrom<false, true>(condition, t, e, n, out);
+  } else {
+    SelectElements(condition, t, e, n, out);
+  }
+}
+
+Status RunSelectV2(KernelContext* ctx, const SelectV2Rule&) {
+  const Tensor& condition = ctx->input(0);
+  const Tensor& t = ctx->input(1);
+  const Tensor& e = ctx->input(2);
+  const Shape& shape = ctx->output_shape(0);
+  const bool* flags = condition.raw<bool>().data();
+  if (condition.num_elements() == 1) {
+    const int chosen = *flags ? 1 : 2;
+    if (ctx->input(chosen).shape() == shape) return ctx->PassInput(chosen);
+  }
+  if (condition.shape() == shape && t.shape() == shape && e.shape() == shape) {
+    return SelectEach(ctx);
+  }
+  MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+  const BroadcastPlan plan(shape.dims(),
+                           {condition.shape().dims(), t.shape().dims(), e.shape().dims()});
+  const Stays stays = {plan.is_scalar_in_run(0), plan.is_scalar_in_run(1),
+                       plan.is_scalar_in_run(2)};
+  return VisitElements(t.dtype(), [&]<typename E>() {
+    const E* const ts = ElementsOf<E>(t);
+    const E* const es = ElementsOf<E>(e);
+    E* const os = MutableElementsOf<E>(out);
+    ctx->ParallelFor(plan.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
+      plan.ForEachRun(begin, end, [&](const BroadcastPlan::Run& run) {
+        SelectRun(stays, flags + run.offset[0], ts + run.offset[1], es + run.offset[2], run.size,
+                  os + run.out);
+      });
+    });
+  });
+}
+
+// The gradient goes where the value came from, summed over the axes that were repeated.
+std::vector<Output> SelectV2Gradient(GradientContext* c) {
+  const Scope& s = c->scope();
+  const Output condition = c->input(0), grad = c->dense_grad(), zero = ScalarLike(s, grad, 0);
+  const auto sum = [&](Output chosen, int i) {
+    return SumToInput(s, chosen, c->input(i), c->output(0));
+  };
+  return {Output(), sum(SelectV2(s, condition, grad, zero), 1),
+          sum(SelectV2(s, condition, zero, grad), 2)};
+}
+
+const OpRegistration kSelectV2 =
+    OpSpec("SelectV2", "condition: bool, t: T, e: T -> output: T", "T: type")
+        .With(RuledKernelFor<SelectV2Rule>(RunSelectV2))
+        .Gradient(SelectV2Gradient);
 
 // --- ClipByValue ---------------------------------------------------------------------------------
 

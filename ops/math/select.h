@@ -15,6 +15,14 @@ inline Output Select(ScopeAt at, Output condition, Output t, Output e) {
   return BuildOp(at, "Select", {condition, t, e});
 }
 
+// The same with NumPy's broadcasting: t where the condition (bool) holds, e elsewhere; the result
+// has the shape of all three broadcast together, so a vector chooses along the last axis. Every
+// dtype. InvalidArgument "condition ..., then ..., and else ... must be broadcastable" for other
+// shapes.
+inline Output SelectV2(ScopeAt at, Output condition, Output t, Output e) {
+  return BuildOp(at, "SelectV2", {condition, t, e});
+}
+
 // min(max(t, clip_value_min), clip_value_max); each bound is a scalar or has t's shape. Real
 // numbers. InvalidArgument for other shapes.
 inline Output ClipByValue(ScopeAt at, Output t, Output clip_value_min, Output clip_value_max) {

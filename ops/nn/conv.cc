@@ -12,6 +12,7 @@
 #include "core/mutex.h"
 #include "graph/gradient.h"
 #include "ops/array/reshape.h"
+#include "ops/loops/cast.h"
 #include "ops/loops/conv2d.h"
 #include "ops/rules/window.h"
 #include "runtime/kernel.h"
@@ -112,11 +113,28 @@ Conv2DShape ToConv2DShape(const WindowGeometry& g) {
           .pad_right = g.pad_after[1]};
 }
 
+// The elements of `from` as those of `to`, which has its shape and the other dtype of `cast`.
+void CastElements(const KernelContext& ctx, math::CastFn cast, const Tensor& from, Tensor* to) {
+  const int64_t from_size = static_cast<int64_t>(DTypeSize(from.dtype()));
+  const int64_t to_size = static_cast<int64_t>(DTypeSize(to->dtype()));
+  const char* const source = static_cast<const char*>(from.raw_data());
+  char* const target = static_cast<char*>(to->mutable_raw_data());
+  ctx.ParallelFor(from.num_elements(), 0.5, [=](int64_t begin, int64_t end) {
+    cast(source + begin * from_size, target + begin * to_size, end - begin);
+  });
+}
+
+// Plans are for float and double: half and bfloat16 are computed as floats and rounded once.
 template <Conv2DPass kPass>
 class ConvKernel : public RuledKernel<ConvRule<kPass>> {
  protected:
   Status Prepare(KernelConstruction* c) override {
-    dtype_ = c->output_type(0);
+    const DType dtype = c->output_type(0);
+    if (dtype == DT_HALF || dtype == DT_BFLOAT16) {
+      widen_ = math::FindCast(dtype, DT_FLOAT, /*truncate=*/false);
+      narrow_ = math::FindCast(DT_FLOAT, dtype, /*truncate=*/false);
+    }
+    plan_dtype_ = widen_ == nullptr ? dtype : DT_FLOAT;
     if (!this->rule().window.channels_first) return absl::OkStatus();
     return Unimplemented("data_format must be NHWC on CPU, got NCHW; transpose the images");
   }
@@ -134,7 +152,21 @@ class ConvKernel : public RuledKernel<ConvRule<kPass>> {
     if (a.num_elements() == 0 || b.num_elements() == 0) return ctx->AllocateZeros(0).status();
     MR_ASSIGN_OR_RETURN(Tensor * result, ctx->AllocateOutput(0));
     if (result->num_elements() == 0) return absl::OkStatus();
-    const std::shared_ptr<const Conv2DPlan> plan = plans_.Get(ToConv2DShape(g), kPass, dtype_);
+    if (widen_ == nullptr) return RunPlan(ctx, g, a, b, result);
+    MR_ASSIGN_OR_RETURN(Tensor wide_a, ctx->AllocateTemp(DT_FLOAT, a.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor wide_b, ctx->AllocateTemp(DT_FLOAT, b.shape()));
+    MR_ASSIGN_OR_RETURN(Tensor wide_result, ctx->AllocateTemp(DT_FLOAT, result->shape()));
+    CastElements(*ctx, widen_, a, &wide_a);
+    CastElements(*ctx, widen_, b, &wide_b);
+    MR_RETURN_IF_ERROR(RunPlan(ctx, g, wide_a, wide_b, &wide_result));
+    CastElements(*ctx, narrow_, wide_result, result);
+    return absl::OkStatus();
+  }
+
+ private:
+  Status RunPlan(KernelContext* ctx, const WindowGeometry& g, const Tensor& a, const Tensor& b,
+                 Tensor* result) const {
+    const std::shared_ptr<const Conv2DPlan> plan = plans_.Get(ToConv2DShape(g), kPass, plan_dtype_);
     Conv2DArrays arrays{a.raw_data(), b.raw_data(), result->mutable_raw_data(), nullptr};
     Tensor scratch;
     if (plan->scratch_bytes() > 0) {
@@ -151,8 +183,8 @@ class ConvKernel : public RuledKernel<ConvRule<kPass>> {
     return absl::OkStatus();
   }
 
- private:
-  DType dtype_ = DT_INVALID;
+  DType plan_dtype_ = DT_INVALID;
+  math::CastFn widen_ = nullptr, narrow_ = nullptr;  // null: elements are the plan's
   mutable PlanCache plans_;
 };
 
@@ -193,7 +225,7 @@ OpSpec ConvSpec(absl::string_view op, absl::string_view inputs) {
                 "use_cudnn_on_gpu: bool = true; padding: {'SAME', 'VALID', 'EXPLICIT'}; "
                 "explicit_paddings: list(int) = []; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
                 "dilations: list(int) = [1, 1, 1, 1]")
-      .With(KernelFor<ConvKernel<kPass>>().Types("T", {DT_FLOAT, DT_DOUBLE}))
+      .With(KernelFor<ConvKernel<kPass>>().Types("T", {DT_HALF, DT_BFLOAT16, DT_FLOAT, DT_DOUBLE}))
       .Gradient(ConvGradient<kPass>);
 }
 

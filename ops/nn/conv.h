@@ -8,9 +8,9 @@
 //   filter [rows, columns, in_channels, out_channels] for either format; it is not flipped
 //   output [batch, output rows, output columns, out_channels]
 //
-// Dtypes: half, bfloat16, float, double; kernels for float and double, NHWC. Padding "SAME",
-// "VALID" or "EXPLICIT" with explicit_paddings (two numbers per dimension); output sizes
-// are those of ops/rules/window.h.
+// Dtypes: half, bfloat16 (both computed in float and rounded once), float, double; kernels for
+// NHWC. Padding "SAME", "VALID" or "EXPLICIT" with explicit_paddings (two numbers per dimension);
+// output sizes are those of ops/rules/window.h.
 //
 // Errors: InvalidArgument for shapes that do not fit, strides or dilations < 1 (other than 1 for
 // batch and channels); Unimplemented for NCHW and for grouped filters.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
@@ -142,6 +143,52 @@ void ExpectAllPassesMatchTheReference(const ConvCase& c, OpTestDevice* device) {
                    Narrowed<T>(filter_shape, want_filter), tol, tol * 40);
 }
 
+template <typename T>
+Tensor NarrowOf(const Tensor& x) {
+  Tensor t = *Tensor::Allocate(DTypeOf<T>, x.shape());
+  for (size_t i = 0; i < x.flat<float>().size(); ++i) {
+    if constexpr (std::is_same_v<T, Half>) {
+      t.mutable_flat<T>()[i] = ToHalf(x.flat<float>()[i]);
+    } else {
+      t.mutable_flat<T>()[i] = ToBfloat16(x.flat<float>()[i]);
+    }
+  }
+  return t;
+}
+template <typename T>
+Tensor FloatOf(const Tensor& x) {
+  Tensor t = *Tensor::Allocate(DT_FLOAT, x.shape());
+  for (size_t i = 0; i < x.flat<T>().size(); ++i) {
+    t.mutable_flat<float>()[i] = ToFloat(x.flat<T>()[i]);
+  }
+  return t;
+}
+
+// All passes give what float gives for the same numbers, rounded once.
+template <typename T>
+void ExpectAllPassesAreThoseOfFloatRounded(const ConvCase& c) {
+  SCOPED_TRACE(c.name);
+  const Tensor input = NarrowOf<T>(RandomTensor<float>(*Shape::Make(c.input), 1));
+  const Tensor filter = NarrowOf<T>(RandomTensor<float>(*Shape::Make(c.filter), 2));
+  const Tensor wide_input = FloatOf<T>(input), wide_filter = FloatOf<T>(filter);
+  const Tensor output = RunOp1(WithAttrs(OpCall("Conv2D").Input(input).Input(filter), c));
+  ExpectTensorEqual(
+      output,
+      NarrowOf<T>(RunOp1(WithAttrs(OpCall("Conv2D").Input(wide_input).Input(wide_filter), c))));
+  const Tensor grad = NarrowOf<T>(RandomTensor<float>(output.shape(), 3));
+  const Tensor wide_grad = FloatOf<T>(grad);
+  const auto to_input = [&](const Tensor& w, const Tensor& g) {
+    return RunOp1(WithAttrs(
+        OpCall("Conv2DBackpropInput").Input(IntVector(input.shape())).Input(w).Input(g), c));
+  };
+  ExpectTensorEqual(to_input(filter, grad), NarrowOf<T>(to_input(wide_filter, wide_grad)));
+  const auto to_filter = [&](const Tensor& x, const Tensor& g) {
+    return RunOp1(WithAttrs(
+        OpCall("Conv2DBackpropFilter").Input(x).Input(IntVector(filter.shape())).Input(g), c));
+  };
+  ExpectTensorEqual(to_filter(input, grad), NarrowOf<T>(to_filter(wide_input, wide_grad)));
+}
+
 // Sizes on both sides of the smallest convolution that oneDNN gets.
 const ConvCase kCases[] = {
     {"1x1", {2, 4, 5, 3}, {1, 1, 3, 2}},
@@ -188,6 +235,14 @@ TEST(Conv2D, AllPassesMatchAPlainReferenceInDouble) {
   for (const ConvCase& c : kCases) {
     if (std::string(c.name) == "second layer of MNIST") continue;  // says nothing more, costs much
     ExpectAllPassesMatchTheReference<double>(c, &device);
+  }
+}
+
+TEST(Conv2D, NarrowTypesAreComputedInFloat) {
+  for (const ConvCase& c : kCases) {
+    if (std::string(c.name) == "second layer of MNIST") continue;  // says nothing more, costs much
+    ExpectAllPassesAreThoseOfFloatRounded<Half>(c);
+    ExpectAllPassesAreThoseOfFloatRounded<Bfloat16>(c);
   }
 }
 
@@ -258,6 +313,7 @@ TEST(Conv2D, ShapesOfPartlyKnownInputs) {
   const OpAttr same("padding", "SAME"), valid("padding", "VALID");
   EXPECT_SHAPE("Conv2D", {strides, same}, {"[?,28,?,1]", "[5,5,1,32]"}, "[?,14,?,32]");
   EXPECT_SHAPE("Conv2D", {strides, valid}, {"[8,28,28,1]", "[5,?,1,32]"}, "[8,12,?,32]");
+  EXPECT_SHAPE("Conv2D", {strides, valid}, {"[1,2,8,1]", "[5,5,1,32]"}, "[1,0,2,32]");
   EXPECT_SHAPE("Conv2D", {strides, same}, {"<unknown>", "<unknown>"}, "[?,?,?,?]");
   EXPECT_SHAPE("Conv2D", {strides, same}, {"[2,8,9,?]", "<unknown>"}, "[2,4,5,?]");
   EXPECT_SHAPE("Conv2D", {{"strides", Ints{1, 1, 2, 2}}, same, {"data_format", "NCHW"}},

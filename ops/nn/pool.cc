@@ -38,12 +38,17 @@ template <Pass kPass>
 struct PoolRule {
   // The input that gives ksize in V2 ops; strides are the next one and the last.
   static constexpr int kKsize = kPass == Pass::kMax ? 1 : 3;
+  static constexpr bool kIsMean = kPass == Pass::kMean || kPass == Pass::kMeanGrad;
 
   std::string data_format;
   WindowAttrs window;
 
   Status Init(const NodeAttrs& attrs) {
     MR_RETURN_IF_ERROR(ReadAttrs(attrs, "data_format", &data_format));
+    if (!kIsMean) {
+      window.may_pool_depth = true;
+      window.depth = WindowAxis();
+    }
     return is_of_gpus() ? absl::OkStatus() : window.Init(attrs);
   }
   // [batch, channels / 4, rows, columns, 4]
@@ -92,9 +97,25 @@ struct PoolRule {
 
 // --- Kernels -------------------------------------------------------------------------------------
 
+StatusOr<PoolShape> Checked(const PoolShape& s) {
+  MR_ASSIGN_OR_RETURN(const int64_t pixels, CheckedProduct(s.in_rows, s.in_cols));
+  if (pixels <= std::numeric_limits<int32_t>::max()) return s;
+  return Unimplemented("an image must have less than 2^31 pixels, got ", pixels);
+}
+
 StatusOr<PoolShape> ToPoolShape(const WindowGeometry& g) {
   const auto& [rows, cols] = g.window.axes;
   PoolShape s;
+  if (const int64_t window = g.window.depth.size; window > 1) {
+    // Pixels are the rows of an image with one channel, whose columns are pooled.
+    MR_ASSIGN_OR_RETURN(s.in_rows, CheckedProduct(g.input.size[0], g.input.size[1]));
+    s.out_rows = s.in_rows;
+    s.in_cols = g.input.channels;
+    s.out_cols = g.output.channels;
+    s.channels = 1;
+    s.window_cols = s.stride_cols = window;
+    return Checked(s);
+  }
   s.in_rows = g.input.size[0];
   s.in_cols = g.input.size[1];
   s.channels = g.input.channels;
@@ -106,9 +127,7 @@ StatusOr<PoolShape> ToPoolShape(const WindowGeometry& g) {
   s.stride_cols = cols.stride;
   s.pad_top = g.pad_before[0];
   s.pad_left = g.pad_before[1];
-  MR_ASSIGN_OR_RETURN(const int64_t pixels, CheckedProduct(s.in_rows, s.in_cols));
-  if (pixels <= std::numeric_limits<int32_t>::max()) return s;
-  return Unimplemented("an image must have less than 2^31 pixels, got ", pixels);
+  return Checked(s);
 }
 
 // About how long one output element takes.

@@ -9,10 +9,14 @@
 //
 // Padding never counts: not as a value, not in the number that a mean divides by. Of
 // equal largest values the first in row-major order gets the gradient. Kernels: NHWC; MaxPool
-// for all integer and floating types, AvgPool for the floating ones.
+// for all integer and floating types, AvgPool for the floating ones. Without padding, a window that
+// is larger than the image by less than two strides gives an empty result, as in Conv2D.
 //
-// Errors: InvalidArgument for ksize or strides < 1 (other than 1 for batch and channels), for a
-// window larger than an input that is not padded, and for gradients of other shapes;
+// MaxPool with ksize [1, 1, 1, n] and the same strides takes the largest of each n channels; n
+// divides their number.
+//
+// Errors: InvalidArgument for ksize or strides < 1, for others than 1 along the batch, for other
+// windows along the channels, for a window that is larger still, and for gradients of other shapes;
 // Unimplemented for NCHW.
 
 #include <initializer_list>

@@ -172,6 +172,84 @@ TEST(MaxPoolV2, TakesItsWindowFromInputs) {
       {Shuffled<double>(ShapeOf({1, 4, 3, 2}), 1)});
 }
 
+PoolAttrs DepthWindow(int64_t n, const char* padding) {
+  return {.ksize = {1, 1, 1, n}, .strides = {1, 1, 1, n}, .padding = padding};
+}
+
+TEST(MaxPool, AlongDepthTakesTheLargestOfNeighbouringChannels) {
+  const Tensor x =
+      TensorOf<float>({2, 1, 2, 4}, {1, 2, 3, 4, 8, 7, 6, 5, -1, -2, -4, -3, 0, 0, 9, 9});
+  for (const char* padding : {"VALID", "SAME"}) {
+    const PoolAttrs attrs = DepthWindow(2, padding);
+    ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPool").Input(x), attrs)),
+                      TensorOf<float>({2, 1, 2, 2}, {2, 4, 8, 6, -1, -3, 0, 9}));
+    ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPool").Input(x), DepthWindow(4, padding))),
+                      TensorOf<float>({2, 1, 2, 1}, {4, 8, -1, 9}));
+    // Of equal ones the first gets the gradient.
+    const Tensor y = TensorOf<float>({2, 1, 2, 2}, {2, 4, 8, 6, -1, -3, 0, 9});
+    const Tensor g = TensorOf<float>({2, 1, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+    const Tensor dx =
+        TensorOf<float>({2, 1, 2, 4}, {0, 1, 0, 2, 3, 0, 4, 0, 5, 0, 0, 6, 7, 0, 8, 0});
+    ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPoolGrad").Input(x).Input(y).Input(g), attrs)),
+                      dx);
+    ExpectTensorEqual(
+        RunOp1(WithAttrs(OpCall("MaxPoolGradGrad").Input(x).Input(y).Input(dx), attrs)), g);
+  }
+  const Tensor window = Tensor::Vector<int32_t>({1, 1, 1, 4});
+  ExpectTensorEqual(
+      RunOp1(OpCall("MaxPoolV2").Input(x).Input(window).Input(window).Attr("padding", "VALID")),
+      TensorOf<float>({2, 1, 2, 1}, {4, 8, -1, 9}));
+  ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPool").Input(TensorOf<float>({0, 2, 2, 4}, {})),
+                                     DepthWindow(2, "VALID"))),
+                    TensorOf<float>({0, 2, 2, 2}, {}));
+  const Ints two = {1, 1, 1, 2};
+  EXPECT_SHAPE("MaxPool", {{"ksize", two}, {"strides", two}, {"padding", "VALID"}}, {"[?,28,?,32]"},
+               "[?,28,?,16]");
+  EXPECT_SHAPE("MaxPool", {{"ksize", two}, {"strides", two}, {"padding", "SAME"}}, {"[2,?,3,?]"},
+               "[2,?,3,?]");
+  // What is not known yet may be a window along depth.
+  EXPECT_SHAPE("MaxPoolV2", {{"padding", "VALID"}}, {"[2,8,8,6]", "[4]", "[4]"}, "[2,?,?,?]");
+  EXPECT_SHAPE("MaxPoolV2", {{"padding", "VALID"}}, {"[2,8,8,4]", window, "[4]"}, "[2,?,?,1]");
+}
+
+// By less than two strides: as Conv2D.
+TEST(Pool, AWindowLargerThanTheImageGivesNothing) {
+  const PoolAttrs attrs = Window(3, 2, 1, 1, "VALID");
+  const Tensor x = TensorOf<float>({1, 2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  const Tensor y = TensorOf<float>({1, 0, 1, 2}, {});
+  for (const char* op : {"MaxPool", "AvgPool"}) {
+    ExpectTensorEqual(RunOp1(WithAttrs(OpCall(op).Input(x), attrs)), y);
+  }
+  const Tensor zeros = *Tensor::Zeros(DT_FLOAT, x.shape());
+  ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPoolGrad").Input(x).Input(y).Input(y), attrs)),
+                    zeros);
+  ExpectTensorEqual(
+      RunOp1(WithAttrs(OpCall("AvgPoolGrad").Input(Tensor::Vector<int32_t>({1, 2, 2, 2})).Input(y),
+                       attrs)),
+      zeros);
+  ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPoolGradGrad").Input(x).Input(y).Input(x), attrs)),
+                    y);
+  // A stride of the window's size, which then covers whole rows only.
+  ExpectTensorEqual(RunOp1(WithAttrs(OpCall("MaxPoolGrad")
+                                         .Input(x)
+                                         .Input(TensorOf<float>({1, 1, 0, 2}, {}))
+                                         .Input(TensorOf<float>({1, 1, 0, 2}, {})),
+                                     Window(2, 4, 2, 4, "VALID"))),
+                    zeros);
+  EXPECT_SHAPE("MaxPool",
+               {{"ksize", attrs.ksize}, {"strides", attrs.strides}, {"padding", attrs.padding}},
+               {"[?,2,8,3]"}, "[?,0,7,3]");
+  const Ints five = {1, 5, 1, 1}, two = {1, 2, 1, 1}, three = {1, 3, 1, 1};
+  for (const char* op : {"MaxPool", "AvgPool"}) {
+    EXPECT_SHAPE(op, {{"ksize", five}, {"strides", two}, {"padding", "VALID"}}, {"[1,2,4,3]"},
+                 "[1,0,4,3]");
+    EXPECT_SHAPE(op, {{"ksize", five}, {"strides", three}, {"padding", "VALID"}}, {"[1,0,4,3]"},
+                 "[1,0,4,3]");
+    EXPECT_SHAPE_ERROR(op, {{"ksize", five}, {"strides", two}, {"padding", "VALID"}}, {"[1,1,4,3]"},
+                       "Computed output size would be negative");
+  }
+}
+
 TEST(AvgPool, PaddingDoesNotCountInTheDivisor) {
   const Tensor x = TensorOf<float>({1, 3, 3, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   ExpectTensorNear(RunOp1(WithAttrs(OpCall("AvgPool").Input(x), Window(2, 2, 2, 2, "SAME"))),
@@ -235,16 +313,25 @@ TEST(Pool, KernelAndShapeFunctionRefuseTheSame) {
   const Ints ones = {1, 1, 1, 1};
   const int64_t huge = int64_t{1} << 62;
   const Case cases[] = {
-      {"MaxPool", image, attrs({1, 5, 2, 1}, ones),
-       "ksize must not be larger than the input without padding, got 5 rows for input shape "
-       "[1,4,4,3]"},
-      {"AvgPool", image, attrs({1, 2, 5, 1}, ones), "ksize must not be larger than the input"},
-      {"MaxPool", {1, 0, 4, 3}, attrs({1, 2, 2, 1}, ones), "ksize must not be larger"},
+      {"MaxPool", image, attrs({1, 6, 2, 1}, ones),
+       "Computed output size would be negative: rows of the window (6 with dilation) must not be "
+       "larger than those of the input, got 4"},
+      {"AvgPool", image, attrs({1, 2, 6, 1}, ones), "Computed output size would be negative"},
+      {"MaxPool", {1, 0, 4, 3}, attrs({1, 2, 2, 1}, ones), "Computed output size would be"},
       {"MaxPool", image, attrs({1, 0, 2, 1}, ones), "ksize[1] must be in [1, 2147483647], got 0"},
       {"AvgPool", image, attrs({1, 2, -2, 1}, ones), "ksize[2] must be in"},
       {"MaxPool", image, attrs({1, huge, 2, 1}, ones, "SAME"), "ksize[1] must be in"},
       {"MaxPool", image, attrs({2, 2, 2, 1}, ones), "ksize[0], for the batch, must be 1, got 2"},
-      {"MaxPool", image, attrs({1, 2, 2, 3}, ones), "ksize[3], for the channels, must be 1, got 3"},
+      {"AvgPool", image, attrs({1, 1, 1, 3}, {1, 1, 1, 3}),
+       "ksize[3], for the channels, must be 1, got 3"},
+      {"MaxPool", image, attrs({1, 1, 1, 3}, ones),
+       "strides[3], for the channels, must be 3, the ksize there, got 1"},
+      {"MaxPool", image, attrs({1, 2, 1, 3}, {1, 1, 1, 3}),
+       "ksize[3], for the channels, must be 1 where rows or columns have a window or stride, got "
+       "3"},
+      {"MaxPool", image, attrs({1, 1, 1, 3}, {1, 1, 2, 3}), "have a window or stride, got 3"},
+      {"MaxPool", image, attrs({1, 1, 1, 2}, {1, 1, 1, 2}),
+       "ksize[3], for the channels, must divide the 3 channels of the input, got 2"},
       {"AvgPool", image, attrs({1, 2, 2, 1}, {1, 0, 1, 1}), "strides[1] must be in"},
       {"MaxPool", image, attrs({1, 2, 2, 1}, {1, 1, 1, 2}), "strides[3], for the channels"},
       {"MaxPool", image, attrs({1, 2, 2, 1, 1}, ones), "ksize must have 4 values, got 5"},
@@ -311,6 +398,20 @@ TEST(Pool, NchwIsUnimplemented) {
         WithAttrs(OpCall(op).Input(*Tensor::Zeros(DT_FLOAT, ShapeOf({1, 3, 4, 4}))), attrs),
         absl::StatusCode::kUnimplemented, "data_format must be NHWC on CPU, got NCHW");
   }
+}
+
+TEST(PoolGradient, AlongDepthMatchesFiniteDifferences) {
+  const Tensor x = Shuffled<double>(ShapeOf({2, 3, 2, 6}), 1);
+  const PoolAttrs attrs = DepthWindow(3, "SAME");
+  ExpectGradientsMatch(
+      [&](const Scope& s, const std::vector<Output>& in) { return MaxPool(s, in[0], attrs); }, {x},
+      {.eps = 1e-3});
+  const Tensor y = RunOp1(WithAttrs(OpCall("MaxPool").Input(x), attrs));
+  ExpectGradientsMatch(
+      [&](const Scope& s, const std::vector<Output>& in) {
+        return MaxPoolGrad(s, Const(s, x), Const(s, y), in[0], attrs);
+      },
+      {Shuffled<double>(y.shape(), 2)});
 }
 
 TEST(PoolGradient, MatchesFiniteDifferences) {

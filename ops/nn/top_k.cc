@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
+#include "ops/loops/number.h"
 #include "ops/math/cwise_binary.h"
 #include "runtime/kernel.h"
 
@@ -81,8 +83,9 @@ Status RunTopK(KernelContext* ctx, const TopKRule&) {
                        std::iota(order.begin(), order.end(), 0);
                        std::partial_sort(order.begin(), order.begin() + k, order.end(),
                                          [row](int32_t a, int32_t b) {
-                                           const bool smaller = row[b] > row[a];
-                                           return row[a] > row[b] || (!smaller && a < b);
+                                           const auto x = math::Load(row[a]);
+                                           const auto y = math::Load(row[b]);
+                                           return x > y || (!(y > x) && a < b);
                                          });
                        for (int64_t i = 0; i < k; ++i) {
                          where[r * k + i] = order[static_cast<size_t>(i)];
@@ -113,11 +116,12 @@ Output TopKGradient(GradientContext* c) {
 }
 
 std::vector<KernelSpec> TopKKernels() {
-  return RuledKernelsFor<TopKRule, float, double, int32_t, int64_t, uint8_t>(
+  return RuledKernelsFor<TopKRule, float, double, Half, Bfloat16, int32_t, int64_t, uint8_t>(
       "T", []<typename T>() { return &RunTopK<T>; });
 }
 const OpRegistration kTopKV2 = OpSpec("TopKV2", "input: T, k: int32 -> values: T, indices: int32",
                                       "sorted: bool = true; T: realnumbertype")
+                                   .With(LaterAttr("index_type: type = DT_INT32"))
                                    .With(TopKKernels())
                                    .Gradient(TopKGradient);
 const OpRegistration kTopK = OpSpec("TopK", "input: T -> values: T, indices: int32",

@@ -36,6 +36,17 @@ TEST(TopK, FindsTheLargestOfEachRow) {
   EXPECT_SHAPE("TopKV2", {}, {"[2,5]", "[]"}, "[2,?];[2,?]");
 }
 
+TEST(TopK, NarrowTypesAreComparedByValue) {
+  const auto half = [](float v) { return ToHalf(v); };
+  const Tensor x = TensorOf<Half>({1, 4}, {half(-1), half(0.5f), half(-3), half(0.5f)});
+  ASSERT_OK_AND_ASSIGN(std::vector<Tensor> out, RunOp(OpCall("TopKV2").Input(x).Input(Int(3))));
+  ExpectTensorEqual(out[0], TensorOf<Half>({1, 3}, {half(0.5f), half(0.5f), half(-1)}));
+  ExpectTensorEqual(out[1], TensorOf<int32_t>({1, 3}, {1, 3, 0}));
+  const Tensor y = TensorOf<Bfloat16>({2}, {ToBfloat16(-8), ToBfloat16(2)});
+  ASSERT_OK_AND_ASSIGN(out, RunOp(OpCall("TopKV2").Input(y).Input(Int(1))));
+  ExpectTensorEqual(out[0], TensorOf<Bfloat16>({1}, {ToBfloat16(2)}));
+}
+
 TEST(TopK, RefusesRowsThatItsIndicesCannotName) {
   EXPECT_SHAPE_ERROR("TopKV2", {}, {"[1,2147483648]", "[]"},
                      "input must have at most 2147483647 columns, got shape [1,2147483648]");

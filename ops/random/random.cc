@@ -2,6 +2,8 @@
 #include "ops/random/random.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -11,8 +13,10 @@
 
 #include "core/mutex.h"
 #include "core/random_bits.h"
+#include "ops/loops/number.h"
 #include "ops/loops/philox.h"
 #include "ops/rules/elements.h"
+#include "ops/rules/index_type.h"
 #include "ops/rules/shape_input.h"
 #include "runtime/kernel.h"
 
@@ -151,6 +155,95 @@ const FloatingRandomOp kTruncatedNormal("TruncatedNormal", []<typename T>() {
 const RandomOp<UniformIntRule, int32_t, int64_t> kUniformInt(
     "RandomUniformInt", "shape: T, minval: Tout, maxval: Tout -> output: Tout", "Tout",
     "int32, int64", []<typename T>() { return FillUniformInt<T>; });
+
+// --- Multinomial ---------------------------------------------------------------------------------
+
+struct MultinomialRule {
+  StatusOr<PartialShape> operator()(RuleContext* c) const {
+    MR_ASSIGN_OR_RETURN(const PartialShape logits, c->InputWithRank(0, 2, "logits"));
+    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> samples, c->IntScalar(1, "num_samples"));
+    if (samples.value_or(0) < 0) return InvalidArgument("num_samples must be >= 0, got ", *samples);
+    constexpr int64_t kMaxClasses = std::numeric_limits<int32_t>::max();  // of output indices
+    if (logits.dim(1) == 0 || logits.dim(1) > kMaxClasses) {
+      return InvalidArgument("logits must have 1 to ", kMaxClasses, " classes, got shape ", logits);
+    }
+    return PartialShape::Make({logits.dim(0), samples.value_or(-1)});
+  }
+};
+
+template <typename T>
+class MultinomialKernel : public StreamKernel<MultinomialRule> {
+ protected:
+  Status Run(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
+    if (out->num_elements() == 0) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(Tensor uniform, ctx->AllocateTemp(DT_DOUBLE, out->shape()));
+    // TensorFlow's count: a double is two numbers, a row has whole blocks of four doubles.
+    const uint64_t rows = static_cast<uint64_t>(out->dim(0));
+    const uint64_t samples = static_cast<uint64_t>(out->dim(1));
+    const PhiloxStream stream = Take(rows * ((samples + 3) / 4 * 8), 256);
+    FillInParts<double>(ctx, stream, 2, &uniform, &math::PhiloxUniform<double>);
+    return VisitIndexType(out->dtype(), [&]<typename Index>() {
+      return DrawRows<Index>(ctx, uniform.raw<double>().data(), out);
+    });
+  }
+
+ private:
+  // Each number of `uniform` is a place in the row's sum of exp(logit - largest logit), where a
+  // class is as wide as its term. Logits that are not finite have no place.
+  template <typename Index>
+  static Status DrawRows(KernelContext* ctx, const double* uniform, Tensor* out) {
+    const T* const logits = ctx->input(0).raw<T>().data();
+    const int64_t rows = out->dim(0), samples = out->dim(1), classes = ctx->input(0).dim(1);
+    Index* const to = out->mutable_raw<Index>().data();
+    std::atomic<int64_t> first_bad{rows};  // relaxed: read after the loop has ended
+    const double cost_ns = 15 * static_cast<double>(classes) + 30 * static_cast<double>(samples);
+    ctx->ParallelFor(rows, cost_ns, [&](int64_t begin, int64_t end) {
+      std::vector<double> sums(static_cast<size_t>(classes));
+      for (int64_t row = begin; row < end; ++row) {
+        const double total = SumClasses(logits + row * classes, absl::MakeSpan(sums));
+        if (total == 0) {
+          int64_t seen = first_bad.load(std::memory_order_relaxed);
+          while (row < seen &&
+                 !first_bad.compare_exchange_weak(seen, row, std::memory_order_relaxed)) {
+          }
+          continue;
+        }
+        for (int64_t i = row * samples; i < (row + 1) * samples; ++i) {
+          to[i] = static_cast<Index>(
+              std::upper_bound(sums.begin(), sums.end(), uniform[i] * total) - sums.begin());
+        }
+      }
+    });
+    const int64_t bad = first_bad.load(std::memory_order_relaxed);
+    if (bad == rows) return absl::OkStatus();
+    return InvalidArgument("logits must have a finite value in each row, got none in row ", bad);
+  }
+
+  // sums[i]: of the terms up to that of class i. Returns the last one, 0 without a finite logit.
+  static double SumClasses(const T* logits, absl::Span<double> sums) {
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double logit = static_cast<double>(math::Load(logits[i]));
+      if (std::isfinite(logit)) largest = std::max(largest, logit);
+    }
+    double total = 0;
+    for (size_t i = 0; i < sums.size(); ++i) {
+      const double logit = static_cast<double>(math::Load(logits[i]));
+      if (std::isfinite(logit)) total += std::exp(logit - largest);
+      sums[i] = total;
+    }
+    return total;
+  }
+};
+
+const OpRegistration kMultinomial =
+    OpSpec("Multinomial", "logits: T, num_samples: int32 -> output: output_dtype",
+           "seed: int = 0; seed2: int = 0; T: realnumbertype; "
+           "output_dtype: {int32, int64} = DT_INT64")
+        .Stateful()
+        .With(KernelsFor<MultinomialKernel, float, double, Half, Bfloat16>("T"))
+        .NotDifferentiable();
 
 // --- RandomShuffle -------------------------------------------------------------------------------
 

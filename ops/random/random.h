@@ -84,6 +84,20 @@ inline Output RandomShuffle(ScopeAt at, Output value, const RandomAttrs& attrs =
   return SeededOp(at, "RandomShuffle", {value}, attrs);
 }
 
+struct MultinomialAttrs {
+  std::optional<int64_t> seed = std::nullopt;  // the op's own
+  DType output_dtype = DT_INT64;               // or int32
+};
+// Classes drawn by their logits (unnormalised log-probabilities): [batch, num_samples] of logits
+// [batch, classes] (half, bfloat16, float or double) and num_samples, an int32 scalar. A class
+// whose logit is not finite is never drawn. InvalidArgument for num_samples < 0, for no class, and
+// in the step for a row without a finite logit.
+inline Output Multinomial(ScopeAt at, Output logits, Output num_samples,
+                          const MultinomialAttrs& attrs = {}) {
+  return SeededOp(at, "Multinomial", {logits, num_samples}, {.seed = attrs.seed}, "output_dtype",
+                  attrs.output_dtype);
+}
+
 // --- Tensors of given distributions --------------------------------------------------------------
 // What models start from: several nodes in a scope of their own, in TensorFlow's order (the op's
 // own seed under a graph seed depends on it). half, bfloat16, float or double.

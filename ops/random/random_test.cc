@@ -2,6 +2,8 @@
 #include "ops/random/random.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -80,6 +82,83 @@ TEST(Random, ShapesFollowTheInput) {
   ExpectOpError(Call("RandomUniform", Ints({-1}), DT_FLOAT, 1, 2), kInvalid, "-1");
   ExpectOpError(Call("RandomUniform", Tensor::Scalar<int32_t>(1), DT_FLOAT, 1, 2), kInvalid,
                 "must");
+}
+
+OpCall Draw(const Tensor& logits, int32_t num_samples) {
+  return OpCall("Multinomial")
+      .Input(logits)
+      .Input(Tensor::Scalar<int32_t>(num_samples))
+      .Attr("seed", int64_t{1})
+      .Attr("seed2", int64_t{2});
+}
+
+TEST(Multinomial, DrawsClassesByTheirLogits) {
+  // Odds of 1 : 3 : 0 : 4; the same far from 0, where exp() alone would be infinite or 0.
+  const float kNever = -std::numeric_limits<float>::infinity(), kLog3 = std::log(3.0f);
+  const float kLog4 = std::log(4.0f);
+  constexpr int32_t kDraws = 8000;
+  const Tensor drawn = RunOp1(
+      Draw(TensorOf<float>({3, 4}, {0, kLog3, kNever, kLog4, 1000, 1000 + kLog3, kNever,
+                                    1000 + kLog4, -1000, -1000 + kLog3, kNever, -1000 + kLog4}),
+           kDraws));
+  ASSERT_EQ(drawn.shape(), ShapeOf({3, kDraws}));
+  for (size_t row = 0; row < 3; ++row) {
+    std::vector<double> counts(4);
+    for (const int64_t i : drawn.flat<int64_t>().subspan(row * kDraws, kDraws)) {
+      ASSERT_GE(i, 0);
+      ASSERT_LT(i, 4);
+      ++counts[static_cast<size_t>(i)];
+    }
+    EXPECT_NEAR(counts[0], 1000, 200);
+    EXPECT_NEAR(counts[1], 3000, 200);
+    EXPECT_EQ(counts[2], 0);
+    EXPECT_NEAR(counts[3], 4000, 200);
+  }
+}
+
+// A sample is where TensorFlow's uniform double of the same seeds falls.
+TEST(Multinomial, EqualSeedsGiveTensorFlowsClasses) {
+  ExpectTensorEqual(
+      RunOp1(OpCall("Multinomial")
+                 .Input(TensorOf<float>({1, 2}, {3, 4}))
+                 .Input(Tensor::Scalar<int32_t>(20))
+                 .Attr("seed", int64_t{1})
+                 .Attr("seed2", int64_t{106})),
+      TensorOf<int64_t>({1, 20}, {1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0}));
+  const Tensor uniform = RunOp1(Call("RandomUniform", Ints({2, 5}), DT_DOUBLE, 1, 2));
+  const Tensor drawn =
+      RunOp1(Draw(*Tensor::Zeros(DT_FLOAT, ShapeOf({2, 4})), 5).Attr("output_dtype", DT_INT32));
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(drawn.flat<int32_t>()[i], static_cast<int32_t>(uniform.flat<double>()[i] * 4)) << i;
+  }
+}
+
+TEST(Multinomial, OtherTypesAndThreads) {
+  const Tensor half = TensorOf<Half>({1, 3}, {ToHalf(-7), ToHalf(60000), ToHalf(3)});
+  ExpectTensorEqual(RunOp1(Draw(half, 3)), TensorOf<int64_t>({1, 3}, {1, 1, 1}));
+  const Tensor brain = TensorOf<Bfloat16>({1, 2}, {ToBfloat16(-1e30f), ToBfloat16(5)});
+  ExpectTensorEqual(RunOp1(Draw(brain, 2)), TensorOf<int64_t>({1, 2}, {1, 1}));
+  OpTestDevice one(1), four(4);
+  const Tensor many = *Tensor::Zeros(DT_DOUBLE, ShapeOf({500, 7}));
+  ExpectTensorEqual(RunOp1(Draw(many, 33).On(&one)), RunOp1(Draw(many, 33).On(&four)));
+  EXPECT_EQ(RunOp1(Draw(many, 0)).shape(), ShapeOf({500, 0}));
+  EXPECT_EQ(RunOp1(Draw(TensorOf<float>({0, 2}, {}), 3)).shape(), ShapeOf({0, 3}));
+}
+
+TEST(Multinomial, RefusesWhatCannotBeDrawn) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ExpectOpError(Draw(TensorOf<float>({2, 2}, {0, 1, nan, nan}), 1), kInvalid,
+                "logits must have a finite value in each row, got none in row 1");
+  ExpectOpError(Draw(TensorOf<float>({2}, {0, 1}), 1), kInvalid,
+                "logits must have rank 2, got shape [2]");
+  ExpectOpError(Draw(TensorOf<float>({2, 0}, {}), 1), kInvalid,
+                "logits must have 1 to 2147483647 classes, got shape [2,0]");
+  ExpectOpError(Draw(TensorOf<float>({1, 1}, {0}), -1), kInvalid,
+                "num_samples must be >= 0, got -1");
+  EXPECT_SHAPE("Multinomial", {}, {"[2,?]", Tensor::Scalar<int32_t>(7)}, "[2,7]");
+  EXPECT_SHAPE("Multinomial", {}, {"<unknown>", "[]"}, "[?,?]");
+  EXPECT_SHAPE_ERROR("Multinomial", {}, {"[2,0]", "[]"}, "logits must have 1 to");
+  EXPECT_SHAPE_ERROR("Multinomial", {}, {"[2,3]", "[1]"}, "num_samples must be a scalar");
 }
 
 TEST(RandomShuffle, PermutesRows) {

@@ -65,6 +65,30 @@ StatusOr<WindowGeometry> Slide(const WindowAttrs& window, const ImageShape& inpu
   return g;
 }
 
+// How many channels become one; -1 where it is not known.
+int64_t ChannelsOfWindow(const WindowAttrs& window) {
+  return std::max(window.depth.size, window.depth.stride);  // they are equal
+}
+
+Status CheckDepth(const WindowAttrs& window, const ImageShape& image) {
+  const size_t at = LayoutOf(window.channels_first).channels;
+  const int64_t size = window.depth.size, stride = window.depth.stride;
+  if (size >= 0 && stride >= 0 && size != stride) {
+    return InvalidArgument("strides[", at, "], for the channels, must be ", size,
+                           ", the ksize there, got ", stride);
+  }
+  const int64_t channels = ChannelsOfWindow(window);
+  if (channels <= 1) return absl::OkStatus();
+  for (const WindowAxis& axis : window.axes) {
+    if (axis.size <= 1 && axis.stride <= 1) continue;
+    return InvalidArgument("ksize[", at, "], for the channels, must be 1 where rows or columns ",
+                           "have a window or stride, got ", channels);
+  }
+  if (image.channels < 0 || image.channels % channels == 0) return absl::OkStatus();
+  return InvalidArgument("ksize[", at, "], for the channels, must divide the ", image.channels,
+                         " channels of the input, got ", channels);
+}
+
 Status CheckRank4(absl::string_view name, const PartialShape& shape) {
   if (!shape.has_rank() || shape.rank() == 4) return absl::OkStatus();
   return InvalidArgument(name, " must have rank 4, got shape ", shape);
@@ -96,9 +120,9 @@ StatusOr<SlidResult> SlideWindow(absl::string_view what, int64_t input, const Wi
   }
   if (extent < 0) return result;
   const int64_t padded = input + result.pad_before + result.pad_after;
-  // Rounds towards zero: a window that is too large by less than a stride just has no output.
+  // Rounds towards zero: a window that is too large by less than two strides just has no output.
   result.output = (padded - extent + axis.stride) / axis.stride;
-  if (padded - extent + axis.stride < 0) {
+  if (result.output < 0) {
     return InvalidArgument("Computed output size would be negative: ", what, " of the window (",
                            extent, " with dilation) must not be larger than those of the input, ",
                            "got ", padded);
@@ -118,12 +142,13 @@ Status WindowAttrs::Set(int64_t WindowAxis::*field, absl::string_view name,
   }
   const Layout layout = LayoutOf(channels_first);
   for (const size_t other : {size_t{0}, layout.channels}) {
-    if (values[other] != 1) {
+    if (values[other] != 1 && !(may_pool_depth && other == layout.channels)) {
       return InvalidArgument(name, "[", other, "], for the ", other == 0 ? "batch" : "channels",
                              ", must be 1, got ", values[other]);
     }
   }
   for (size_t axis = 0; axis < 2; ++axis) axes[axis].*field = values[layout.axes[axis]];
+  depth.*field = values[layout.channels];
   return absl::OkStatus();
 }
 
@@ -200,14 +225,15 @@ Status CheckOutputGradient(const WindowGeometry& g, const PartialShape& out_back
 StatusOr<WindowGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& input) {
   MR_RETURN_IF_ERROR(CheckRank4("input", input));
   const ImageShape image = ToImageShape(input, attrs.channels_first);
-  for (size_t i = 0; i < 2; ++i) {
-    if (attrs.padding == Padding::kValid && image.size[i] >= 0 &&
-        attrs.axes[i].size > image.size[i]) {
-      return InvalidArgument("ksize must not be larger than the input without padding, got ",
-                             attrs.axes[i].size, " ", kAxisNames[i], " for input shape ", input);
-    }
+  MR_RETURN_IF_ERROR(CheckDepth(attrs, image));
+  MR_ASSIGN_OR_RETURN(WindowGeometry g, Slide(attrs, image));
+  const int64_t channels = ChannelsOfWindow(attrs);
+  if (channels < 0) {
+    g.output.channels = -1;
+  } else if (image.channels >= 0) {
+    g.output.channels = image.channels / channels;
   }
-  return Slide(attrs, image);
+  return g;
 }
 
 StatusOr<PartialShape> ImageSizesInput(RuleContext* c, int i, absl::string_view name) {

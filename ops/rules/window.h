@@ -8,7 +8,8 @@
 //   output o covers input o * stride - pad_before + tap * dilation, tap = 0 ... size - 1
 //   SAME:     output = ceil(input / stride), the odd cell of the padding comes after
 //   VALID:    output = floor((input - extent) / stride) + 1 without padding,
-//             extent = (size - 1) * dilation + 1
+//             extent = (size - 1) * dilation + 1; 0 for an extent that is larger than the input by
+//             less than two strides
 //   EXPLICIT: as VALID on the input with the padding that the attr names
 //
 // Sizes and strides are -1 where they are unknown. Index 0 stands for rows, 1 for columns, whatever
@@ -54,12 +55,15 @@ struct WindowAttrs {
   bool channels_first = false;  // NCHW
   Padding padding = Padding::kValid;
   std::array<WindowAxis, 2> axes;
+  // Along the channels. Only poolings of the largest value have more than one tap there.
+  WindowAxis depth = {.size = 1, .stride = 1};
+  bool may_pool_depth = false;
 
   // Reads padding, data_format and, where the op has them, strides, ksize, dilations and
   // explicit_paddings, checked: four numbers each, >= 1 (paddings >= 0), below 2^31, and nothing
-  // but 1 (0) for batch and channels.
+  // but 1 (0) for batch and channels (size and stride of these are free with may_pool_depth).
   Status Init(const NodeAttrs& attrs);
-  // Sets a field of both axes from four numbers in the order of the data format.
+  // Sets a field of all axes from four numbers in the order of the data format.
   Status Set(int64_t WindowAxis::*field, absl::string_view name, absl::Span<const int64_t> values);
 };
 
@@ -94,8 +98,8 @@ StatusOr<WindowGeometry> SlideFilter(const WindowAttrs& attrs, const PartialShap
 // Has the gradient of the output the output's shape, and the filter an output channel?
 Status CheckOutputGradient(const WindowGeometry& geometry, const PartialShape& out_backprop);
 
-// A pooling. Besides SlideWindow's rules, a window that is larger than the (padded) input is
-// refused.
+// A pooling. Windows along the channels do not overlap (the stride is the size), cover all of them,
+// and are 1 x 1 along rows and columns.
 StatusOr<WindowGeometry> SlidePool(const WindowAttrs& attrs, const PartialShape& input);
 
 // The shape of rank 4 that int vector input i gives, as far as it is known.

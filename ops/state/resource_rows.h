@@ -12,9 +12,23 @@
 
 namespace millrace {
 
+struct ResourceGatherAttrs {
+  // The first batch_dims dimensions of variable and indices belong together; counted from the rank
+  // of indices when negative.
+  int64_t batch_dims = 0;
+};
 // Rows `indices` (int32 or int64, any shape) of the variable: [indices..., row...]. No row is torn.
-inline Output ResourceGather(ScopeAt at, Output resource, Output indices, DType dtype) {
-  return BuildOp(at, "ResourceGather", {resource, indices}, "dtype", dtype);
+// With batch_dims = b, rows of each batch: variable[:b] + indices[b:] + variable[b + 1:]; they are
+// those of one moment, and the gradient is dense.
+inline Output ResourceGather(ScopeAt at, Output resource, Output indices, DType dtype,
+                             const ResourceGatherAttrs& attrs = {}) {
+  return BuildOp(at, "ResourceGather", {resource, indices}, "dtype", dtype, "batch_dims",
+                 attrs.batch_dims);
+}
+// The variable's GatherNd (ops/array/gather.h), of the value of one moment. Its gradient is
+// IndexedSlices where the indices are known to be rows, [n, 1], and dense otherwise.
+inline Output ResourceGatherNd(ScopeAt at, Output resource, Output indices, DType dtype) {
+  return BuildOp(at, "ResourceGatherNd", {resource, indices}, "dtype", dtype);
 }
 // Row indices[i] += (-=, =) updates[i]; updates: [indices..., row...] or a scalar. Repeated indices
 // add up (for Update, one of them wins).

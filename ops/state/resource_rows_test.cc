@@ -2,6 +2,7 @@
 #include "ops/state/resource_rows.h"
 
 #include <atomic>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -76,6 +77,149 @@ TEST(ResourceGather, GradientTouchesOnlyGatheredRows) {
   const IndexedSlices* slices = std::get_if<IndexedSlices>(&grads[0]);
   ASSERT_NE(slices, nullptr);
   EXPECT_EQ(scope.shape(slices->values).ToString(), "[2,2]");
+}
+
+OpCall GatherInBatches(const Tensor& handle, const Tensor& indices, int64_t batch_dims, DType dtype,
+                       OpTestDevice* device) {
+  return OpCall("ResourceGather")
+      .Input(handle)
+      .Input(indices)
+      .Attr("dtype", dtype)
+      .Attr("batch_dims", batch_dims)
+      .On(device);
+}
+
+TEST(ResourceGather, BatchDimensionsBelongTogether) {
+  OpTestDevice device;
+  // Batch b has rows 100 b, 100 b + 10, 100 b + 20.
+  const Tensor handle = device.VariableHandle(
+      "table", TensorOf<float>({2, 3, 2}, {0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121}));
+  const Tensor indices = TensorOf<int32_t>({2, 2}, {2, 0, 1, 1});
+  const Tensor rows = TensorOf<float>({2, 2, 2}, {20, 21, 0, 1, 110, 111, 110, 111});
+  ExpectTensorEqual(RunOp1(GatherInBatches(handle, indices, 1, DT_FLOAT, &device)), rows);
+  ExpectTensorEqual(RunOp1(GatherInBatches(handle, indices, -1, DT_FLOAT, &device)), rows);
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(handle, TensorOf<int64_t>({2}, {2, 1}), 1, DT_FLOAT, &device)),
+      TensorOf<float>({2, 2}, {20, 21, 110, 111}));
+  // Elements of rows: two batch dimensions.
+  ExpectTensorEqual(RunOp1(GatherInBatches(handle, TensorOf<int32_t>({2, 3, 1}, {0, 1, 1, 1, 0, 0}),
+                                           2, DT_FLOAT, &device)),
+                    TensorOf<float>({2, 3, 1}, {0, 11, 21, 101, 110, 120}));
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(handle, TensorOf<int32_t>({2, 0}, {}), 1, DT_FLOAT, &device)),
+      TensorOf<float>({2, 0, 2}, {}));
+  const Tensor none = device.VariableHandle("none", TensorOf<float>({0, 3}, {}));
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(none, TensorOf<int32_t>({0, 4}, {}), 1, DT_FLOAT, &device)),
+      TensorOf<float>({0, 4}, {}));
+  const Tensor words =
+      device.VariableHandle("words", TensorOf<std::string>({2, 2}, {"a", "b", "c", "d"}));
+  ExpectTensorEqual(
+      RunOp1(GatherInBatches(words, TensorOf<int32_t>({2, 1}, {1, 0}), 1, DT_STRING, &device)),
+      TensorOf<std::string>({2, 1}, {"b", "c"}));
+}
+
+TEST(ResourceGather, RefusesBatchDimensionsThatDoNotFit) {
+  OpTestDevice device;
+  const Tensor handle = device.VariableHandle("table", Table());
+  const auto expect = [&](const Tensor& indices, int64_t batch_dims, const char* text) {
+    ExpectOpError(GatherInBatches(handle, indices, batch_dims, DT_FLOAT, &device), kInvalid, text);
+    EXPECT_SHAPE_ERROR("ResourceGather",
+                       {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}, {"batch_dims", batch_dims}},
+                       {ShapeInput(DT_FLOAT, "[3,2]"), indices.shape().ToString()}, text);
+  };
+  expect(Ints({0}), 2, "batch_dims must be in [-1, 1], got 2");
+  expect(Ints({0}), -2, "batch_dims must be in [-1, 1], got -2");
+  expect(Ints({0, 1}), 1,
+         "the variable and indices must agree in batch dimension 0, got shapes [3,2] and [2]");
+  expect(TensorOf<int32_t>({3, 2, 1}, {0, 0, 0, 0, 0, 0}), 2,
+         "the variable must have rank > 2, the number of batch dimensions, got shape [3,2]");
+  ExpectOpError(GatherInBatches(handle, Ints({0, 1, 2}), 1, DT_FLOAT, &device), kInvalid,
+                "indices[2] = 2 is not in [0, 2)");
+  EXPECT_SHAPE("ResourceGather",
+               {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}, {"batch_dims", int64_t{1}}},
+               {ShapeInput(DT_FLOAT, "[3,2,5]"), "[?,7]"}, "[3,7,5]");
+  EXPECT_SHAPE("ResourceGather",
+               {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}, {"batch_dims", int64_t{1}}},
+               {ShapeInput(DT_FLOAT, "[3,2,5]"), "<unknown>"}, "<unknown>");
+}
+
+TEST(ResourceGather, GradientInBatchesMatchesFiniteDifferences) {
+  for (const int64_t batch_dims : {1, -1}) {
+    for (const Tensor& indices : {TensorOf<int32_t>({2, 2}, {2, 0, 1, 1}), Ints({2, 0})}) {
+      if (batch_dims < 0 && indices.rank() == 1) continue;  // no batch dimension
+      OpTestDevice device;
+      GradientCheckOptions options;
+      options.device = &device;
+      ExpectGradientsMatch(
+          BuildOutput([&](const Scope& s, const std::vector<Output>& in) {
+            return ResourceGather(s, in[0], Const(s, indices), DT_DOUBLE,
+                                  {.batch_dims = batch_dims});
+          }),
+          {device.VariableHandle(
+              "table", TensorOf<double>({2, 3, 2}, {1, -2, 3, 4, 5, -6, 7, 8, 9, 10, 11, 12}))},
+          options);
+    }
+  }
+}
+
+TEST(ResourceGatherNd, PicksByCoordinates) {
+  OpTestDevice device;
+  const Tensor handle = device.VariableHandle("table", Table());
+  const auto gather = [&](const Tensor& variable, Tensor indices, DType dtype) {
+    return OpCall("ResourceGatherNd")
+        .Input(variable)
+        .Input(std::move(indices))
+        .Attr("dtype", dtype)
+        .On(&device);
+  };
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int32_t>({2, 2}, {2, 1, 0, 0}), DT_FLOAT)),
+                    TensorOf<float>({2}, {21, 0}));
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int64_t>({1, 1}, {1}), DT_FLOAT)),
+                    TensorOf<float>({1, 2}, {10, 11}));
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int32_t>({1, 0}, {}), DT_FLOAT)),
+                    TensorOf<float>({1, 3, 2}, {0, 1, 10, 11, 20, 21}));
+  ExpectTensorEqual(RunOp1(gather(handle, TensorOf<int32_t>({0, 2}, {}), DT_FLOAT)),
+                    TensorOf<float>({0}, {}));
+  const Tensor words = device.VariableHandle("words", TensorOf<std::string>({2}, {"a", "b"}));
+  ExpectTensorEqual(RunOp1(gather(words, TensorOf<int32_t>({2, 1}, {1, 1}), DT_STRING)),
+                    TensorOf<std::string>({2}, {"b", "b"}));
+  ExpectOpError(gather(handle, TensorOf<int32_t>({2, 2}, {0, 0, 2, 2}), DT_FLOAT), kInvalid,
+                "indices[1] = [2,2] does not index into shape [3,2]");
+  ExpectOpError(gather(handle, TensorOf<int32_t>({1, 3}, {0, 0, 0}), DT_FLOAT), kInvalid,
+                "the last dimension of indices must be at most 2");
+  ExpectOpError(gather(handle, TensorOf<int32_t>({1, 1}, {0}), DT_DOUBLE), kInvalid, "dtype");
+  const auto storage = std::make_shared<VariableStorage>("empty", DT_FLOAT, PartialShape());
+  ExpectOpError(gather(device.Handle<VariableStorage>("empty", storage),
+                       TensorOf<int32_t>({1, 1}, {0}), DT_FLOAT),
+                absl::StatusCode::kFailedPrecondition, "uninitialized");
+  EXPECT_SHAPE("ResourceGatherNd", {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+               {ShapeInput(DT_FLOAT, "[3,4,5]"), "[?,2]"}, "[?,5]");
+  EXPECT_SHAPE("ResourceGatherNd", {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+               {ShapeInput(DT_FLOAT, "<unknown>"), "[?,2]"}, "<unknown>");
+  EXPECT_SHAPE_ERROR("ResourceGatherNd", {{"dtype", DT_FLOAT}, {"Tindices", DT_INT32}},
+                     {ShapeInput(DT_FLOAT, "[3]"), "[?,2]"},
+                     "the last dimension of indices must be at most 1");
+}
+
+TEST(ResourceGatherNd, GradientsAreSlicesOfRowsOrMatchFiniteDifferences) {
+  for (const Tensor& indices :
+       {TensorOf<int32_t>({3, 1}, {2, 0, 2}), TensorOf<int32_t>({3, 2}, {2, 1, 0, 0, 2, 1})}) {
+    OpTestDevice device;
+    GradientCheckOptions options;
+    options.device = &device;
+    ExpectGradientsMatch(
+        BuildOutput([&](const Scope& s, const std::vector<Output>& in) {
+          return ResourceGatherNd(s, in[0], Const(s, indices), DT_DOUBLE);
+        }),
+        {device.VariableHandle("table", TensorOf<double>({3, 2}, {1, -2, 3, 4, 5, -6}))}, options);
+  }
+  Scope scope;
+  const Variable v = MakeVariable(scope.WithName("table"), Const(scope, Table()));
+  const Output rows =
+      ResourceGatherNd(scope, v.handle, Const(scope, TensorOf<int64_t>({2, 1}, {2, 0})), DT_FLOAT);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads, AddGradients(scope, {rows}, {v.handle}));
+  EXPECT_TRUE(std::holds_alternative<IndexedSlices>(grads[0]));
 }
 
 TEST(ResourceScatter, UpdatesRows) {

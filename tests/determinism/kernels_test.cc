@@ -332,6 +332,27 @@ void AddMoves(std::vector<Case>* cases) {
   cases->push_back({"TopK", [](OpTestDevice*) {
                       return OpCall("TopKV2").Input(Floats({501, 103}, 1)).Input(Int(7));
                     }});
+  cases->push_back(
+      {"SelectV2", [](OpTestDevice*) {
+         Tensor rows = *Tensor::Zeros(DT_BOOL, ShapeOf({301, 1}));
+         for (size_t i = 0; i < 301; i += 3) rows.mutable_flat<bool>()[i] = true;
+         return OpCall("SelectV2").Input(rows).Input(Floats({301, 397}, 1)).Input(Floats({397}, 2));
+       }});
+  cases->push_back({"MaxPoolDepth", [](OpTestDevice*) {
+                      const Strides eights = {1, 1, 1, 8};
+                      return OpCall("MaxPool")
+                          .Input(Floats({5, 31, 29, 32}, 1))
+                          .Attr("ksize", eights)
+                          .Attr("strides", eights)
+                          .Attr("padding", std::string("VALID"));
+                    }});
+  cases->push_back({"Multinomial", [](OpTestDevice*) {
+                      return OpCall("Multinomial")
+                          .Input(Floats({501, 67}, 1))
+                          .Input(Int(33))
+                          .Attr("seed", int64_t{5})
+                          .Attr("seed2", int64_t{7});
+                    }});
   for (const char* op : {"RandomUniform", "RandomStandardNormal", "TruncatedNormal"}) {
     cases->push_back({op, [op](OpTestDevice*) {
                         return OpCall(op)
