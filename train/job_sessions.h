@@ -19,6 +19,7 @@
 // training, with the exit code of what is worth another try when a disk is full.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,8 @@ struct JobSessionsOptions {
   Saver* saver = nullptr;
   bool may_save = true;
   SaverOptions saver_options = {};
+  // Called after each checkpoint, on the thread that wrote it. `step` -1: it has none.
+  std::function<void(int64_t step, const std::string& checkpoint)> on_saved = {};
 };
 
 class JobSessions {
