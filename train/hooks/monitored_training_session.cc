@@ -54,6 +54,7 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   session.recovery_wait = options.recovery_wait;
   session.stop_grace = options.stop_grace;
   session.handle_signals = options.handle_signals;
+  session.logs_end = true;
   session.await_trainers = options.await_trainers;
   session.num_trainers = options.num_trainers;
   session.trainers_grace = options.trainers_grace;

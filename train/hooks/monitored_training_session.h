@@ -15,7 +15,8 @@
 //   others   wait for the chief                 hooks
 //
 // All tasks give the same checkpoint_dir: it names the run, and those that wait see there whether
-// it has ended. The chief's event files are there, too.
+// it has ended. The chief's event files are there, too: they reach the disk with each checkpoint.
+// Why training has ended is a line of the log, and MonitoredSession::end_reason.
 //
 // Failure: as MonitoredSession::Open; InvalidArgument for options that cannot work.
 
