@@ -64,6 +64,30 @@ Status CompareWithCheckpoint(const Reader& reader, const std::string& checkpoint
   return Suffixed(found, built);
 }
 
+template <typename Reader>
+CheckpointDifference DifferenceOf(const Reader& reader, absl::Span<const Expected> expected) {
+  CheckpointDifference difference;
+  difference.num_expected = static_cast<int64_t>(expected.size());
+  std::set<absl::string_view> wanted;
+  for (const Expected& one : expected) {
+    wanted.insert(one.name);
+    const auto entry = reader.Find(one.name);
+    if (!entry.ok()) {
+      difference.missing.push_back(absl::StrCat("'", one.name, "'", one.built()));
+    } else if (entry->dtype != one.dtype ||
+               !one.shape.IsCompatibleWith(PartialShape(entry->shape))) {
+      difference.changed.push_back(
+          absl::StrCat("'", one.name, "' must be ", MessagePart(one.dtype), " ",
+                       MessagePart(one.shape), ", got ", MessagePart(entry->dtype), " ",
+                       MessagePart(entry->shape), one.built()));
+    }
+  }
+  for (const auto& entry : reader.entries()) {
+    if (wanted.count(entry.name) == 0) difference.unwanted.push_back(entry.name);
+  }
+  return difference;
+}
+
 // --- Running -------------------------------------------------------------------------------------
 
 // Makes the directory, durably: the names of new directories are synced, too.
@@ -185,6 +209,15 @@ class GraphSaver : public Saver {
       }
     }
     return restored;
+  }
+
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override {
+    if (expected_.empty()) return CheckpointDifference();
+    const auto bundle = BundleReader::Open(fs_, checkpoint);
+    if (bundle.ok()) return DifferenceOf(**bundle, expected_);
+    const auto v1 = CheckpointV1Reader::Open(fs_, checkpoint);
+    if (v1.ok()) return DifferenceOf(**v1, expected_);
+    return bundle.status();
   }
 
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
@@ -489,6 +522,10 @@ class DeferredSaver : public Saver {
     MR_RETURN_IF_ERROR(CheckBuilt("Restore"));
     return saver_->Restore(session, checkpoint);
   }
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("Compare"));
+    return saver_->Compare(checkpoint);
+  }
   void SetRunId(const std::string& id) override {
     run_id_ = id;
     if (saver_ != nullptr) saver_->SetRunId(id);
@@ -556,6 +593,8 @@ StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions option
 }
 
 }  // namespace
+
+StatusOr<CheckpointDifference> Saver::Compare(const std::string&) { return CheckpointDifference(); }
 
 void Saver::SetRunId(const std::string&) {}
 

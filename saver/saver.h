@@ -16,6 +16,7 @@
 // Thread-safety: thread-compatible; a Saver of a scope reads the scope's graph when it saves.
 // Failure: of the session's steps; of files with their path.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -128,6 +129,16 @@ struct TimedCheckpoint {
   double time_s = 0;
 };
 
+// How a checkpoint differs from what a Saver restores, by the names in the checkpoint.
+struct CheckpointDifference {
+  int64_t num_expected = 0;           // names that the Saver restores
+  std::vector<std::string> missing;   // that the checkpoint lacks, with the line that made each
+  std::vector<std::string> changed;   // of another type or shape, in a sentence each
+  std::vector<std::string> unwanted;  // that the Saver does not restore
+  // A Restore would succeed.
+  bool fits() const { return missing.empty() && changed.empty(); }
+};
+
 class Saver {
  public:
   // Adds the nodes (names as TensorFlow's Saver gives them) to the scope's graph, whatever prefix,
@@ -166,6 +177,9 @@ class Saver {
   // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
   // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;
+  // Without a session, and without its tensors: reads what the checkpoint lists. A Saver that does
+  // not know its graph (FromDef) finds no difference. NotFound, DataLoss: of the checkpoint.
+  virtual StatusOr<CheckpointDifference> Compare(const std::string& checkpoint);
   // From now on temporary files have the first 16 digits of a run's id (32 hexadecimal ones) in
   // their names, so that a Saver of the same run, in a later process, knows them. Another id, or a
   // Saver that does not know its graph (FromDef): nothing changes.

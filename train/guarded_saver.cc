@@ -138,6 +138,11 @@ Status GuardedSaver::Restore(Session* session, const std::string& checkpoint) {
   return saver_->Restore(session, checkpoint);
 }
 
+StatusOr<CheckpointDifference> GuardedSaver::Compare(const std::string& checkpoint) {
+  MutexLock one_at_a_time(&save_mu_);
+  return saver_->Compare(checkpoint);
+}
+
 void GuardedSaver::SetRunId(const std::string& id) {
   MutexLock one_at_a_time(&save_mu_);
   saver_->SetRunId(id);

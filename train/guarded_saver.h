@@ -68,6 +68,7 @@ class GuardedSaver : public Saver {
                                const SaveOptions& options) override;
   Status Build() override;
   Status Restore(Session* session, const std::string& checkpoint) override;
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override;
   void SetRunId(const std::string& id) override;
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override;
   std::vector<std::string> last_checkpoints() const override;

@@ -57,6 +57,10 @@ class NotingSaver : public Saver {
     calls.push_back(absl::StrCat("Restore ", checkpoint));
     return absl::OkStatus();
   }
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override {
+    calls.push_back(absl::StrCat("Compare ", checkpoint));
+    return CheckpointDifference();
+  }
   void SetRunId(const std::string& id) override { calls.push_back(absl::StrCat("SetRunId ", id)); }
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
     calls.push_back(absl::StrCat("RecoverLastCheckpoints ", absl::StrJoin(paths, ",")));
@@ -92,12 +96,13 @@ TEST(GuardedSaverTest, EverythingOfASaverReachesTheOneUnderneath) {
                        saver.SaveAs(nullptr, "m", 4, {.meta_graph_suffix = "graph"}));
   EXPECT_EQ(path, "m-4");
   EXPECT_OK(saver.Restore(nullptr, "m-3"));
+  EXPECT_OK(saver.Compare("m-3"));
   saver.SetRunId("id");
   EXPECT_OK(saver.RecoverLastCheckpoints({"a", "b"}));
   EXPECT_OK(saver.SetLastCheckpointsWithTime({{"c", 1}}));
   EXPECT_EQ(absl::StrJoin(under.calls, "; "),
-            "Build; Save m 3; SaveAs graph; Restore m-3; SetRunId id; RecoverLastCheckpoints a,b; "
-            "SetLastCheckpointsWithTime c");
+            "Build; Save m 3; SaveAs graph; Restore m-3; Compare m-3; SetRunId id; "
+            "RecoverLastCheckpoints a,b; SetLastCheckpointsWithTime c");
   EXPECT_EQ(saver.last_checkpoints(), std::vector<std::string>{"one"});
   ASSERT_EQ(saver.last_checkpoints_with_time().size(), 1u);
   EXPECT_EQ(saver.last_checkpoints_with_time()[0].time_s, 7);

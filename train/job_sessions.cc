@@ -10,6 +10,7 @@
 #include "layers/variable.h"
 #include "proto/meta_graph.pb.h"
 #include "run/run_session.h"
+#include "train/other_model.h"
 
 namespace millrace {
 namespace {
@@ -95,6 +96,14 @@ StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
   if (!target.empty() && manager.session.run->empty()) WarnOfNoRun(manager.name, manager.max_wait);
   if (!options_.is_chief) return manager_->WaitForSession(target);
   if (directory_) {
+    // Before anything there is changed.
+    if (saver_ != nullptr && !is_this_model_) {
+      MR_RETURN_IF_ERROR(CheckModelOf({.speaker = manager.name,
+                                       .option = options_.directory_option,
+                                       .directory = manager.checkpoint_dir},
+                                      saver_.get(), manager.file_system));
+      is_this_model_ = true;
+    }
     const StatusOr<TrainingRun> run = directory_->TakeOver(target);
     if (!run.ok()) return WithCodeOfDisk(run.status());
     manager_->SetRun(*run);

@@ -5,8 +5,9 @@
 // JobSessions: the sessions of a training job's task, and its part in the run
 // (docs/training_runs.md).
 //
-//   the chief    makes its directory, takes it and the run over with its first session, adopts,
-//                restores or initialises, saves while the directory is its own, and tells the end
+//   the chief    makes its directory, takes it and the run over with its first session, unless it
+//                is another model's (train/other_model.h), adopts, restores or initialises, saves
+//                while the directory is its own, and tells the end
 //   the others   wait for the chief
 //
 // Make completes the graph (save, init and ready operations) and finalizes it. Of two chiefs of one
@@ -95,6 +96,7 @@ class JobSessions {
   const Scope root_;
   JobSessionsOptions options_;
   std::optional<RunDirectory> directory_;  // of a chief that has one
+  bool is_this_model_ = false;             // what the directory holds; of Open
   std::unique_ptr<GuardedSaver> saver_;
   std::unique_ptr<SessionManager> manager_;
   mutable Mutex mu_;

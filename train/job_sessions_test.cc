@@ -10,14 +10,20 @@
 #include "absl/time/time.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
 #include "run/run_file.h"
 #include "run/training_run.h"
 #include "runtime/session.h"
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: a directory of another model is refused in one sentence, with whose it is and
+//   since when, and left as it is
 // covers: training: of two chiefs of one directory the newer one has it; the servers hear of the
 //   end also when the directory cannot be written
 
@@ -94,6 +100,56 @@ TEST_F(JobSessionsTest, ATaskThatIsNotTheChiefMakesNoDirectoryAndTellsNobody) {
   EXPECT_EQ(ready.start, SessionManager::Start::kWaited);
   EXPECT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
   EXPECT_TRUE(servers_.ends().empty());
+}
+
+TEST_F(JobSessionsTest, ADirectoryOfAnotherModelIsRefusedInOneSentenceAndLeftAsItIs) {
+  {
+    const HookedModel model;
+    ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+    ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+    ASSERT_OK(job->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 7).status());
+    ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto owner, ReadRunFile(fs_, dir_));
+  ASSERT_TRUE(owner.has_value());
+  const auto open = [this](const Tensor& w, const char* name) {
+    EXPECT_OK(servers_.Restart());
+    Scope root;
+    MakeVariable(root.WithName(name), Const(root, w));
+    GlobalStep(root);
+    const auto job = JobSessions::Make(root, Options());
+    EXPECT_OK(job.status());
+    return (*job)->Open(kSharedTarget).status();
+  };
+  const std::string where = absl::StrCat("Test: logdir '", dir_,
+                                         "' must hold checkpoints of this model, got another "
+                                         "model's: '",
+                                         JoinPath(dir_, "model.ckpt-7"), "' ");
+  const std::string what_to_do = "; give this program another logdir, or move that one away";
+  const std::string whose = absl::StrCat("; '", dir_, "' is that of ", owner->chief,
+                                         ", since ", owner->since, what_to_do);
+  const Status renamed = open(Tensor::Scalar(1.f), "b");
+  EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition, where);
+  EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition, "lacks 1 ('b'; built at ");
+  EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition,
+                absl::StrCat(") of the 2 variables of this one, has 1 ('w') that this one has not",
+                             whose));
+  EXPECT_STATUS(open(Tensor::Of({1.f, 2.f}), "w"), absl::StatusCode::kFailedPrecondition,
+                absl::StrCat(where, "differs in 1 ('w' must be float [2], got float []; built at "));
+  EXPECT_STATUS(open(Tensor::Scalar<int32_t>(1), "w"), absl::StatusCode::kFailedPrecondition,
+                "'w' must be int32 [], got float []");
+  // The run there, its owner and its end are as they were.
+  ASSERT_OK_AND_ASSIGN(const auto still, ReadRunFile(fs_, dir_));
+  ASSERT_TRUE(still.has_value());
+  EXPECT_EQ(still->token, owner->token);
+  ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(fs_, dir_));
+  EXPECT_TRUE(end.has_value());
+  EXPECT_OK(open(Tensor::Scalar(5.f), "w")) << "this is the model";
+
+  // A checkpoint that came from elsewhere.
+  ASSERT_OK(fs_->DeleteFile(RunFilePath(dir_)));
+  EXPECT_STATUS(open(Tensor::Scalar(1.f), "b"), absl::StatusCode::kFailedPrecondition,
+                "' has no run.json that says whose it is, and that checkpoint is of 20");
 }
 
 TEST_F(JobSessionsTest, ADirectoryThatCannotBeWrittenIsRefusedByTheNameOfItsOption) {
