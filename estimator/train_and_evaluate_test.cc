@@ -347,6 +347,27 @@ TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunA
   EXPECT_TRUE(asked.evaluation.has_value());
 }
 
+TEST_F(TrainAndEvaluateTest, TheEvaluatorsLastEvaluationIsOfTheCheckpointThatTheEndNames) {
+  ASSERT_OK(Line().Train(Points, {.max_steps = 20}).status());
+  ASSERT_OK_AND_ASSIGN(auto end, ReadRunEnd(fs(), dir_));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->global_step, 20);
+  EXPECT_EQ(end->updates_after_checkpoint, 0);
+  end->global_step = 10;
+  end->checkpoint = JoinPath(dir_, "model.ckpt-10");
+  end->updates_after_checkpoint = 10;
+  ASSERT_OK(WriteRunEnd(fs(), dir_, *end));
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
+                       TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000},
+                                        Evaluates(), {.end_grace_secs = 0}));
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 10) << "although there is a later one";
+  EXPECT_EQ(note_->asked, std::vector<std::string>{"10 final"});
+  ASSERT_OK_AND_ASSIGN(const auto done, ReadEvaluationDone(fs(), dir_));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(HasLastCheckpointOf(*done, *end));
+}
+
 TEST_F(TrainAndEvaluateTest, TheEvaluatorFollowsTheCheckpointsOfAChief) {
   TrainAndEvaluateResult result;
   Status status;

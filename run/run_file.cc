@@ -210,6 +210,8 @@ StatusOr<std::optional<RunEndFile>> ReadEndIn(FileSystem* fs, const std::string&
   end.token = Text(*json, "token");
   end.global_step = Number(*json, "global_step", -1);
   end.goal = Number(*json, "goal", 0);
+  end.updates_after_checkpoint =
+      std::max<int64_t>(Number(*json, "updates_after_checkpoint", 0), 0);
   end.reason = Text(*json, "reason");
   const std::string checkpoint = Text(*json, "checkpoint");
   if (!checkpoint.empty()) end.checkpoint = JoinPath(directory, checkpoint);
@@ -243,6 +245,7 @@ Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFil
   json["token"] = end.token;
   json["global_step"] = end.global_step;
   json["goal"] = end.goal;
+  json["updates_after_checkpoint"] = end.updates_after_checkpoint;
   json["reason"] = end.reason;
   json["checkpoint"] =
       !end.checkpoint.empty() && Dirname(end.checkpoint) == Dirname(RunEndFilePath(directory))

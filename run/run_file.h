@@ -51,9 +51,11 @@ struct RunFile {
 struct RunEndFile {
   std::string id = "";          // of the run, and
   std::string token = "";       // of the owner that ended it
-  int64_t global_step = -1;     // -1: not known
+  int64_t global_step = -1;     // of the checkpoint; without one what was counted; -1: not known
   int64_t goal = 0;             // the global step at which the owner meant to end; 0: it had none
   std::string checkpoint = "";  // the last one; "": none
+  // What other tasks counted after the checkpoint was written, and it does not have.
+  int64_t updates_after_checkpoint = 0;
   std::string reason = "";      // for people
   std::string unknown = "";
 };

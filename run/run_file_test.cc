@@ -34,6 +34,7 @@ class RunFileTest : public ::testing::Test {
             .global_step = 1000,
             .goal = 1000,
             .checkpoint = dir_ + "/model.ckpt-1000",
+            .updates_after_checkpoint = 2,
             .reason = "reached step 1000 of 1000"};
   }
 
@@ -65,6 +66,7 @@ TEST_F(RunFileTest, AnEndCountsWhileItsWriterOwnsTheDirectory) {
   EXPECT_EQ(end->global_step, 1000);
   EXPECT_EQ(end->goal, 1000);
   EXPECT_EQ(end->checkpoint, dir_ + "/model.ckpt-1000");
+  EXPECT_EQ(end->updates_after_checkpoint, 2);
   EXPECT_EQ(end->reason, "reached step 1000 of 1000");
   // Another chief continues the training.
   ASSERT_OK(WriteRunFile(fs_, dir_, Owner("b", 2)));

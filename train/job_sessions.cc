@@ -6,10 +6,13 @@
 #include "absl/strings/str_cat.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
+#include "core/logging.h"
 #include "core/random_bits.h"
+#include "core/tensor.h"
 #include "layers/variable.h"
 #include "proto/meta_graph.pb.h"
 #include "run/run_session.h"
+#include "saver/tensor_bundle.h"
 #include "train/other_model.h"
 
 namespace millrace {
@@ -136,6 +139,31 @@ StatusOr<RunTrainers> JobSessions::OtherTrainers(Session* session) const {
   return trainers;
 }
 
+int64_t JobSessions::StepInCheckpoint(const std::string& checkpoint) const {
+  const std::optional<Variable>& step = options_.manager.global_step;
+  if (checkpoint.empty() || !step) return -1;
+  const auto reader = BundleReader::Open(options_.manager.file_system, checkpoint);
+  if (!reader.ok()) return -1;
+  const StatusOr<Tensor> stored = (*reader)->Read(step->name);
+  if (!stored.ok() || stored->num_elements() != 1) return -1;
+  if (stored->dtype() == DT_INT32) return int64_t{stored->scalar<int32_t>()};
+  return stored->dtype() == DT_INT64 ? stored->scalar<int64_t>() : -1;
+}
+
+int64_t JobSessions::SettleStep(RunEnd* end) const {
+  const int64_t kept = StepInCheckpoint(end->checkpoint);
+  if (kept < 0 || end->global_step <= kept) return 0;
+  const int64_t goal = options_.manager.last_step;
+  // One that was restored, where nothing was saved since, is not what was reached.
+  const bool is_the_end = (saver_ != nullptr && end->checkpoint == saver_->last_saved()) ||
+                          (goal > 0 && kept >= goal);
+  const int64_t lacks = end->global_step - kept;
+  LogInfo(options_.manager.name, ": '", end->checkpoint, "' is of step ", kept, " and lacks ", lacks,
+          " updates that were counted after it was written");
+  if (is_the_end) end->global_step = kept;
+  return lacks;
+}
+
 Status JobSessions::TellEnd(Session* session, RunEnd end) {
   if (!options_.is_chief || options_.manager.session.run->empty()) return absl::OkStatus();
   if (end.checkpoint.empty() && saver_ != nullptr) end.checkpoint = saver_->last_saved();
@@ -147,8 +175,11 @@ Status JobSessions::TellEnd(Session* session, RunEnd end) {
     const StatusOr<int64_t> step = ReadGlobalStep(session);
     if (step.ok()) end.global_step = *step;
   }
+  const int64_t updates_after_checkpoint = SettleStep(&end);
   Status told;
-  if (directory_) told = directory_->End(end, options_.manager.last_step);
+  if (directory_) {
+    told = directory_->End(end, options_.manager.last_step, updates_after_checkpoint);
+  }
   RunSession* const run = session->run_session();
   if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
   return told;

@@ -84,14 +84,20 @@ class JobSessions {
   // Tasks that train the run besides this one. Also finds out whether the session is lost.
   StatusOr<RunTrainers> OtherTrainers(Session* session) const;
   // Of a chief that has a run: training is over, for all tasks. What `end` leaves out (the step,
-  // the checkpoint) is filled in. The directory is told first, as it is what remains; the servers
-  // hear of it also when the directory cannot be written, unless another chief has the run.
+  // the checkpoint) is filled in. The step is that of the checkpoint: what other tasks have counted
+  // since it was written is a number of its own in the directory's record, and a line of the log.
+  // The directory is told first, as it is what remains; the servers hear of it also when the
+  // directory cannot be written, unless another chief has the run.
   Status TellEnd(Session* session, RunEnd end);
 
  private:
   JobSessions(const Scope& root, JobSessionsOptions options);
   Status Complete();
   Status MakeSaver();
+  // The global step in a checkpoint, which may be above that of its name; -1: not known.
+  int64_t StepInCheckpoint(const std::string& checkpoint) const;
+  // Makes the step of `end` that of its checkpoint. How many updates that lacks.
+  int64_t SettleStep(RunEnd* end) const;
 
   const Scope root_;
   JobSessionsOptions options_;

@@ -24,6 +24,7 @@
 
 // covers: training: a directory of another model is refused in one sentence, with whose it is and
 //   since when, and left as it is
+// covers: training: the end tells the step of its checkpoint, and how many updates that lacks
 // covers: training: of two chiefs of one directory the newer one has it; the servers hear of the
 //   end also when the directory cannot be written
 
@@ -66,6 +67,67 @@ TEST_F(JobSessionsTest, AChiefTellsTheDirectoryAndTheServersWhatWasReached) {
   ASSERT_OK_AND_ASSIGN(const auto file, ReadRunEnd(fs_, dir_));
   ASSERT_TRUE(file.has_value());
   EXPECT_EQ(file->reason, "done");
+}
+
+// Other trainers count on between the chief's last save and its word of the end.
+TEST_F(JobSessionsTest, TheEndIsThatOfTheLastCheckpointAndSaysHowManyUpdatesItLacks) {
+  const HookedModel model;
+  ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+  ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+  const auto count = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      ASSERT_OK(ready.session->Run({}, {}, {model.count}).status());
+    }
+  };
+  count(5);
+  // Another trainer's update is in it although its name is older: what is in it decides.
+  ASSERT_OK_AND_ASSIGN(const std::string saved,
+                       job->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 4));
+  count(2);
+  ::testing::internal::CaptureStderr();
+  ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(absl::StrContains(log, "is of step 5 and lacks 2 updates")) << log;
+  const RunEnd end = {.global_step = 5, .checkpoint = saved, .reason = "done"};
+  EXPECT_EQ(servers_.ends(), std::vector<RunEnd>{end});
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadRunEnd(fs_, dir_));
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(file->global_step, 5);
+  EXPECT_EQ(file->updates_after_checkpoint, 2);
+
+  // Nothing was lost by an end right after a save, and without a checkpoint the count is all.
+  ASSERT_OK(job->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 7).status());
+  ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  EXPECT_EQ(servers_.ends().back().global_step, 7);
+  ASSERT_OK_AND_ASSIGN(const auto whole, ReadRunEnd(fs_, dir_));
+  ASSERT_TRUE(whole.has_value());
+  EXPECT_EQ(whole->updates_after_checkpoint, 0);
+}
+
+TEST_F(JobSessionsTest, AnEndWithoutASaveOfItsOwnTellsWhatWasCounted) {
+  {
+    const HookedModel model;
+    ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+    ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+    ASSERT_OK(ready.session->Run({}, {}, {model.count}).status());
+    ASSERT_OK(job->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 1).status());
+  }
+  for (const int64_t goal : {0, 1}) {
+    ASSERT_OK(servers_.Restart());
+    const HookedModel model;
+    JobSessionsOptions options = Options();
+    options.manager.last_step = goal;
+    ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, options));
+    ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+    ASSERT_OK(ready.session->Run({}, {}, {model.count}).status());
+    ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+    EXPECT_EQ(servers_.ends().back().global_step, goal == 0 ? 2 : 1)
+        << "a restored checkpoint is the end where it reaches the goal";
+    EXPECT_EQ(servers_.ends().back().checkpoint, JoinPath(dir_, "model.ckpt-1"));
+    ASSERT_OK_AND_ASSIGN(const auto file, ReadRunEnd(fs_, dir_));
+    ASSERT_TRUE(file.has_value());
+    EXPECT_EQ(file->updates_after_checkpoint, 1);
+  }
 }
 
 TEST_F(JobSessionsTest, TheServersHearOfTheEndAlsoWhenTheDirectoryCannotBeWritten) {
