@@ -163,5 +163,27 @@ TEST_F(RunFileTest, APowerCutLeavesTheOldOwnerOrTheNewOne) {
   fs_->RecursivelyDelete(after).IgnoreError();
 }
 
+TEST_F(RunFileTest, TheRecordOfSavesIsReadAsItWasWrittenWithoutWhatIsElsewhere) {
+  ASSERT_OK_AND_ASSIGN(const auto none, ReadRunSaves(fs_, dir_));
+  EXPECT_FALSE(none.has_value());
+  ASSERT_OK(WriteRunSaves(fs_, dir_,
+                          {.id = "0123abcd", .checkpoints = {"m-1", "../m-2", "", ".", "m-3"}}));
+  ASSERT_OK_AND_ASSIGN(const auto saves, ReadRunSaves(fs_, dir_));
+  ASSERT_TRUE(saves.has_value());
+  EXPECT_EQ(saves->id, "0123abcd");
+  EXPECT_EQ(saves->checkpoints, (std::vector<std::string>{"m-1", "m-3"}));
+  // Of very many the newest.
+  RunSavesFile many = {.id = "0123abcd"};
+  for (size_t i = 0; i < kMaxRunSaves + 2; ++i) many.checkpoints.push_back(absl::StrCat("m-", i));
+  ASSERT_OK(WriteRunSaves(fs_, dir_, many));
+  ASSERT_OK_AND_ASSIGN(const auto newest, ReadRunSaves(fs_, dir_));
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(newest->checkpoints.size(), kMaxRunSaves);
+  EXPECT_EQ(newest->checkpoints[0], "m-2");
+  // One file, and no other.
+  ASSERT_OK_AND_ASSIGN(const auto names, fs_->GetChildren(dir_));
+  EXPECT_EQ(names, std::vector<std::string>{"run_saves.json"});
+}
+
 }  // namespace
 }  // namespace millrace

@@ -370,8 +370,9 @@ class GraphSaver : public Saver {
     }
     for (Kept& old : to_delete) {
       if (old.path == path || IsKept(old.path)) continue;  // saved again since
-      const Status deleted =
-          old.is_unfinished ? DeleteUnfinished(old) : Delete(old.path, old.meta_suffix);
+      const Status deleted = old.is_unfinished
+                                 ? DeleteUnfinished(old)
+                                 : DeleteCheckpoint(fs_, old.path, old.meta_suffix);
       if (!deleted.ok()) {
         LogWarning("Checkpoint '", old.path,
                    "' is left for the next save to delete: ", deleted.message());
@@ -416,38 +417,7 @@ class GraphSaver : public Saver {
       Adopt(unfinished);
       return absl::OkStatus();
     }
-    return Delete(unfinished.path, unfinished.meta_suffix);
-  }
-
-  // Index first: without it the rest is no checkpoint.
-  Status Delete(const std::string& prefix, const std::string& meta_suffix) {
-    MR_RETURN_IF_ERROR(FailPoint("saver/before_delete"));
-    const std::string base = Basename(prefix);
-    if (fs_->FileExists(BundleIndexPath(prefix))) {
-      MR_RETURN_IF_ERROR(fs_->DeleteFile(BundleIndexPath(prefix)));
-    } else {
-      // One of the first format is its data files, named by the prefix itself.
-      for (const std::string& file : CheckpointV1Files(fs_, prefix)) {
-        const std::string name = Basename(file);
-        absl::string_view rest = name;
-        if (absl::ConsumePrefix(&rest, base) &&
-            (rest.empty() || IsDataSuffix(".data" + std::string(rest)))) {
-          MR_RETURN_IF_ERROR(fs_->DeleteFile(file));
-        }
-      }
-    }
-    MR_RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
-    MR_ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
-    // Before the data: a meta graph without data is somebody's own.
-    const std::string meta_graph = MetaGraphPath(prefix, meta_suffix);
-    if (fs_->FileExists(meta_graph)) MR_RETURN_IF_ERROR(fs_->DeleteFile(meta_graph));
-    for (const std::string& name : names) {
-      absl::string_view rest = name;
-      if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
-        MR_RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
-      }
-    }
-    return absl::OkStatus();
+    return DeleteCheckpoint(fs_, unfinished.path, unfinished.meta_suffix);
   }
 
   // What the checkpoint itself says about a restore that failed; `restored` where it says nothing.
@@ -593,6 +563,37 @@ StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions option
 }
 
 }  // namespace
+
+Status DeleteCheckpoint(FileSystem* fs, const std::string& prefix,
+                        const std::string& meta_graph_suffix) {
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_delete"));
+  const std::string base = Basename(prefix);
+  if (fs->FileExists(BundleIndexPath(prefix))) {
+    MR_RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(prefix)));
+  } else {
+    // One of the first format is its data files, named by the prefix itself.
+    for (const std::string& file : CheckpointV1Files(fs, prefix)) {
+      const std::string name = Basename(file);
+      absl::string_view rest = name;
+      if (absl::ConsumePrefix(&rest, base) &&
+          (rest.empty() || IsDataSuffix(".data" + std::string(rest)))) {
+        MR_RETURN_IF_ERROR(fs->DeleteFile(file));
+      }
+    }
+  }
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
+  MR_ASSIGN_OR_RETURN(const auto names, fs->GetChildren(Dirname(prefix)));
+  // Before the data: a meta graph without data is somebody's own.
+  const std::string meta_graph = MetaGraphPath(prefix, meta_graph_suffix);
+  if (fs->FileExists(meta_graph)) MR_RETURN_IF_ERROR(fs->DeleteFile(meta_graph));
+  for (const std::string& name : names) {
+    absl::string_view rest = name;
+    if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
+      MR_RETURN_IF_ERROR(fs->DeleteFile(JoinPath(Dirname(prefix), name)));
+    }
+  }
+  return absl::OkStatus();
+}
 
 StatusOr<CheckpointDifference> Saver::Compare(const std::string&) { return CheckpointDifference(); }
 

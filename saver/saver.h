@@ -205,6 +205,7 @@ class Saver {
 struct CheckpointState {
   std::string latest;
   std::vector<std::string> all;  // oldest first
+  bool has_checksum = false;     // as read: a Saver wrote it, and nobody has changed it since
 };
 std::optional<CheckpointState> ReadCheckpointState(
     FileSystem* fs, const std::string& directory,
@@ -220,6 +221,10 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
 // of the directory are looked up in it by their last part.
 std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory,
                                             const std::string& latest_filename = "checkpoint");
+// Deletes the files of a checkpoint, whole or not, its meta graph with them; the index first: without
+// it the rest is no checkpoint. OK when there are none.
+Status DeleteCheckpoint(FileSystem* fs, const std::string& prefix,
+                        const std::string& meta_graph_suffix = "meta");
 // Its index can be read and its data files are there and long enough; or it is one of the first
 // format.
 bool CheckpointExists(FileSystem* fs, const std::string& prefix);

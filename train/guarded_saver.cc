@@ -82,10 +82,14 @@ StatusOr<std::string> GuardedSaver::Guarded(const Asked& asked) {
   MutexLock one_at_a_time(&save_mu_);
   absl::Time begin;
   std::optional<int64_t> step;
+  bool is_observed = false;
   const StatusOr<std::string> path = [&]() -> StatusOr<std::string> {
     MR_RETURN_IF_ERROR(may_save_());
     MR_ASSIGN_OR_RETURN(step, asked.step());
-    if (asked.counts && observer_.begins) observer_.begins(PathOf(asked.prefix, step));
+    is_observed = asked.counts;
+    if (is_observed && observer_.begins) {
+      observer_.begins(PathOf(asked.prefix, step), saver_->last_checkpoints());
+    }
     begin = clock_->Now();
     StatusOr<std::string> saved = Aloud(asked, step);
     if (saved.ok()) return saved;
@@ -108,7 +112,10 @@ StatusOr<std::string> GuardedSaver::Guarded(const Asked& asked) {
       failure_ = absl::OkStatus();
     }
   }
-  if (counts && observer_.written) observer_.written(*path, step.value_or(-1));
+  if (is_observed && observer_.ended) {
+    observer_.ended(path.ok() ? *path : PathOf(asked.prefix, step), step.value_or(-1),
+                    path.status());
+  }
   return path;
 }
 

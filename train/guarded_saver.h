@@ -43,10 +43,10 @@ namespace millrace {
 // Who hears of the saves that count for those who look for the latest checkpoint: on the thread
 // that saves, one at a time. Either may be empty; neither should take long.
 struct SaveObserver {
-  // Right before it begins.
-  std::function<void(const std::string& path)> begins = {};
-  // When it is written. `step` -1: the save had none.
-  std::function<void(const std::string& path, int64_t step)> written = {};
+  // Right before it begins. `kept`: the checkpoints that the Saver may delete after it.
+  std::function<void(const std::string& path, const std::vector<std::string>& kept)> begins = {};
+  // When what began has ended. `step` -1: the save had none.
+  std::function<void(const std::string& path, int64_t step, const Status& status)> ended = {};
 };
 
 class GuardedSaver : public Saver {

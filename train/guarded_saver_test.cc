@@ -215,13 +215,19 @@ TEST(GuardedSaverTest, AnObserverHearsOfTheSavesThatCountAndOfNoOthers) {
   NotingSaver under;
   GuardedSaver saver("Test", &under, Always);
   std::vector<std::string> heard;
-  saver.Observe({.begins = [&](const std::string& path) { heard.push_back("begins " + path); },
-                 .written =
-                     [&](const std::string& path, int64_t step) {
-                       // It may ask the saver what was written.
-                       EXPECT_EQ(saver.last_saved(), path);
-                       heard.push_back(absl::StrCat("written ", path, " ", step));
-                     }});
+  saver.Observe(
+      {.begins =
+           [&](const std::string& path, const std::vector<std::string>& kept) {
+             heard.push_back(absl::StrCat("begins ", path, " after ", absl::StrJoin(kept, ",")));
+           },
+       .ended =
+           [&](const std::string& path, int64_t step, const Status& status) {
+             // It may ask the saver what was written.
+             if (status.ok()) {
+               EXPECT_EQ(saver.last_saved(), path);
+             }
+             heard.push_back(absl::StrCat(status.ok() ? "wrote " : "lost ", path, " ", step));
+           }});
   ASSERT_OK(saver.Save(nullptr, "m", 3).status());
   under.failures = {absl::UnavailableError("full")};
   EXPECT_FALSE(saver.Save(nullptr, "m", 4).ok());
@@ -229,7 +235,8 @@ TEST(GuardedSaverTest, AnObserverHearsOfTheSavesThatCountAndOfNoOthers) {
   ASSERT_OK(saver.SaveAs(nullptr, "other", 6, {.latest_filename = "best"}).status());
   ASSERT_OK(saver.SaveAs(nullptr, "m", 7, SaveOptions()).status());
   EXPECT_EQ(absl::StrJoin(heard, ", "),
-            "begins m-3, written m-3 3, begins m-4, begins m-7, written m-7 7");
+            "begins m-3 after one, wrote m-3 3, begins m-4 after one, lost m-4 4, "
+            "begins m-7 after one, wrote m-7 7");
 }
 
 }  // namespace

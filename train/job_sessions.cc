@@ -11,6 +11,7 @@
 #include "core/tensor.h"
 #include "layers/variable.h"
 #include "proto/meta_graph.pb.h"
+#include "proto/saver.pb.h"
 #include "run/run_session.h"
 #include "saver/tensor_bundle.h"
 #include "train/other_model.h"
@@ -66,6 +67,7 @@ Status JobSessions::Complete() {
                        "' must be a directory that can be written, got ", writable.message())));
     }
     directory_.emplace(manager.file_system, manager.clock, manager.name, directory, run->name);
+    sweep_.emplace(manager.file_system, manager.name, directory);
   }
   if (!manager.global_step && root_.collections()->contains("global_step")) {
     manager.global_step = GlobalStep(root_);
@@ -91,7 +93,32 @@ Status JobSessions::MakeSaver() {
     MR_ASSIGN_OR_RETURN(auto made, Saver::Make(root_, options));
     saver_ = std::make_unique<GuardedSaver>(manager.name, std::move(made), may_save, manager.clock);
   }
+  if (saver_ == nullptr) return absl::OkStatus();
+  const tensorflow::SaverDef& def = saver_->def();
+  const RunSweep::Retention retention = {
+      .max_to_keep = def.max_to_keep(),
+      .keeps_some_forever =
+          def.keep_checkpoint_every_n_hours() < SaverOptions().keep_checkpoint_every_n_hours};
+  saver_->Observe({.begins =
+                       [this, retention](const std::string& path,
+                                         const std::vector<std::string>& kept) {
+                         if (sweep_) sweep_->SaveBegins(path, kept, retention);
+                       },
+                   .ended =
+                       [this](const std::string& path, int64_t step, const Status& status) {
+                         if (sweep_) sweep_->SaveEnded(path, status);
+                         if (status.ok() && options_.on_saved) options_.on_saved(step, path);
+                       }});
   return absl::OkStatus();
+}
+
+void JobSessions::Sweep(const std::string& in_use) {
+  if (!sweep_) return;
+  if (directory_->MayCommit().ok()) {
+    sweep_->Sweep(in_use);
+  } else {
+    sweep_->Forget();
+  }
 }
 
 StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
@@ -110,13 +137,17 @@ StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
     const StatusOr<TrainingRun> run = directory_->TakeOver(target);
     if (!run.ok()) return WithCodeOfDisk(run.status());
     manager_->SetRun(*run);
+    sweep_->TookOver(*run);
     if (saver_ != nullptr) saver_->SetRunId(run->id);
   }
   StatusOr<SessionManager::Ready> ready = manager_->PrepareSession(target);
-  if (ready.ok()) {
+  if (!ready.ok()) return ready;
+  {
     MutexLock lock(&mu_);
     restored_ = ready->restored_checkpoint;
   }
+  // Once the session has its values nothing that is unlisted is needed for them.
+  if (!std::exchange(has_swept_, true)) Sweep(ready->restored_checkpoint);
   return ready;
 }
 
@@ -181,7 +212,10 @@ Status JobSessions::TellEnd(Session* session, RunEnd end) {
     told = directory_->End(end, options_.manager.last_step, updates_after_checkpoint);
   }
   RunSession* const run = session->run_session();
+  const bool is_ours = directory_ && told.ok();
   if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
+  // Last: nobody waits for it.
+  if (is_ours) Sweep(end.checkpoint);
   return told;
 }
 

@@ -7,7 +7,8 @@
 //
 //   the chief    makes its directory, takes it and the run over with its first session, unless it
 //                is another model's (train/other_model.h), adopts, restores or initialises, saves
-//                while the directory is its own, and tells the end
+//                while the directory is its own, and tells the end; sweeps what killed chiefs have
+//                left (train/run_sweep.h), with its first session and after it has told the end
 //   the others   wait for the chief
 //
 // Make completes the graph (save, init and ready operations) and finalizes it. Of two chiefs of one
@@ -34,6 +35,7 @@
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/guarded_saver.h"
+#include "train/run_sweep.h"
 #include "train/session_manager.h"
 
 namespace millrace {
@@ -94,6 +96,9 @@ class JobSessions {
   JobSessions(const Scope& root, JobSessionsOptions options);
   Status Complete();
   Status MakeSaver();
+  // What killed chiefs of the run have left, while the directory is this one's. `in_use`: the
+  // checkpoint that is needed.
+  void Sweep(const std::string& in_use);
   // The global step in a checkpoint, which may be above that of its name; -1: not known.
   int64_t StepInCheckpoint(const std::string& checkpoint) const;
   // Makes the step of `end` that of its checkpoint. How many updates that lacks.
@@ -102,7 +107,9 @@ class JobSessions {
   const Scope root_;
   JobSessionsOptions options_;
   std::optional<RunDirectory> directory_;  // of a chief that has one
+  std::optional<RunSweep> sweep_;          // of it
   bool is_this_model_ = false;             // what the directory holds; of Open
+  bool has_swept_ = false;                 // of Open
   std::unique_ptr<GuardedSaver> saver_;
   std::unique_ptr<SessionManager> manager_;
   mutable Mutex mu_;

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/fail_point.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
@@ -19,6 +20,7 @@
 #include "run/run_file.h"
 #include "run/training_run.h"
 #include "runtime/session.h"
+#include "saver/saver.h"
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
@@ -212,6 +214,47 @@ TEST_F(JobSessionsTest, ADirectoryOfAnotherModelIsRefusedInOneSentenceAndLeftAsI
   ASSERT_OK(fs_->DeleteFile(RunFilePath(dir_)));
   EXPECT_STATUS(open(Tensor::Scalar(1.f), "b"), absl::StatusCode::kFailedPrecondition,
                 "' has no run.json that says whose it is, and that checkpoint is of 20");
+}
+
+TEST_F(JobSessionsTest, TheNextChiefAndTheEndOfTheRunSweepWhatKilledSavesLeft) {
+  const std::string prefix = JoinPath(dir_, "model.ckpt");
+  const auto has = [&](int step) {
+    return fs_->FileExists(absl::StrCat(prefix, "-", step, ".index"));
+  };
+  // Six are there afterwards, five are listed, as after a kill.
+  const auto save = [&](JobSessions* job, Session* session, int first) {
+    for (int step = first; step < first + 6; ++step) {
+      const ScopedFailPoints killed(
+          step == first + 5 ? "saver/before_delete=error:resource_exhausted" : "");
+      EXPECT_OK(job->saver()->Save(session, prefix, step).status());
+    }
+    EXPECT_TRUE(has(first));
+    EXPECT_EQ(ReadCheckpointState(fs_, dir_)->all.size(), 5u);
+  };
+  {
+    const HookedModel model;
+    ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+    ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+    save(job.get(), ready.session.get(), 1);
+  }
+  // A user's own, with the run's prefix and another.
+  for (const char* name : {"model.ckpt-100", "best-1"}) {
+    for (const char* suffix : {".index", ".data-00000-of-00001"}) {
+      ASSERT_OK(WriteFileAtomically(fs_, JoinPath(dir_, absl::StrCat(name, suffix)), "own"));
+    }
+  }
+  ASSERT_OK(servers_.Restart());
+  const HookedModel model;
+  ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+  ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+  EXPECT_EQ(ready.restored_checkpoint, absl::StrCat(prefix, "-6"));
+  EXPECT_FALSE(has(1));
+  for (const int step : {2, 3, 4, 5, 6, 100}) EXPECT_TRUE(has(step)) << step;
+  save(job.get(), ready.session.get(), 7);
+  ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  EXPECT_FALSE(has(7));
+  for (const int step : {8, 9, 10, 11, 12, 100}) EXPECT_TRUE(has(step)) << step;
+  EXPECT_TRUE(fs_->FileExists(JoinPath(dir_, "best-1.index")));
 }
 
 TEST_F(JobSessionsTest, ADirectoryThatCannotBeWrittenIsRefusedByTheNameOfItsOption) {
