@@ -221,8 +221,8 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
 // of the directory are looked up in it by their last part.
 std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory,
                                             const std::string& latest_filename = "checkpoint");
-// Deletes the files of a checkpoint, whole or not, its meta graph with them; the index first: without
-// it the rest is no checkpoint. OK when there are none.
+// Deletes the files of a checkpoint, whole or not, its meta graph with them; the index first:
+// without it the rest is no checkpoint. OK when there are none.
 Status DeleteCheckpoint(FileSystem* fs, const std::string& prefix,
                         const std::string& meta_graph_suffix = "meta");
 // Its index can be read and its data files are there and long enough; or it is one of the first

@@ -129,7 +129,8 @@ StatusOr<std::string> GuardedSaver::Aloud(const Asked& asked, std::optional<int6
   }
   const absl::Time begin = absl::Now();
   while (!call->WaitUntil(absl::Now() + kReportPeriod)) {
-    LogInfo(speaker_, ": waits for the checkpoint '", PathOf(asked.prefix, step), "', which is being written since ",
+    LogInfo(speaker_, ": waits for the checkpoint '", PathOf(asked.prefix, step),
+            "', which is being written since ",
             absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Seconds(1))));
   }
   return path;

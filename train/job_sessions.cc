@@ -189,8 +189,8 @@ int64_t JobSessions::SettleStep(RunEnd* end) const {
   const bool is_the_end = (saver_ != nullptr && end->checkpoint == saver_->last_saved()) ||
                           (goal > 0 && kept >= goal);
   const int64_t lacks = end->global_step - kept;
-  LogInfo(options_.manager.name, ": '", end->checkpoint, "' is of step ", kept, " and lacks ", lacks,
-          " updates that were counted after it was written");
+  LogInfo(options_.manager.name, ": '", end->checkpoint, "' is of step ", kept, " and lacks ",
+          lacks, " updates that were counted after it was written");
   if (is_the_end) end->global_step = kept;
   return lacks;
 }

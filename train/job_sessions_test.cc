@@ -198,8 +198,9 @@ TEST_F(JobSessionsTest, ADirectoryOfAnotherModelIsRefusedInOneSentenceAndLeftAsI
   EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition,
                 absl::StrCat(") of the 2 variables of this one, has 1 ('w') that this one has not",
                              whose));
-  EXPECT_STATUS(open(Tensor::Of({1.f, 2.f}), "w"), absl::StatusCode::kFailedPrecondition,
-                absl::StrCat(where, "differs in 1 ('w' must be float [2], got float []; built at "));
+  EXPECT_STATUS(
+      open(Tensor::Of({1.f, 2.f}), "w"), absl::StatusCode::kFailedPrecondition,
+      absl::StrCat(where, "differs in 1 ('w' must be float [2], got float []; built at "));
   EXPECT_STATUS(open(Tensor::Scalar<int32_t>(1), "w"), absl::StatusCode::kFailedPrecondition,
                 "'w' must be int32 [], got float []");
   // The run there, its owner and its end are as they were.

@@ -5,10 +5,10 @@
 // RunSweep: deletes what killed chiefs of a run have left in its directory, and nothing else. The
 // next chief sweeps when it has its first session, and again at the end of the run.
 //
-//   checkpoints       that the state file does not list, although a save of this run had begun them,
-//                     or was about to delete them, when its process was killed or it failed. The
-//                     record of these is run_saves.json, which each save writes before it begins
-//                     (run/run_file.h)
+//   checkpoints       that the state file does not list, although a save of this run had begun
+//                     them, or was about to delete them, when its process was killed or it failed.
+//                     The record of these is run_saves.json, which each save writes before it
+//                     begins (run/run_file.h)
 //   temporary files   of the names that a run writes, with the ending that its writers give them,
 //                     older than this chief's hold of the directory: graph.pbtxt.tmp<16 digits>,
 //                     run.json.tmp..., <checkpoint of the record>.index.tempstate<16 digits>

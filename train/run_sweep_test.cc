@@ -54,7 +54,9 @@ class RunSweepTest : public ::testing::Test {
     chief.sweep->TookOver(chief.run);
     return chief;
   }
-  void Write(const std::string& name) const { EXPECT_OK(WriteFileAtomically(fs_, Path(name), "x")); }
+  void Write(const std::string& name) const {
+    EXPECT_OK(WriteFileAtomically(fs_, Path(name), "x"));
+  }
   // From an hour ago.
   void WriteOld(const std::string& name) const {
     Write(name);

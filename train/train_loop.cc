@@ -63,7 +63,8 @@ StatusOr<TrainResult> TrainLoop::Run() {
                        : goal_;
   if (const std::optional<RunEnd> end = supervisor_->run_end()) {
     result_.global_step = std::max(result_.global_step, end->global_step);
-    result_.reason = absl::StrCat("the run has ended", end->reason.empty() ? "" : ": ", end->reason);
+    result_.reason =
+        absl::StrCat("the run has ended", end->reason.empty() ? "" : ": ", end->reason);
   }
   if (result_.reason.empty()) result_.reason = "a stop was asked for";
   if (result_.own_steps == 0 && options_.loss.valid() && !options_.dir.empty()) {

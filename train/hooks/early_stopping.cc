@@ -8,6 +8,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/state/resource_variable.h"
+#include "train/session_manager.h"
 
 namespace millrace {
 namespace {
