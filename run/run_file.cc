@@ -58,6 +58,14 @@ std::string FileNamePart(absl::string_view token) {
   return part;
 }
 
+// Files say anything: what is named must be in the directory, and by all of its name.
+bool IsNameInDirectory(absl::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return c == '/' || absl::ascii_iscntrl(static_cast<unsigned char>(c));
+         });
+}
+
 std::string SavesPath(const std::string& directory) {
   return JoinPath(directory, "run_saves.json");
 }
@@ -277,9 +285,7 @@ StatusOr<std::optional<RunSavesFile>> ReadRunSaves(FileSystem* fs, const std::st
   for (const Json& one : *found) {
     if (!one.is_string() || saves.checkpoints.size() == kMaxRunSaves) continue;
     std::string name = one.get<std::string>();
-    const bool is_in_directory =
-        !name.empty() && name != "." && name != ".." && !absl::StrContains(name, '/');
-    if (is_in_directory) saves.checkpoints.push_back(std::move(name));
+    if (IsNameInDirectory(name)) saves.checkpoints.push_back(std::move(name));
   }
   return std::optional<RunSavesFile>(std::move(saves));
 }
