@@ -101,7 +101,7 @@ Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFil
 
 // nullopt: there is none. Names that are none of the directory are left out.
 StatusOr<std::optional<RunSavesFile>> ReadRunSaves(FileSystem* fs, const std::string& directory);
-// The newest of so many checkpoints, at most kMaxRunSaves.
+// The last ones of so many checkpoints, at most kMaxRunSaves.
 inline constexpr size_t kMaxRunSaves = 256;
 Status WriteRunSaves(FileSystem* fs, const std::string& directory, const RunSavesFile& saves);
 

@@ -174,7 +174,7 @@ TEST_F(RunFileTest, TheRecordOfSavesIsReadAsItWasWrittenWithoutWhatIsElsewhere) 
   ASSERT_TRUE(saves.has_value());
   EXPECT_EQ(saves->id, "0123abcd");
   EXPECT_EQ(saves->checkpoints, (std::vector<std::string>{"m-1", "m-3"}));
-  // Of very many the newest.
+  // Of very many the last ones.
   RunSavesFile many = {.id = "0123abcd"};
   for (size_t i = 0; i < kMaxRunSaves + 2; ++i) many.checkpoints.push_back(absl::StrCat("m-", i));
   ASSERT_OK(WriteRunSaves(fs_, dir_, many));

@@ -112,9 +112,10 @@ void RunSweep::SaveBegins(const std::string& path, const std::vector<std::string
       left_.erase(Basename(one));
       if (!retention.keeps_some_forever) recorded_.insert(Basename(one));
     }
-    const std::set<std::string> all = Suspects();
     file.id = run_.id;
-    file.checkpoints.assign(all.begin(), all.end());
+    // Of very many the record has the last ones: this save's.
+    file.checkpoints.assign(left_.begin(), left_.end());
+    file.checkpoints.insert(file.checkpoints.end(), recorded_.begin(), recorded_.end());
   }
   // Where it cannot be written, what a killed save leaves stays.
   WriteRunSaves(fs_, directory_, file).IgnoreError();
