@@ -211,6 +211,7 @@ class TrainingLoop {
     options.target = task_.target.value_or(config_.master());
     options.is_chief = is_chief;
     options.checkpoint_dir = parts_.model_dir;
+    options.directory_option = "model_dir";
     options.scaffold = graph_.spec.scaffold;
     options.hooks = PointersOf(hooks_);
     options.save_checkpoint_every = EveryOf(config_);

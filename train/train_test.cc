@@ -695,6 +695,30 @@ TEST_F(TrainTest, NoEventsAreWrittenWhereNobodyAskedForThem) {
   EXPECT_TRUE(files.empty());
 }
 
+// --- A directory of another model ----------------------------------------------------------------
+
+TEST_F(TrainTest, ADirectoryOfAnotherModelIsRefusedAndItsRunStaysAsItIs) {
+  {
+    Model model;
+    ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
+  }
+  Scope root;
+  const Variable other = MakeVariable(root.WithName("other"), Const(root, 4.0f));
+  const Output loss = Square(root, other.value);
+  const Operation op = GradientDescentOptimizer({.learning_rate = 0.25}).Minimize(root, loss);
+  const Status refused =
+      Train(root, op, {.steps = 9, .dir = run(), .loss = loss, .progress = false}).status();
+  EXPECT_STATUS(refused, StatusCode::kFailedPrecondition,
+                absl::StrCat("Supervisor: logdir '", run(), "' must hold checkpoints of this model, ",
+                             "got another model's: '", Checkpoint(5), "' lacks 1 ('other'; built "));
+  EXPECT_EQ(ExitCode(refused), 1);
+  ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(FileSystem::Posix(), run()));
+  EXPECT_TRUE(end.has_value());
+  Model model;
+  ASSERT_OK_AND_ASSIGN(const TrainResult more, Train(model.root, model.op, Options(model, 8)));
+  EXPECT_EQ(more.own_steps, 3);
+}
+
 // --- Why it ended --------------------------------------------------------------------------------
 
 TEST_F(TrainTest, WhyTrainingEndedIsInTheResultAndInTheLog) {

@@ -40,6 +40,7 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   creator.scaffold = options.scaffold;
   creator.target = options.target;
   creator.checkpoint_dir = options.checkpoint_dir;
+  creator.directory_option = options.directory_option;
   creator.begin_from = options.is_chief ? options.begin_from : "";
   creator.recovery_wait = options.recovery_wait;
   creator.end_grace = options.end_grace;
