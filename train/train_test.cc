@@ -708,9 +708,10 @@ TEST_F(TrainTest, ADirectoryOfAnotherModelIsRefusedAndItsRunStaysAsItIs) {
   const Operation op = GradientDescentOptimizer({.learning_rate = 0.25}).Minimize(root, loss);
   const Status refused =
       Train(root, op, {.steps = 9, .dir = run(), .loss = loss, .progress = false}).status();
-  EXPECT_STATUS(refused, StatusCode::kFailedPrecondition,
-                absl::StrCat("Supervisor: logdir '", run(), "' must hold checkpoints of this model, ",
-                             "got another model's: '", Checkpoint(5), "' lacks 1 ('other'; built "));
+  EXPECT_STATUS(
+      refused, StatusCode::kFailedPrecondition,
+      absl::StrCat("Supervisor: logdir '", run(), "' must hold checkpoints of this model, got ",
+                   "another model's: '", Checkpoint(5), "' lacks 1 ('other'; built at "));
   EXPECT_EQ(ExitCode(refused), 1);
   ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(FileSystem::Posix(), run()));
   EXPECT_TRUE(end.has_value());
