@@ -32,6 +32,7 @@
 #include "estimator/columns/row_ids.h"               // IWYU pragma: export
 #include "estimator/columns/sequence_input_layer.h"  // IWYU pragma: export
 #include "estimator/distributed_predict.h"           // IWYU pragma: export
+#include "estimator/early_stopping.h"                // IWYU pragma: export
 #include "estimator/estimator.h"                     // IWYU pragma: export
 #include "estimator/exporter.h"                      // IWYU pragma: export
 #include "estimator/heads/heads.h"                   // IWYU pragma: export

@@ -23,6 +23,7 @@
 #include "estimator/canned/canned.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/distributed_predict.h"
+#include "estimator/early_stopping.h"
 #include "estimator/estimator.h"
 #include "estimator/exporter.h"
 #include "estimator/train_and_evaluate.h"
@@ -31,6 +32,7 @@
 #include "layers/losses.h"
 #include "layers/variable.h"
 #include "ops/ops.h"
+#include "saver/event_writer.h"
 #include "saver/saver.h"
 #include "train/adam.h"
 #include "train/metrics.h"
@@ -38,6 +40,7 @@
 namespace millrace {
 namespace {
 
+#include "docs/estimator_early_stopping.inc"
 #include "docs/estimator_predict.inc"
 #include "docs/estimator_premade.inc"
 #include "docs/estimator_program.inc"
@@ -83,6 +86,17 @@ TEST(EstimatorPageTest, ThePremadeModelLearnsAndItsBestIsExported) {
   ASSERT_OK_AND_ASSIGN(const auto exports,
                        FileSystem::Posix()->GetChildren(directory + "/export/best"));
   EXPECT_GE(exports.size(), 1u);
+
+  // An evaluation much later that is no better: it is trained no step further.
+  {
+    ASSERT_OK_AND_ASSIGN(const auto events, EventWriter::Open(directory + "/eval"));
+    ASSERT_OK(events->AddScalar("auc", 0, 2000));
+    ASSERT_OK(events->Close());
+  }
+  ASSERT_OK_AND_ASSIGN(const std::string why,
+                       TrainWithPatience(Income({.config = config}), rows, rows));
+  EXPECT_EQ(why, "early stopping: auc has not increased for 1500 steps");
+  EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), directory), directory + "/model.ckpt-300");
 
   std::vector<int64_t> number(age.size());
   std::iota(number.begin(), number.end(), 0);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -22,7 +23,7 @@
 #include "tests/cluster/process.h"
 
 // covers: values: the README's programs, built from its text, train, save their last step, export,
-//   predict, and go on after Ctrl-C, alone and under `launch`
+//   predict, go on after Ctrl-C and may be started again, alone and under `launch`
 
 namespace millrace {
 namespace {
@@ -74,9 +75,10 @@ class ReadmeProgramsTest : public ::testing::Test {
     EXPECT_OK(ended.status());
     EXPECT_EQ(ended.value_or(-1), code) << process->output();
   }
-  static int64_t LatestStep() {
-    const auto latest = LatestCheckpoint(FileSystem::Posix(), "run");
-    return NumberAfter(latest.value_or(""), "run/model.ckpt-").value_or(-1);
+  // Of the program alone in "run", of the cluster in "cluster".
+  static int64_t LatestStep(const std::string& directory = "run") {
+    const auto latest = LatestCheckpoint(FileSystem::Posix(), directory);
+    return NumberAfter(latest.value_or(""), directory + "/model.ckpt-").value_or(-1);
   }
 
   const std::filesystem::path home_;
@@ -86,15 +88,40 @@ class ReadmeProgramsTest : public ::testing::Test {
 TEST_F(ReadmeProgramsTest, OneProcessTrainsSavesAndPredicts) {
   ASSERT_OK_AND_ASSIGN(const auto first, Start(alone_));
   ExpectEndsWith(first.get(), 0);
-  EXPECT_TRUE(first->FindLastLine("100000 steps, loss ").has_value()) << first->output();
+  const auto trained = first->FindLastLine("100000 steps, loss ");
+  ASSERT_TRUE(trained.has_value()) << first->output();
   EXPECT_TRUE(first->FindLastLine("y(10) = 29.00").has_value()) << first->output();
   EXPECT_EQ(LatestStep(), 100'000);
   EXPECT_TRUE(FileSystem::Posix()->FileExists("line/saved_model.pb"));
 
-  // Everything is done already.
+  // Everything is done already; the loss is still known.
   ASSERT_OK_AND_ASSIGN(const auto second, Start(alone_));
   ExpectEndsWith(second.get(), 0);
+  EXPECT_EQ(second->FindLastLine("100000 steps, loss "), trained) << second->output();
   EXPECT_TRUE(second->FindLastLine("y(10) = 29.00").has_value()) << second->output();
+}
+
+// As a reader does who tries one after the other, in one folder.
+TEST_F(ReadmeProgramsTest, TheProgramForAClusterIsOneProcessWithoutTFConfigAlsoTwice) {
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(const auto alone, Start(alone_));
+    ExpectEndsWith(alone.get(), 0);
+    ASSERT_OK_AND_ASSIGN(const auto cluster, Start(cluster_));
+    ExpectEndsWith(cluster.get(), 0);
+    EXPECT_EQ(LatestStep(), 100'000);
+    EXPECT_EQ(LatestStep("cluster"), 5'000);
+  }
+  // What the one has left is no directory for the other.
+  std::filesystem::rename("run", "old_run");
+  std::filesystem::rename("cluster", "run");
+  ASSERT_OK_AND_ASSIGN(const auto refused, Start(alone_));
+  ExpectEndsWith(refused.get(), 1);
+  const auto line = refused->FindLastLine("' must hold checkpoints of this model, got another");
+  ASSERT_TRUE(line.has_value()) << refused->output();
+  for (const char* part : {"'run/model.ckpt-5000' lacks ", "'run' is that of ", ", since 20",
+                           "; give this program another logdir, or move that one away"}) {
+    EXPECT_TRUE(absl::StrContains(*line, part)) << part << " is not in " << *line;
+  }
 }
 
 TEST_F(ReadmeProgramsTest, CtrlCEndsOneProcessAndTheSameCommandGoesOn) {
@@ -125,7 +152,7 @@ TEST_F(ReadmeProgramsTest, CtrlCEndsOneProcessAndTheSameCommandGoesOn) {
 TEST_F(ReadmeProgramsTest, TheClusterTrainsAndSaves) {
   ASSERT_OK_AND_ASSIGN(const auto launch, Launch());
   ExpectEndsWith(launch.get(), 0);
-  EXPECT_GE(LatestStep(), 5'000);
+  EXPECT_GE(LatestStep("cluster"), 5'000);
 }
 
 // As Ctrl-C reaches the chief: the launcher passes it on.
@@ -146,7 +173,7 @@ TEST_F(ReadmeProgramsTest, AClusterWhoseChiefIsInterruptedGoesOnFromItsLastCheck
     EXPECT_EQ(*code, 130) << launch->output();
     const auto line = launch->FindLastLine("ended by SIGINT at global step ");
     ASSERT_TRUE(line.has_value()) << launch->output();
-    ended_at = NumberAfter(*line, "saved run/model.ckpt-").value_or(-1);
+    ended_at = NumberAfter(*line, "saved cluster/model.ckpt-").value_or(-1);
     ASSERT_GE(ended_at, 1) << launch->output();
   }
   ASSERT_GE(ended_at, 1) << "the job was done " << kTries << " times before its signal came";
@@ -155,7 +182,7 @@ TEST_F(ReadmeProgramsTest, AClusterWhoseChiefIsInterruptedGoesOnFromItsLastCheck
   const auto line = again->FindLastLine("Supervisor: restored");
   ASSERT_TRUE(line.has_value()) << again->output();
   EXPECT_GE(NumberAfter(*line, "at global step ").value_or(-1), ended_at) << *line;
-  EXPECT_GE(LatestStep(), 5'000);
+  EXPECT_GE(LatestStep("cluster"), 5'000);
 }
 
 }  // namespace

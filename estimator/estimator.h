@@ -82,6 +82,9 @@ struct TrainOutcome {
   int64_t own_steps = 0;
   // Of the last own step.
   std::optional<double> loss = {};
+  // Why training has ended, for people; also in the log: "reached step 1000 of 1000", "the data has
+  // ended", "early stopping: ...", "the run has ended: ...".
+  std::string reason = "";
 };
 
 struct EvaluateCall {

@@ -171,6 +171,25 @@ TEST_F(EstimatorTest, KeepsAsManyCheckpointsAsItIsTold) {
   EXPECT_TRUE(fs()->FileExists(dir_ + "/model/graph.pbtxt"));
 }
 
+TEST_F(EstimatorTest, AModelDirOfAnotherModelIsRefused) {
+  ASSERT_OK(Line().Train(Points, {.max_steps = 2}).status());
+  const auto model = [](const Scope& scope, const Features& features, const Labels& labels,
+                        Mode mode) {
+    EstimatorSpec spec = LineModel(scope, features, labels, mode);
+    MakeVariable(scope.WithName("r"), Shape{3}, DT_FLOAT, GlorotUniformInitializer());
+    return spec;
+  };
+  const Status refused = Make(model).Train(Points, {.max_steps = 3}).status();
+  EXPECT_STATUS(refused, absl::StatusCode::kFailedPrecondition,
+                absl::StrCat("model_dir '", dir_, "/model' must hold checkpoints of this model"));
+  EXPECT_STATUS(refused, absl::StatusCode::kFailedPrecondition, "lacks 1 ('r'; built at ");
+  EXPECT_STATUS(refused, absl::StatusCode::kFailedPrecondition,
+                "; give this program another model_dir, or move that one away");
+  ASSERT_OK_AND_ASSIGN(const TrainOutcome more, Line().Train(Points, {.max_steps = 3}));
+  EXPECT_EQ(more.own_steps, 1);
+  EXPECT_EQ(more.reason, "reached step 3 of 3");
+}
+
 TEST_F(EstimatorTest, WithoutCheckpointsNoneAreWritten) {
   const Estimator line = Make(LineModel, {}, {.save_checkpoints_steps = kNoValue});
   ASSERT_OK(line.Train(Points, {.max_steps = 3}).status());

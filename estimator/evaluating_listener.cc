@@ -11,16 +11,16 @@
 namespace millrace {
 
 EvaluatingListener::EvaluatingListener(const Estimator& estimator, const EvalSpec& spec,
-                                       std::optional<int64_t> max_steps, int64_t first_step,
+                                       std::optional<int64_t> max_steps, const Start& start,
                                        bool ends_are_final)
-    : first_step_(first_step),
+    : start_(start),
       ends_are_final_(ends_are_final),
       throttle_(absl::Seconds(spec.throttle_secs)),
       clock_(estimator.parts().clock),
       round_(estimator, spec, max_steps) {}
 
 StatusOr<bool> EvaluatingListener::AfterSave(Session*, int64_t global_step, const std::string&) {
-  if (global_step <= first_step_ || request_.signal() != 0) return false;
+  if (global_step <= start_.step || request_.signal() != 0) return false;
   const absl::Time now = clock_->Now();
   if (began_ && now - *began_ < throttle_) {
     LogInfo("Estimator: the checkpoint of step ", global_step,
@@ -35,6 +35,11 @@ StatusOr<bool> EvaluatingListener::AfterSave(Session*, int64_t global_step, cons
 
 Status EvaluatingListener::End(Session*, int64_t global_step) {
   if (request_.signal() != 0) return absl::OkStatus();
+  if (global_step == start_.step && start_.was_end) {
+    LogInfo("Estimator: nothing was trained after step ", global_step,
+            ", with which the job before had ended: nothing is evaluated again");
+    return absl::OkStatus();
+  }
   MR_ASSIGN_OR_RETURN(const EvaluationRound::Outcome outcome,
                       round_.EvaluateLatest(/*is_last=*/ends_are_final_));
   if (outcome == EvaluationRound::Outcome::kEvaluated || evaluated_step_ == global_step) {

@@ -8,7 +8,8 @@
 //   the checkpoint with which a session begins    not evaluated
 //   a later one                                   when throttle_secs have passed since the begin
 //                                                 of the last evaluation
-//   at the end                                    the last one, unless it was, as the last one
+//   at the end                                    the last one, unless it was, as the last one,
+//                                                 here or by a job that ended with it
 //
 // After a signal nothing is evaluated: the job is to go on.
 //
@@ -28,10 +29,15 @@ namespace millrace {
 
 class EvaluatingListener : public CheckpointSaverListener {
  public:
-  // `first_step`: that training begins with. `ends_are_final`: whether the end of a loop is that of
-  // the job also where max_steps was not reached.
+  // What training begins with.
+  struct Start {
+    int64_t step = 0;
+    bool was_end = false;  // a job before this one has ended there
+  };
+  // `ends_are_final`: whether the end of a loop is that of the job also where max_steps was not
+  // reached.
   EvaluatingListener(const Estimator& estimator, const EvalSpec& spec,
-                     std::optional<int64_t> max_steps, int64_t first_step, bool ends_are_final);
+                     std::optional<int64_t> max_steps, const Start& start, bool ends_are_final);
   StatusOr<bool> AfterSave(Session* session, int64_t global_step,
                            const std::string& checkpoint) override;
   Status End(Session* session, int64_t global_step) override;
@@ -39,7 +45,7 @@ class EvaluatingListener : public CheckpointSaverListener {
   const TrainAndEvaluateResult& result() const { return round_.result(); }
 
  private:
-  const int64_t first_step_;
+  const Start start_;
   const bool ends_are_final_;
   const absl::Duration throttle_;
   Clock* const clock_;

@@ -30,7 +30,7 @@ struct EvaluationDone {
 };
 
 // Whether `end` is the end of a run whose last checkpoint was evaluated. The checkpoint decides,
-// not the step: trainers count on between the chief's last save and its word of the end.
+// not the step: trainers count on while it is written.
 bool HasLastCheckpointOf(const EvaluationDone& done, const RunEndFile& end);
 
 // nullopt: there is none.

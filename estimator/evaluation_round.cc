@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/evaluation_round.h"
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "core/file_system.h"
 #include "core/logging.h"
@@ -23,8 +26,12 @@ StatusOr<EvaluationRound::Outcome> EvaluationRound::EvaluateLatest(bool is_last)
 
 StatusOr<EvaluationRound::Outcome> EvaluationRound::EvaluateLast(const std::string& checkpoint) {
   FileSystem* const fs = estimator_.parts().file_system;
-  if (checkpoint.empty() || checkpoint == evaluated_ || !CheckpointExists(fs, checkpoint)) {
+  if (checkpoint.empty() || !CheckpointExists(fs, checkpoint)) {
     return EvaluateLatest(/*is_last=*/true);
+  }
+  if (checkpoint == evaluated_) {
+    if (!exported_final_) MR_RETURN_IF_ERROR(Export(/*is_final=*/true));
+    return Outcome::kNoNewCheckpoint;
   }
   MR_RETURN_IF_ERROR(Evaluate(checkpoint, /*is_last=*/true));
   return Outcome::kEvaluated;
@@ -76,6 +83,9 @@ Status EvaluationRound::Export(bool is_final) {
                                                                 .is_the_final_export = is_final}));
     if (!exported.empty()) result_.exports.push_back(std::move(exported));
   }
+  // Some keep the last few only.
+  FileSystem* const fs = estimator_.parts().file_system;
+  std::erase_if(result_.exports, [fs](const std::string& path) { return !fs->FileExists(path); });
   exported_final_ = is_final;
   return absl::OkStatus();
 }

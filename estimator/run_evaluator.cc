@@ -2,7 +2,9 @@
 #include "estimator/run_evaluator.h"
 
 #include <algorithm>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/logging.h"
@@ -53,18 +55,19 @@ class Evaluator {
       if (is_new) last_new_ = clock_->Now();
       if (round_.reached_max_steps()) {
         // A later checkpoint may be the last one: tasks count beyond the last step.
-        if (options_.tensorflow_ends) return round_.result();
+        if (options_.tensorflow_ends) return Result("max_steps is evaluated");
         if (!WaitUntil(clock_->Now() + end_grace_)) {
           LogInfo("Estimator: max_steps is evaluated, and no end of the run is recorded");
         }
-        return Leave();
+        return Leave("max_steps is evaluated");
       }
       const absl::Duration idle = clock_->Now() - last_new_;
       if (options_.evaluator_idle_timeout_secs > 0 &&
           idle >= absl::Seconds(options_.evaluator_idle_timeout_secs)) {
-        LogInfo("Estimator: no new checkpoint for ", absl::FormatDuration(idle),
-                "; the evaluator leaves");
-        return Leave();
+        const std::string reason =
+            absl::StrCat("no new checkpoint for ", absl::FormatDuration(idle));
+        LogInfo("Estimator: ", reason, "; the evaluator leaves");
+        return Leave(reason);
       }
       const absl::Time next = std::max(begin + absl::Seconds(spec_.throttle_secs),
                                        clock_->Now() + (is_new ? absl::ZeroDuration() : kPoll));
@@ -120,8 +123,16 @@ class Evaluator {
     }
   }
 
-  StatusOr<TrainAndEvaluateResult> Leave() {
+  TrainAndEvaluateResult Result(const std::string& reason) const {
+    TrainAndEvaluateResult result = round_.result();
+    result.reason = reason;
+    return result;
+  }
+
+  // `otherwise`: why it leaves without an end of the run.
+  StatusOr<TrainAndEvaluateResult> Leave(const std::string& otherwise = "") {
     const std::string checkpoint = end_ ? end_->checkpoint : "";
+    const std::string& reason = end_ ? end_->reason : otherwise;
     if (end_) {
       LogInfo("Estimator: training has ended at step ", end_->global_step, " (", end_->reason, ")");
       // Of an evaluator before this one.
@@ -129,7 +140,7 @@ class Evaluator {
       if (done.ok() && *done && HasLastCheckpointOf(**done, *end_)) {
         LogInfo("Estimator: the evaluator leaves; the last checkpoint, of step ",
                 (*done)->global_step, ", is evaluated");
-        return round_.result();
+        return Result(reason);
       }
     }
     MR_ASSIGN_OR_RETURN(const EvaluationRound::Outcome outcome, round_.EvaluateLast(checkpoint));
@@ -146,7 +157,7 @@ class Evaluator {
     }
     LogInfo("Estimator: the evaluator leaves; the last evaluation was at step ",
             round_.evaluated_step());
-    return round_.result();
+    return Result(reason);
   }
 
   const std::string& model_dir_;

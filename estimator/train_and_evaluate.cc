@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/clock.h"
+#include "core/file_system.h"
 #include "core/logging.h"
 #include "core/termination.h"
 #include "estimator/estimator_parts.h"
@@ -167,21 +168,42 @@ class Job {
             .saving_listeners = spec.saving_listeners};
   }
 
+  // Whether a job before this one has ended well with the latest checkpoint. What evaluates in the
+  // process that trains had evaluated and exported it as the last one then.
+  bool HasEndedBefore() const {
+    const std::string latest = estimator_.latest_checkpoint();
+    const StatusOr<std::optional<RunEndFile>> end =
+        ReadRunEnd(parts_.file_system, parts_.model_dir);
+    return !latest.empty() && end.ok() && *end &&
+           Basename((*end)->checkpoint) == Basename(latest);
+  }
+
+  static TrainAndEvaluateResult ResultOf(const TrainOutcome& outcome,
+                                         TrainAndEvaluateResult result = {}) {
+    result.reason = outcome.reason;
+    return result;
+  }
+
   // Trains as a process that evaluates, too.
   StatusOr<TrainAndEvaluateResult> TrainEvaluating(const TrainTaskOptions& task) {
     MR_ASSIGN_OR_RETURN(const int64_t first_step, FirstStep());
+    const bool ends_are_final = !options_.tensorflow_ends;
     const auto listener = std::make_shared<EvaluatingListener>(
-        estimator_, eval_spec_, train_spec_.max_steps, first_step, !options_.tensorflow_ends);
+        estimator_, eval_spec_, train_spec_.max_steps,
+        EvaluatingListener::Start{.step = first_step,
+                                  .was_end = ends_are_final && HasEndedBefore()},
+        ends_are_final);
     TrainCall call = CallOf(train_spec_);
     call.saving_listeners.push_back(listener);
     MR_ASSIGN_OR_RETURN(const TrainOutcome outcome,
                         TrainModel(parts_, train_spec_.input_fn, call, task));
-    if (!outcome.trained && options_.evaluate_when_trained_before) {
+    if (outcome.own_steps == 0 && !listener->result().evaluation &&
+        options_.evaluate_when_trained_before) {
       EvaluationRound round(estimator_, eval_spec_, train_spec_.max_steps);
       MR_RETURN_IF_ERROR(round.EvaluateLatest(/*is_last=*/true).status());
-      return round.result();
+      return ResultOf(outcome, round.result());
     }
-    return listener->result();
+    return ResultOf(outcome, listener->result());
   }
 
   StatusOr<TrainAndEvaluateResult> RunLocal() { return TrainEvaluating({}); }
@@ -199,7 +221,7 @@ class Job {
       MR_ASSIGN_OR_RETURN(const TrainOutcome outcome,
                           TrainModel(parts_, train_spec_.input_fn, call));
       MR_RETURN_IF_ERROR(round.EvaluateLatest(/*is_last=*/false).status());
-      if (round.reached_max_steps()) return round.result();
+      if (round.reached_max_steps()) return ResultOf(outcome, round.result());
       if (!outcome.trained || outcome.own_steps == 0) {
         return FailedPrecondition(
             "Estimator: a round of training must make steps, got none at global step ",
@@ -233,11 +255,11 @@ class Job {
 
   StatusOr<TrainAndEvaluateResult> RunChief() {
     MR_ASSIGN_OR_RETURN(const auto server, StartServer());
-    MR_RETURN_IF_ERROR(
-        TrainModel(parts_, train_spec_.input_fn, CallOf(train_spec_), TaskOptions(server.get()))
-            .status());
+    MR_ASSIGN_OR_RETURN(
+        const TrainOutcome outcome,
+        TrainModel(parts_, train_spec_.input_fn, CallOf(train_spec_), TaskOptions(server.get())));
     AwaitEvaluator();
-    return TrainAndEvaluateResult();
+    return ResultOf(outcome);
   }
 
   StatusOr<TrainAndEvaluateResult> RunMaster() {
@@ -254,9 +276,10 @@ class Job {
     }
     TrainCall call = CallOf(train_spec_);
     call.saving_listeners.clear();
-    MR_RETURN_IF_ERROR(
-        TrainModel(parts_, train_spec_.input_fn, call, TaskOptions(server.get())).status());
-    return TrainAndEvaluateResult();
+    MR_ASSIGN_OR_RETURN(
+        const TrainOutcome outcome,
+        TrainModel(parts_, train_spec_.input_fn, call, TaskOptions(server.get())));
+    return ResultOf(outcome);
   }
 
   StatusOr<TrainAndEvaluateResult> RunPs() {

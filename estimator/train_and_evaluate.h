@@ -25,7 +25,8 @@
 // is not waited for when its lease is over). Its last checkpoint is the one that counts: the
 // evaluator evaluates it as the last one, with is_the_final_export, writes `evaluation_done` in
 // model_dir and leaves; ps and workers leave with 0. A task that is started again afterwards finds
-// that out and leaves with 0. A chief with more steps to do takes the record back.
+// that out and leaves with 0, also after an early stop: it trains no step, evaluates and exports
+// nothing again. A chief with more steps to do takes the record back.
 //
 // docs/estimator.md has what happens when each task dies.
 //
@@ -91,8 +92,11 @@ struct TrainAndEvaluateOptions {
 struct TrainAndEvaluateResult {
   // Of the last evaluation in this process.
   std::optional<EvalResult> evaluation = {};
-  // Paths of what it exported.
+  // Paths of what it exported, as far as they are there: exporters delete old exports.
   std::vector<std::string> exports = {};
+  // Why the training, or the watch of an evaluator, has ended, for people: as TrainOutcome says it,
+  // "reached step 1000 of 1000". "" for a ps.
+  std::string reason = "";
 };
 
 // How long a worker waits before it begins: 5 s for each worker up to it, at most

@@ -132,6 +132,8 @@ TEST_F(TrainAndEvaluateTest, EvaluatesEachCheckpointButTheFirstAndTheLastOneAsFi
       const TrainAndEvaluateResult again,
       TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, Evaluates()));
   EXPECT_FALSE(again.evaluation.has_value()) << "nothing is trained, nothing is evaluated";
+  EXPECT_EQ(again.reason,
+            absl::StrCat("max_steps 25 is reached by '", JoinPath(dir_, "model.ckpt-25"), "'"));
   ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult asked,
                        TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, Evaluates(),
                                         {.evaluate_when_trained_before = true}));
@@ -159,6 +161,21 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
       << "evaluated when it was saved, and last when nothing followed";
   ASSERT_EQ(result.exports.size(), 1u);
   EXPECT_TRUE(absl::StartsWith(result.exports[0], dir_ + "/export/final/"));
+}
+
+TEST_F(TrainAndEvaluateTest, TheResultListsTheExportsThatAreThere) {
+  EvalSpec eval = Evaluates();
+  eval.exporters = {
+      std::make_shared<LatestExporter>("latest", ServingInputReceiverFn(FeedX),
+                                       LatestExporterOptions{.exports_to_keep = 1}),
+      std::make_shared<FinalExporter>("final", ServingInputReceiverFn(FeedX))};
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
+                       TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, eval));
+  ASSERT_EQ(result.exports.size(), 2u) << "of three of 'latest' one is kept";
+  for (const std::string& path : result.exports) EXPECT_TRUE(fs()->FileExists(path)) << path;
+  EXPECT_TRUE(absl::StartsWith(result.exports[0], dir_ + "/export/latest/"));
+  EXPECT_TRUE(absl::StartsWith(result.exports[1], dir_ + "/export/final/"));
+  EXPECT_EQ(result.reason, "reached step 25 of 25");
 }
 
 // covers: article 1-14: finite data end the training after the data of all trainers; a warning with
@@ -316,6 +333,7 @@ TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunA
   EXPECT_EQ(done->id, end->id);
   EXPECT_EQ(done->global_step, 12);
   EXPECT_EQ(done->checkpoint, "model.ckpt-12");
+  EXPECT_EQ(result.reason, "the data has ended");
   // A later evaluator neither evaluates nor exports again, unless it is asked to.
   const auto come_again = [&] {
     return TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000}, Evaluates(),
@@ -327,6 +345,27 @@ TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunA
   ASSERT_OK(fs()->DeleteFile(dir_ + "/evaluation_done"));
   ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult asked, come_again());
   EXPECT_TRUE(asked.evaluation.has_value());
+}
+
+TEST_F(TrainAndEvaluateTest, TheEvaluatorsLastEvaluationIsOfTheCheckpointThatTheEndNames) {
+  ASSERT_OK(Line().Train(Points, {.max_steps = 20}).status());
+  ASSERT_OK_AND_ASSIGN(auto end, ReadRunEnd(fs(), dir_));
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->global_step, 20);
+  EXPECT_EQ(end->updates_after_checkpoint, 0);
+  end->global_step = 10;
+  end->checkpoint = JoinPath(dir_, "model.ckpt-10");
+  end->updates_after_checkpoint = 10;
+  ASSERT_OK(WriteRunEnd(fs(), dir_, *end));
+  ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
+                       TrainAndEvaluate(Evaluator(), {.input_fn = Points, .max_steps = 1000},
+                                        Evaluates(), {.end_grace_secs = 0}));
+  ASSERT_TRUE(result.evaluation.has_value());
+  EXPECT_EQ(result.evaluation->global_step, 10) << "although there is a later one";
+  EXPECT_EQ(note_->asked, std::vector<std::string>{"10 final"});
+  ASSERT_OK_AND_ASSIGN(const auto done, ReadEvaluationDone(fs(), dir_));
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(HasLastCheckpointOf(*done, *end));
 }
 
 TEST_F(TrainAndEvaluateTest, TheEvaluatorFollowsTheCheckpointsOfAChief) {

@@ -2,6 +2,9 @@
 //
 // Estimator::Train.
 
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -123,6 +126,12 @@ void AddLossSummary(const Scope& root, const Output& loss) {
   AddScalarSummary(root, "loss", loss);
 }
 
+TrainOutcome NotTrained(std::string reason) {
+  TrainOutcome outcome;
+  outcome.reason = std::move(reason);
+  return outcome;
+}
+
 // One task's training, from the graph to the end of its session.
 class TrainingLoop {
  public:
@@ -135,7 +144,7 @@ class TrainingLoop {
     AddLossSummary(graph_.root, graph_.spec.loss);
     MR_RETURN_IF_ERROR(graph_.root.status());
     MR_RETURN_IF_ERROR(Open());
-    if (session_ == nullptr) return TrainOutcome();  // the run has ended
+    if (session_ == nullptr) return NotTrained(ended_);
     return Loop();
   }
 
@@ -202,6 +211,7 @@ class TrainingLoop {
     options.target = task_.target.value_or(config_.master());
     options.is_chief = is_chief;
     options.checkpoint_dir = parts_.model_dir;
+    options.directory_option = "model_dir";
     options.scaffold = graph_.spec.scaffold;
     options.hooks = PointersOf(hooks_);
     options.save_checkpoint_every = EveryOf(config_);
@@ -231,8 +241,10 @@ class TrainingLoop {
       session_ = *std::move(opened);
       return absl::OkStatus();
     }
-    if (!RunEndOf(opened.status())) return opened.status();
+    const std::optional<RunEnd> end = RunEndOf(opened.status());
+    if (!end) return opened.status();
     LogInfo("Estimator: ", opened.status().message());
+    ended_ = absl::StrCat("the run has ended", end->reason.empty() ? "" : ": ", end->reason);
     return absl::OkStatus();
   }
 
@@ -284,9 +296,10 @@ class TrainingLoop {
     // In one line, for the record of the end.
     if (absl::IsOutOfRange(status)) status = absl::OutOfRangeError("the data has ended");
     MR_RETURN_IF_ERROR(session_->Close(status));
+    outcome.reason = session_->end_reason();
     if (outcome.own_steps == 0) {
-      LogWarning("Estimator: Train ran no step; is there no data, or was the last step reached?",
-                 graph_.dataset ? absl::StrCat(" It reads ", graph_.dataset->DebugString()) : "");
+      LogWarning("Estimator: Train ran no step: ", outcome.reason,
+                 graph_.dataset ? absl::StrCat("; it reads ", graph_.dataset->DebugString()) : "");
     } else {
       LogInfo("Estimator: loss of the last own step: ", *outcome.loss);
     }
@@ -300,6 +313,7 @@ class TrainingLoop {
   ModelGraph graph_;
   Hooks hooks_;
   std::shared_ptr<WarmStartSaver> warm_start_;
+  std::string ended_;                          // why there is no session
   std::unique_ptr<MonitoredSession> session_;  // goes first
 };
 
@@ -321,9 +335,10 @@ StatusOr<TrainOutcome> TrainModel(const EstimatorParts& parts, const InputFn& in
       MR_ASSIGN_OR_RETURN(const std::optional<int64_t> step,
                           GlobalStepIn(parts.file_system, *latest));
       if (step.value_or(0) >= *call.max_steps && !HasEndToRecord(parts, task)) {
-        LogInfo("Estimator: Train has nothing to do: max_steps ", *call.max_steps,
-                " is reached by '", *latest, "'");
-        return TrainOutcome();
+        const std::string reason =
+            absl::StrCat("max_steps ", *call.max_steps, " is reached by '", *latest, "'");
+        LogInfo("Estimator: Train has nothing to do: ", reason);
+        return NotTrained(reason);
       }
     }
   }

@@ -204,7 +204,7 @@ RunFile RunDirectory::PutNewest(int64_t newest) const {
   return last;
 }
 
-Status RunDirectory::End(const RunEnd& end, int64_t goal) {
+Status RunDirectory::End(const RunEnd& end, int64_t goal, int64_t updates_after_checkpoint) {
   MR_RETURN_IF_ERROR(Check());
   RunFile mine;
   {
@@ -222,6 +222,7 @@ Status RunDirectory::End(const RunEnd& end, int64_t goal) {
                                   .global_step = end.global_step,
                                   .goal = goal,
                                   .checkpoint = end.checkpoint,
+                                  .updates_after_checkpoint = updates_after_checkpoint,
                                   .reason = end.reason}));
   // It counts for nobody when another has come meanwhile.
   return Check();

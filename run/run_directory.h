@@ -61,8 +61,8 @@ class RunDirectory {
   // directory cannot be listed or the file not be read, to be asked again. A file that is damaged
   // or missing, and a directory that is missing, say nothing against us.
   Status MayCommit() const;
-  // `goal`: see RunEndFile.
-  Status End(const RunEnd& end, int64_t goal);
+  // `goal`, `updates_after_checkpoint`: see RunEndFile.
+  Status End(const RunEnd& end, int64_t goal, int64_t updates_after_checkpoint = 0);
 
  private:
   // nullopt: another chief came first; to be tried again.

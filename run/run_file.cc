@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "core/random_bits.h"
 #include "formats/json_nesting.h"
 #include "nlohmann/json.hpp"
 
@@ -55,6 +56,18 @@ std::string FileNamePart(absl::string_view token) {
   for (const char c : token.substr(0, kTokenDigits))
     part += absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return part;
+}
+
+// Files say anything: what is named must be in the directory, and by all of its name.
+bool IsNameInDirectory(absl::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         std::none_of(name.begin(), name.end(), [](char c) {
+           return c == '/' || absl::ascii_iscntrl(static_cast<unsigned char>(c));
+         });
+}
+
+std::string SavesPath(const std::string& directory) {
+  return JoinPath(directory, "run_saves.json");
 }
 
 std::string OwnEndPath(const std::string& directory, const std::string& token) {
@@ -183,6 +196,10 @@ StatusOr<int64_t> NewestRunEpoch(FileSystem* fs, const std::string& directory) {
   return NewestOf(names);
 }
 
+StatusOr<double> RunEpochTime(FileSystem* fs, const std::string& directory, int64_t epoch) {
+  return fs->GetModificationTime(EpochPath(directory, epoch));
+}
+
 void SweepRunFiles(FileSystem* fs, const std::string& directory, int64_t epoch,
                    const std::string& token) {
   const auto names = fs->GetChildren(directory);
@@ -210,6 +227,8 @@ StatusOr<std::optional<RunEndFile>> ReadEndIn(FileSystem* fs, const std::string&
   end.token = Text(*json, "token");
   end.global_step = Number(*json, "global_step", -1);
   end.goal = Number(*json, "goal", 0);
+  end.updates_after_checkpoint =
+      std::max<int64_t>(Number(*json, "updates_after_checkpoint", 0), 0);
   end.reason = Text(*json, "reason");
   const std::string checkpoint = Text(*json, "checkpoint");
   if (!checkpoint.empty()) end.checkpoint = JoinPath(directory, checkpoint);
@@ -243,6 +262,7 @@ Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFil
   json["token"] = end.token;
   json["global_step"] = end.global_step;
   json["goal"] = end.goal;
+  json["updates_after_checkpoint"] = end.updates_after_checkpoint;
   json["reason"] = end.reason;
   json["checkpoint"] =
       !end.checkpoint.empty() && Dirname(end.checkpoint) == Dirname(RunEndFilePath(directory))
@@ -250,6 +270,42 @@ Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFil
           : end.checkpoint;
   MR_RETURN_IF_ERROR(Write(fs, OwnEndPath(directory, end.token), json));
   return Write(fs, RunEndFilePath(directory), json);
+}
+
+StatusOr<std::optional<RunSavesFile>> ReadRunSaves(FileSystem* fs, const std::string& directory) {
+  const std::string path = SavesPath(directory);
+  std::string text;
+  MR_ASSIGN_OR_RETURN(const std::optional<Json> json, ReadObject(fs, path, &text));
+  if (!json) return std::optional<RunSavesFile>();
+  RunSavesFile saves;
+  saves.id = Text(*json, "id");
+  MR_RETURN_IF_ERROR(MustHave(path, "id", saves.id));
+  const auto found = json->find("checkpoints");
+  if (found == json->end() || !found->is_array()) return std::optional<RunSavesFile>(saves);
+  for (const Json& one : *found) {
+    if (!one.is_string() || saves.checkpoints.size() == kMaxRunSaves) continue;
+    std::string name = one.get<std::string>();
+    if (IsNameInDirectory(name)) saves.checkpoints.push_back(std::move(name));
+  }
+  return std::optional<RunSavesFile>(std::move(saves));
+}
+
+Status WriteRunSaves(FileSystem* fs, const std::string& directory, const RunSavesFile& saves) {
+  Json names = Json::array();
+  const size_t first = saves.checkpoints.size() - std::min(saves.checkpoints.size(), kMaxRunSaves);
+  for (size_t i = first; i < saves.checkpoints.size(); ++i) names.push_back(saves.checkpoints[i]);
+  const Json json = {{"id", saves.id}, {"checkpoints", std::move(names)}};
+  // A save waits for it: a power failure may cost what it says, a killed process does not.
+  const std::string path = SavesPath(directory);
+  const std::string temporary = absl::StrCat(path, ".tmp", RandomHexName());
+  const Status written = [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(const auto file, fs->NewExclusiveFile(temporary));
+    MR_RETURN_IF_ERROR(file->Append(TextOf(json)));
+    MR_RETURN_IF_ERROR(file->Close());
+    return fs->RenameFile(temporary, path);
+  }();
+  if (!written.ok()) fs->DeleteFile(temporary).IgnoreError();
+  return written;
 }
 
 }  // namespace millrace

@@ -21,6 +21,10 @@
 //   counts
 //                 when a late end of another one has replaced run_end.json.
 //
+//   run_saves.json  which checkpoints the owner's saves may leave without a place in the state file
+//   if it is killed: what a save has begun, and what it may be about to delete. For the next chief
+//   (train/run_sweep.h). It is not synced: after a power failure an older one may stand there.
+//
 // JSON files are replaced as a whole (WriteFileAtomically) and never read in order to be changed in
 // part, so readers see what one chief wrote. Fields that this version
 // does not know are kept. Paths of checkpoints in the directory are relative in the file: the
@@ -29,9 +33,11 @@
 // Thread-safety: functions of their arguments and of the files.
 // Failure: DataLoss for a file that is none of these, by its name; that of the files otherwise.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/file_system.h"
 #include "core/status.h"
@@ -51,11 +57,18 @@ struct RunFile {
 struct RunEndFile {
   std::string id = "";          // of the run, and
   std::string token = "";       // of the owner that ended it
-  int64_t global_step = -1;     // -1: not known
+  int64_t global_step = -1;     // of the checkpoint; without one what was counted; -1: not known
   int64_t goal = 0;             // the global step at which the owner meant to end; 0: it had none
   std::string checkpoint = "";  // the last one; "": none
+  // What other tasks counted after the checkpoint was written, and it does not have.
+  int64_t updates_after_checkpoint = 0;
   std::string reason = "";      // for people
   std::string unknown = "";
+};
+
+struct RunSavesFile {
+  std::string id = "";                        // of the run
+  std::vector<std::string> checkpoints = {};  // names in the directory: "model.ckpt-100"
 };
 
 std::string RunFilePath(const std::string& directory);
@@ -75,6 +88,8 @@ StatusOr<int64_t> NewestRunEpoch(FileSystem* fs, const std::string& directory);
 // then.
 StatusOr<std::optional<RunFile>> ReadRunEpoch(FileSystem* fs, const std::string& directory,
                                               int64_t epoch);
+// When `epoch` was claimed, in seconds since 1970 by the clock of the directory's files.
+StatusOr<double> RunEpochTime(FileSystem* fs, const std::string& directory, int64_t epoch);
 // Removes what owners below `epoch` have left: their epochs, and the ends that `token` did not
 // write. What cannot be removed stays for the next one.
 void SweepRunFiles(FileSystem* fs, const std::string& directory, int64_t epoch,
@@ -83,6 +98,12 @@ void SweepRunFiles(FileSystem* fs, const std::string& directory, int64_t epoch,
 // nullopt: the run of the directory has not ended, or there is none.
 StatusOr<std::optional<RunEndFile>> ReadRunEnd(FileSystem* fs, const std::string& directory);
 Status WriteRunEnd(FileSystem* fs, const std::string& directory, const RunEndFile& end);
+
+// nullopt: there is none. Names that are none of the directory are left out.
+StatusOr<std::optional<RunSavesFile>> ReadRunSaves(FileSystem* fs, const std::string& directory);
+// The last ones of so many checkpoints, at most kMaxRunSaves.
+inline constexpr size_t kMaxRunSaves = 256;
+Status WriteRunSaves(FileSystem* fs, const std::string& directory, const RunSavesFile& saves);
 
 }  // namespace millrace
 

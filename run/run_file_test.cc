@@ -34,6 +34,7 @@ class RunFileTest : public ::testing::Test {
             .global_step = 1000,
             .goal = 1000,
             .checkpoint = dir_ + "/model.ckpt-1000",
+            .updates_after_checkpoint = 2,
             .reason = "reached step 1000 of 1000"};
   }
 
@@ -65,6 +66,7 @@ TEST_F(RunFileTest, AnEndCountsWhileItsWriterOwnsTheDirectory) {
   EXPECT_EQ(end->global_step, 1000);
   EXPECT_EQ(end->goal, 1000);
   EXPECT_EQ(end->checkpoint, dir_ + "/model.ckpt-1000");
+  EXPECT_EQ(end->updates_after_checkpoint, 2);
   EXPECT_EQ(end->reason, "reached step 1000 of 1000");
   // Another chief continues the training.
   ASSERT_OK(WriteRunFile(fs_, dir_, Owner("b", 2)));
@@ -159,6 +161,30 @@ TEST_F(RunFileTest, APowerCutLeavesTheOldOwnerOrTheNewOne) {
     }
   }
   fs_->RecursivelyDelete(after).IgnoreError();
+}
+
+TEST_F(RunFileTest, TheRecordOfSavesIsReadAsItWasWrittenWithoutWhatIsElsewhere) {
+  ASSERT_OK_AND_ASSIGN(const auto none, ReadRunSaves(fs_, dir_));
+  EXPECT_FALSE(none.has_value());
+  ASSERT_OK(WriteRunSaves(fs_, dir_,
+                          {.id = "0123abcd",
+                           .checkpoints = {"m-1", "../m-2", "", ".", std::string("m-2\0x", 5),
+                                           "m-3"}}));
+  ASSERT_OK_AND_ASSIGN(const auto saves, ReadRunSaves(fs_, dir_));
+  ASSERT_TRUE(saves.has_value());
+  EXPECT_EQ(saves->id, "0123abcd");
+  EXPECT_EQ(saves->checkpoints, (std::vector<std::string>{"m-1", "m-3"}));
+  // Of very many the last ones.
+  RunSavesFile many = {.id = "0123abcd"};
+  for (size_t i = 0; i < kMaxRunSaves + 2; ++i) many.checkpoints.push_back(absl::StrCat("m-", i));
+  ASSERT_OK(WriteRunSaves(fs_, dir_, many));
+  ASSERT_OK_AND_ASSIGN(const auto newest, ReadRunSaves(fs_, dir_));
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(newest->checkpoints.size(), kMaxRunSaves);
+  EXPECT_EQ(newest->checkpoints[0], "m-2");
+  // One file, and no other.
+  ASSERT_OK_AND_ASSIGN(const auto names, fs_->GetChildren(dir_));
+  EXPECT_EQ(names, std::vector<std::string>{"run_saves.json"});
 }
 
 }  // namespace

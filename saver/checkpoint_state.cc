@@ -33,7 +33,7 @@ constexpr char kChecksumLine[] = "# crc32c: ";
 // A bound against files that are no state file.
 constexpr uint64_t kMaxStateBytes = 16 << 20;
 
-StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text) {
+StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text, bool* has_checksum) {
   // The checksum, when our own writer made the file.
   const size_t line = text.rfind(kChecksumLine);
   if (line != std::string::npos && (line == 0 || text[line - 1] == '\n')) {
@@ -45,6 +45,7 @@ StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text) {
       return absl::DataLossError(
           absl::StrCat("its checksum must be ", computed, ", got '", stored, "'"));
     }
+    *has_checksum = true;
   }
   tensorflow::CheckpointState state;
   TextError error;
@@ -106,13 +107,14 @@ std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::st
   const std::string path = JoinPath(directory, latest_filename);
   if (!fs->FileExists(path)) return std::nullopt;
   const StatusOr<std::string> text = ReadFileToString(fs, path, kMaxStateBytes);
+  CheckpointState state;
   const StatusOr<tensorflow::CheckpointState> parsed =
-      text.ok() ? ParseState(*text) : StatusOr<tensorflow::CheckpointState>(text.status());
+      text.ok() ? ParseState(*text, &state.has_checksum)
+                : StatusOr<tensorflow::CheckpointState>(text.status());
   if (!parsed.ok()) {
     LogWarning("State file '", path, "' is passed over: ", parsed.status().message());
     return std::nullopt;
   }
-  CheckpointState state;
   const std::string clean = CleanDirectory(directory);
   state.latest = JoinPath(clean, parsed->model_checkpoint_path());
   for (const std::string& one : parsed->all_model_checkpoint_paths()) {

@@ -13,10 +13,10 @@
 // thread that adds one does not wait for the disk. What is promised:
 //   * order is that of the Add calls;
 //   * a call of Flush (Sync) returns when everything added before is the operating system's (is on
-//     the device); without it that happens `flush_every` after the first event, as in TensorFlow;
+//     the device); without it that happens `flush_every` after the first event that is not: a
+//     process that is killed loses no more than that (TensorFlow's loses two minutes);
 //   * memory is bounded: a thread that adds more than `max_pending_bytes` waits for the disk,
-//   `max_wait`
-//     at most;
+//     `max_wait` at most;
 //   * an error of the file (disk full) is returned by the next call and by every one after it; what
 //     is added then is lost. Reopen begins a new file.
 //   * nothing waits longer than `max_wait` for storage that hangs, not the destructor either; its
@@ -53,7 +53,7 @@ namespace millrace {
 class BoundedCall;  // core/bounded_call.h
 
 struct EventWriterOptions {
-  absl::Duration flush_every = absl::Seconds(120);
+  absl::Duration flush_every = absl::Seconds(10);
   // So many events, or 64 KiB of them, wait before the thread is woken: that costs 4 to 46 us.
   // (TensorFlow's 10 is the number at which it blocks.)
   int max_queue = 100;

@@ -311,6 +311,38 @@ TEST_F(Events, AreFlushedWhenTheirTimeHasCome) {
   ASSERT_OK(writer->Close());
 }
 
+// One that is added later waits no longer than the first.
+TEST_F(Events, AreFlushedTenSecondsAfterTheFirstThatIsNot) {
+  FakeClock clock;
+  HookedFileSystem fs(Fs(), directory_);
+  Notification flushed, flushed_again;
+  int flushes = 0;  // the file's first record is flushed at once
+  fs.on_flush = [&] {
+    ++flushes;
+    if (flushes == 2) flushed.Notify();
+    if (flushes == 3) flushed_again.Notify();
+  };
+  auto writer = OpenWriter({.fs = &fs, .clock = &clock});
+  clock.AwaitWaiters(1);
+  ASSERT_OK(writer->AddScalar("loss", 1, 1));
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(9));
+  EXPECT_FALSE(flushed.HasBeenNotified());
+  ASSERT_OK(writer->AddScalar("loss", 2, 2));
+  clock.Advance(absl::Seconds(1));
+  flushed.Wait();
+  EXPECT_THAT(Scalars(ReadAll(directory_)), ElementsAre("loss=1", "loss=2"));
+  // The time of the next one begins with it.
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(60));
+  ASSERT_OK(writer->AddScalar("loss", 3, 3));
+  clock.AwaitWaiters(1);
+  clock.Advance(absl::Seconds(10));
+  flushed_again.Wait();
+  EXPECT_THAT(Scalars(ReadAll(directory_)), ElementsAre("loss=1", "loss=2", "loss=3"));
+  ASSERT_OK(writer->Close());
+}
+
 TEST_F(Events, AreWrittenInTheOrderOfTheCallsWhateverTheQueue) {
   for (const int max_queue : {1, 3, 1000}) {
     auto writer = OpenWriter({.max_queue = max_queue, .max_pending_bytes = 500});

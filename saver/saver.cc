@@ -66,6 +66,30 @@ Status CompareWithCheckpoint(const Reader& reader, const std::string& checkpoint
   return Suffixed(found, built);
 }
 
+template <typename Reader>
+CheckpointDifference DifferenceOf(const Reader& reader, absl::Span<const Expected> expected) {
+  CheckpointDifference difference;
+  difference.num_expected = static_cast<int64_t>(expected.size());
+  std::set<absl::string_view> wanted;
+  for (const Expected& one : expected) {
+    wanted.insert(one.name);
+    const auto entry = reader.Find(one.name);
+    if (!entry.ok()) {
+      difference.missing.push_back(absl::StrCat("'", one.name, "'", one.built()));
+    } else if (entry->dtype != one.dtype ||
+               !one.shape.IsCompatibleWith(PartialShape(entry->shape))) {
+      difference.changed.push_back(
+          absl::StrCat("'", one.name, "' must be ", MessagePart(one.dtype), " ",
+                       MessagePart(one.shape), ", got ", MessagePart(entry->dtype), " ",
+                       MessagePart(entry->shape), one.built()));
+    }
+  }
+  for (const auto& entry : reader.entries()) {
+    if (wanted.count(entry.name) == 0) difference.unwanted.push_back(entry.name);
+  }
+  return difference;
+}
+
 // --- Running -------------------------------------------------------------------------------------
 
 // Makes the directory, durably: the names of new directories are synced, too.
@@ -188,6 +212,15 @@ class GraphSaver : public Saver {
       }
     }
     return restored;
+  }
+
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override {
+    if (expected_.empty()) return CheckpointDifference();
+    const auto bundle = BundleReader::Open(fs_, checkpoint);
+    if (bundle.ok()) return DifferenceOf(**bundle, expected_);
+    const auto v1 = CheckpointV1Reader::Open(fs_, checkpoint);
+    if (v1.ok()) return DifferenceOf(**v1, expected_);
+    return bundle.status();
   }
 
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
@@ -360,8 +393,9 @@ class GraphSaver : public Saver {
     }
     for (Kept& old : to_delete) {
       if (old.path == path || IsKept(old.path)) continue;  // saved again since
-      const Status deleted =
-          old.is_unfinished ? DeleteUnfinished(old) : Delete(old.path, old.meta_suffix);
+      const Status deleted = old.is_unfinished
+                                 ? DeleteUnfinished(old)
+                                 : DeleteCheckpoint(fs_, old.path, old.meta_suffix);
       if (!deleted.ok()) {
         LogWarning("Checkpoint '", old.path,
                    "' is left for the next save to delete: ", deleted.message());
@@ -406,38 +440,7 @@ class GraphSaver : public Saver {
       Adopt(unfinished);
       return absl::OkStatus();
     }
-    return Delete(unfinished.path, unfinished.meta_suffix);
-  }
-
-  // Index first: without it the rest is no checkpoint.
-  Status Delete(const std::string& prefix, const std::string& meta_suffix) {
-    MR_RETURN_IF_ERROR(FailPoint("saver/before_delete"));
-    const std::string base = Basename(prefix);
-    if (fs_->FileExists(BundleIndexPath(prefix))) {
-      MR_RETURN_IF_ERROR(fs_->DeleteFile(BundleIndexPath(prefix)));
-    } else {
-      // One of the first format is its data files, named by the prefix itself.
-      for (const std::string& file : CheckpointV1Files(fs_, prefix)) {
-        const std::string name = Basename(file);
-        absl::string_view rest = name;
-        if (absl::ConsumePrefix(&rest, base) &&
-            (rest.empty() || IsDataSuffix(".data" + std::string(rest)))) {
-          MR_RETURN_IF_ERROR(fs_->DeleteFile(file));
-        }
-      }
-    }
-    MR_RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
-    MR_ASSIGN_OR_RETURN(const auto names, fs_->GetChildren(Dirname(prefix)));
-    // Before the data: a meta graph without data is somebody's own.
-    const std::string meta_graph = MetaGraphPath(prefix, meta_suffix);
-    if (fs_->FileExists(meta_graph)) MR_RETURN_IF_ERROR(fs_->DeleteFile(meta_graph));
-    for (const std::string& name : names) {
-      absl::string_view rest = name;
-      if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
-        MR_RETURN_IF_ERROR(fs_->DeleteFile(JoinPath(Dirname(prefix), name)));
-      }
-    }
-    return absl::OkStatus();
+    return DeleteCheckpoint(fs_, unfinished.path, unfinished.meta_suffix);
   }
 
   // What the checkpoint itself says about a restore that failed; `restored` where it says nothing.
@@ -513,6 +516,10 @@ class DeferredSaver : public Saver {
     MR_RETURN_IF_ERROR(CheckBuilt("Restore"));
     return saver_->Restore(session, checkpoint);
   }
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override {
+    MR_RETURN_IF_ERROR(CheckBuilt("Compare"));
+    return saver_->Compare(checkpoint);
+  }
   void SetRunId(const std::string& id) override {
     run_id_ = id;
     if (saver_ != nullptr) saver_->SetRunId(id);
@@ -580,6 +587,39 @@ StatusOr<std::unique_ptr<Saver>> MakeNow(const Scope& scope, SaverOptions option
 }
 
 }  // namespace
+
+Status DeleteCheckpoint(FileSystem* fs, const std::string& prefix,
+                        const std::string& meta_graph_suffix) {
+  MR_RETURN_IF_ERROR(FailPoint("saver/before_delete"));
+  const std::string base = Basename(prefix);
+  if (fs->FileExists(BundleIndexPath(prefix))) {
+    MR_RETURN_IF_ERROR(fs->DeleteFile(BundleIndexPath(prefix)));
+  } else {
+    // One of the first format is its data files, named by the prefix itself.
+    for (const std::string& file : CheckpointV1Files(fs, prefix)) {
+      const std::string name = Basename(file);
+      absl::string_view rest = name;
+      if (absl::ConsumePrefix(&rest, base) &&
+          (rest.empty() || IsDataSuffix(".data" + std::string(rest)))) {
+        MR_RETURN_IF_ERROR(fs->DeleteFile(file));
+      }
+    }
+  }
+  MR_RETURN_IF_ERROR(FailPoint("saver/after_delete_index"));
+  MR_ASSIGN_OR_RETURN(const auto names, fs->GetChildren(Dirname(prefix)));
+  // Before the data: a meta graph without data is somebody's own.
+  const std::string meta_graph = MetaGraphPath(prefix, meta_graph_suffix);
+  if (fs->FileExists(meta_graph)) MR_RETURN_IF_ERROR(fs->DeleteFile(meta_graph));
+  for (const std::string& name : names) {
+    absl::string_view rest = name;
+    if (absl::ConsumePrefix(&rest, base) && IsDataSuffix(rest)) {
+      MR_RETURN_IF_ERROR(fs->DeleteFile(JoinPath(Dirname(prefix), name)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<CheckpointDifference> Saver::Compare(const std::string&) { return CheckpointDifference(); }
 
 void Saver::SetRunId(const std::string&) {}
 

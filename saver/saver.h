@@ -16,6 +16,7 @@
 // Thread-safety: thread-compatible; a Saver of a scope reads the scope's graph when it saves.
 // Failure: of the session's steps; of files with their path.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -128,6 +129,16 @@ struct TimedCheckpoint {
   double time_s = 0;
 };
 
+// How a checkpoint differs from what a Saver restores, by the names in the checkpoint.
+struct CheckpointDifference {
+  int64_t num_expected = 0;           // names that the Saver restores
+  std::vector<std::string> missing;   // that the checkpoint lacks, with the line that made each
+  std::vector<std::string> changed;   // of another type or shape, in a sentence each
+  std::vector<std::string> unwanted;  // that the Saver does not restore
+  // A Restore would succeed.
+  bool fits() const { return missing.empty() && changed.empty(); }
+};
+
 class Saver {
  public:
   // Adds the nodes (names as TensorFlow's Saver gives them) to the scope's graph, whatever prefix,
@@ -171,6 +182,9 @@ class Saver {
   // NotFound when there is no such checkpoint, or it lacks a variable; InvalidArgument when one has
   // another type or shape there. Such variables are named, with the line that made them.
   virtual Status Restore(Session* session, const std::string& checkpoint) = 0;
+  // Without a session, and without its tensors: reads what the checkpoint lists. A Saver that does
+  // not know its graph (FromDef) finds no difference. NotFound, DataLoss: of the checkpoint.
+  virtual StatusOr<CheckpointDifference> Compare(const std::string& checkpoint);
   // From now on temporary files have the first 16 digits of a run's id (32 hexadecimal ones) in
   // their names, so that a Saver of the same run, in a later process, knows them. Another id, or a
   // Saver that does not know its graph (FromDef): nothing changes.
@@ -196,6 +210,7 @@ class Saver {
 struct CheckpointState {
   std::string latest;
   std::vector<std::string> all;  // oldest first
+  bool has_checksum = false;     // as read: a Saver wrote it, and nobody has changed it since
 };
 std::optional<CheckpointState> ReadCheckpointState(
     FileSystem* fs, const std::string& directory,
@@ -211,6 +226,10 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
 // of the directory are looked up in it by their last part.
 std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory,
                                             const std::string& latest_filename = "checkpoint");
+// Deletes the files of a checkpoint, whole or not, its meta graph with them; the index first:
+// without it the rest is no checkpoint. OK when there are none.
+Status DeleteCheckpoint(FileSystem* fs, const std::string& prefix,
+                        const std::string& meta_graph_suffix = "meta");
 // Its index can be read and its data files are there and long enough; or it is one of the first
 // format.
 bool CheckpointExists(FileSystem* fs, const std::string& prefix);

@@ -449,6 +449,57 @@ TEST_F(SaverTest, RestorePointsAtTheLineThatMadeAVariableThatDoesNotFit) {
                 "variable 'table' must be float [2], as in the graph, got float [5,2]; built at ");
 }
 
+TEST_F(SaverTest, CompareListsWhatDiffersByItsNamesInTheCheckpoint) {
+  std::string path;
+  {
+    Model m;
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(m.root));
+    auto session = OpenSession(m.root);
+    ASSERT_OK(session->Run({}, {}, {m.init}).status());
+    ASSERT_OK_AND_ASSIGN(path, saver->Save(session.get(), Path("m"), 1));
+    ASSERT_OK_AND_ASSIGN(const CheckpointDifference same, saver->Compare(path));
+    EXPECT_TRUE(same.fits());
+    EXPECT_EQ(same.num_expected, 2);
+    EXPECT_TRUE(same.unwanted.empty());
+    EXPECT_STATUS(saver->Compare(Path("none")), absl::StatusCode::kNotFound, Path("none"));
+    // One that does not know its graph finds nothing.
+    ASSERT_OK_AND_ASSIGN(const CheckpointDifference unknown,
+                         Saver::FromDef(saver->def())->Compare(Path("none")));
+    EXPECT_TRUE(unknown.fits());
+  }
+  Scope other;
+  MakeVariable(other.WithName("w"), Const(other, 1.0f));
+  MakeVariable(other.WithName("b"), Const(other, 1.0f));
+  ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(other));
+  ASSERT_OK_AND_ASSIGN(const CheckpointDifference difference, saver->Compare(path));
+  EXPECT_FALSE(difference.fits());
+  EXPECT_EQ(difference.num_expected, 2);
+  ASSERT_EQ(difference.missing.size(), 1u);
+  EXPECT_TRUE(absl::StartsWith(difference.missing[0], "'b'; built at ")) << difference.missing[0];
+  ASSERT_EQ(difference.changed.size(), 1u);
+  EXPECT_TRUE(absl::StartsWith(difference.changed[0],
+                               "'w' must be float [], got float [2]; built at "))
+      << difference.changed[0];
+  EXPECT_EQ(difference.unwanted, std::vector<std::string>{"global_step"});
+}
+
+TEST_F(SaverTest, DeletingACheckpointLeavesItsNeighbours) {
+  ASSERT_OK(kFiles->RecursivelyCreateDirectory(directory_));
+  for (const char* name : {"m-1", "m-10", "m-1-copy", "m"}) {
+    WriteCheckpoint(name);
+    Write(Path(name) + ".meta", "graph");
+  }
+  ASSERT_OK(DeleteCheckpoint(kFiles, Path("m-1")));
+  EXPECT_FALSE(CheckpointExists(kFiles, Path("m-1")));
+  EXPECT_FALSE(kFiles->FileExists(Path("m-1.meta")));
+  EXPECT_FALSE(kFiles->FileExists(BundleDataPath(Path("m-1"), 0, 1)));
+  for (const char* name : {"m-10", "m-1-copy", "m"}) {
+    EXPECT_TRUE(CheckpointExists(kFiles, Path(name))) << name;
+    EXPECT_TRUE(kFiles->FileExists(Path(name) + ".meta")) << name;
+  }
+  EXPECT_OK(DeleteCheckpoint(kFiles, Path("m-1"))) << "there is none";
+}
+
 // --- Retention -----------------------------------------------------------------------------------
 
 // Does what a session does for the nodes of a Saver with two shards, with files of the test's
@@ -988,6 +1039,18 @@ TEST_F(SaverTest, EveryFlippedBitAndCutOfTheStateFileIsDetectedOrHarmless) {
     check(good.substr(0, i));
   }
   SetMinLogLevel(LogLevel::kInfo);
+}
+
+TEST_F(SaverTest, StateThatSomebodyWroteByHandHasNoChecksum) {
+  ASSERT_OK(kFiles->RecursivelyCreateDirectory(directory_));
+  ASSERT_OK(WriteCheckpointState(kFiles, directory_, {Path("m-1"), {Path("m-1")}}));
+  const auto ours = ReadCheckpointState(kFiles, directory_);
+  ASSERT_TRUE(ours.has_value());
+  EXPECT_TRUE(ours->has_checksum);
+  Write(Path("checkpoint"), "model_checkpoint_path: \"m-1\"\n");
+  const auto by_hand = ReadCheckpointState(kFiles, directory_);
+  ASSERT_TRUE(by_hand.has_value());
+  EXPECT_FALSE(by_hand->has_checksum);
 }
 
 TEST_F(SaverTest, StateOfAnotherDirectoryNeedsAbsolutePaths) {

@@ -18,6 +18,10 @@ constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 
 Status NotKept(const Status&) { return absl::OkStatus(); }
 
+std::string PathOf(const std::string& prefix, std::optional<int64_t> step) {
+  return step ? absl::StrCat(prefix, "-", *step) : prefix;
+}
+
 }  // namespace
 
 GuardedSaver::GuardedSaver(std::string speaker, std::unique_ptr<Saver> saver,
@@ -77,9 +81,15 @@ StatusOr<std::string> GuardedSaver::SaveAndKeepFailure(
 StatusOr<std::string> GuardedSaver::Guarded(const Asked& asked) {
   MutexLock one_at_a_time(&save_mu_);
   absl::Time begin;
+  std::optional<int64_t> step;
+  bool is_observed = false;
   const StatusOr<std::string> path = [&]() -> StatusOr<std::string> {
     MR_RETURN_IF_ERROR(may_save_());
-    MR_ASSIGN_OR_RETURN(const std::optional<int64_t> step, asked.step());
+    MR_ASSIGN_OR_RETURN(step, asked.step());
+    is_observed = asked.counts;
+    if (is_observed && observer_.begins) {
+      observer_.begins(PathOf(asked.prefix, step), saver_->last_checkpoints());
+    }
     begin = clock_->Now();
     StatusOr<std::string> saved = Aloud(asked, step);
     if (saved.ok()) return saved;
@@ -89,15 +99,22 @@ StatusOr<std::string> GuardedSaver::Guarded(const Asked& asked) {
   }();
   const Status kept = path.ok() ? absl::OkStatus() : asked.as_kept(path.status());
   const absl::Duration took = path.ok() ? clock_->Now() - begin : absl::ZeroDuration();
-  MutexLock lock(&mu_);
-  if (!kept.ok()) {
-    failure_ = kept;
-    ++failures_;
+  const bool counts = path.ok() && asked.counts;
+  {
+    MutexLock lock(&mu_);
+    if (!kept.ok()) {
+      failure_ = kept;
+      ++failures_;
+    }
+    if (counts) {
+      last_saved_ = *path;
+      last_took_ = took;
+      failure_ = absl::OkStatus();
+    }
   }
-  if (path.ok() && asked.counts) {
-    last_saved_ = *path;
-    last_took_ = took;
-    failure_ = absl::OkStatus();
+  if (is_observed && observer_.ended) {
+    observer_.ended(path.ok() ? *path : PathOf(asked.prefix, step), step.value_or(-1),
+                    path.status());
   }
   return path;
 }
@@ -112,8 +129,8 @@ StatusOr<std::string> GuardedSaver::Aloud(const Asked& asked, std::optional<int6
   }
   const absl::Time begin = absl::Now();
   while (!call->WaitUntil(absl::Now() + kReportPeriod)) {
-    LogInfo(speaker_, ": waits for the checkpoint '", asked.prefix,
-            step ? absl::StrCat("-", *step) : "", "', which is being written since ",
+    LogInfo(speaker_, ": waits for the checkpoint '", PathOf(asked.prefix, step),
+            "', which is being written since ",
             absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Seconds(1))));
   }
   return path;
@@ -127,6 +144,11 @@ Status GuardedSaver::Build() {
 Status GuardedSaver::Restore(Session* session, const std::string& checkpoint) {
   MutexLock one_at_a_time(&save_mu_);
   return saver_->Restore(session, checkpoint);
+}
+
+StatusOr<CheckpointDifference> GuardedSaver::Compare(const std::string& checkpoint) {
+  MutexLock one_at_a_time(&save_mu_);
+  return saver_->Compare(checkpoint);
 }
 
 void GuardedSaver::SetRunId(const std::string& id) {

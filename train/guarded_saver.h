@@ -27,6 +27,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -39,6 +40,15 @@
 
 namespace millrace {
 
+// Who hears of the saves that count for those who look for the latest checkpoint: on the thread
+// that saves, one at a time. Either may be empty; neither should take long.
+struct SaveObserver {
+  // Right before it begins. `kept`: the checkpoints that the Saver may delete after it.
+  std::function<void(const std::string& path, const std::vector<std::string>& kept)> begins = {};
+  // When what began has ended. `step` -1: the save had none.
+  std::function<void(const std::string& path, int64_t step, const Status& status)> ended = {};
+};
+
 class GuardedSaver : public Saver {
  public:
   // `speaker`: who speaks in the log ("Supervisor"). `clock`: for how long saves take.
@@ -48,6 +58,9 @@ class GuardedSaver : public Saver {
   GuardedSaver(std::string speaker, Saver* saver, std::function<Status()> may_save,
                Clock* clock = Clock::Real());
 
+  // Before the first save.
+  void Observe(SaveObserver observer) { observer_ = std::move(observer); }
+
   StatusOr<std::string> Save(Session* session, const std::string& prefix,
                              std::optional<int64_t> global_step) override;
   StatusOr<std::string> SaveAs(Session* session, const std::string& prefix,
@@ -55,6 +68,7 @@ class GuardedSaver : public Saver {
                                const SaveOptions& options) override;
   Status Build() override;
   Status Restore(Session* session, const std::string& checkpoint) override;
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override;
   void SetRunId(const std::string& id) override;
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override;
   std::vector<std::string> last_checkpoints() const override;
@@ -91,6 +105,7 @@ class GuardedSaver : public Saver {
   Saver* const saver_;
   const std::function<Status()> may_save_;
   Clock* const clock_;
+  SaveObserver observer_;  // does not change once there are saves
   mutable Mutex save_mu_;  // for as long as a save takes; before mu_
   mutable Mutex mu_;
   std::string last_saved_ ABSL_GUARDED_BY(mu_);

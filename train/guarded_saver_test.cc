@@ -57,6 +57,10 @@ class NotingSaver : public Saver {
     calls.push_back(absl::StrCat("Restore ", checkpoint));
     return absl::OkStatus();
   }
+  StatusOr<CheckpointDifference> Compare(const std::string& checkpoint) override {
+    calls.push_back(absl::StrCat("Compare ", checkpoint));
+    return CheckpointDifference();
+  }
   void SetRunId(const std::string& id) override { calls.push_back(absl::StrCat("SetRunId ", id)); }
   Status RecoverLastCheckpoints(const std::vector<std::string>& paths) override {
     calls.push_back(absl::StrCat("RecoverLastCheckpoints ", absl::StrJoin(paths, ",")));
@@ -92,12 +96,13 @@ TEST(GuardedSaverTest, EverythingOfASaverReachesTheOneUnderneath) {
                        saver.SaveAs(nullptr, "m", 4, {.meta_graph_suffix = "graph"}));
   EXPECT_EQ(path, "m-4");
   EXPECT_OK(saver.Restore(nullptr, "m-3"));
+  EXPECT_OK(saver.Compare("m-3"));
   saver.SetRunId("id");
   EXPECT_OK(saver.RecoverLastCheckpoints({"a", "b"}));
   EXPECT_OK(saver.SetLastCheckpointsWithTime({{"c", 1}}));
   EXPECT_EQ(absl::StrJoin(under.calls, "; "),
-            "Build; Save m 3; SaveAs graph; Restore m-3; SetRunId id; RecoverLastCheckpoints a,b; "
-            "SetLastCheckpointsWithTime c");
+            "Build; Save m 3; SaveAs graph; Restore m-3; Compare m-3; SetRunId id; "
+            "RecoverLastCheckpoints a,b; SetLastCheckpointsWithTime c");
   EXPECT_EQ(saver.last_checkpoints(), std::vector<std::string>{"one"});
   ASSERT_EQ(saver.last_checkpoints_with_time().size(), 1u);
   EXPECT_EQ(saver.last_checkpoints_with_time()[0].time_s, 7);
@@ -204,6 +209,34 @@ TEST(GuardedSaverTest, AFailureIsKeptBeforeTheNextSaveBegins) {
   second.join();
   EXPECT_STATUS(seen, StatusCode::kUnavailable, "full");
   EXPECT_OK(saver.failure());
+}
+
+TEST(GuardedSaverTest, AnObserverHearsOfTheSavesThatCountAndOfNoOthers) {
+  NotingSaver under;
+  GuardedSaver saver("Test", &under, Always);
+  std::vector<std::string> heard;
+  saver.Observe(
+      {.begins =
+           [&](const std::string& path, const std::vector<std::string>& kept) {
+             heard.push_back(absl::StrCat("begins ", path, " after ", absl::StrJoin(kept, ",")));
+           },
+       .ended =
+           [&](const std::string& path, int64_t step, const Status& status) {
+             // It may ask the saver what was written.
+             if (status.ok()) {
+               EXPECT_EQ(saver.last_saved(), path);
+             }
+             heard.push_back(absl::StrCat(status.ok() ? "wrote " : "lost ", path, " ", step));
+           }});
+  ASSERT_OK(saver.Save(nullptr, "m", 3).status());
+  under.failures = {absl::UnavailableError("full")};
+  EXPECT_FALSE(saver.Save(nullptr, "m", 4).ok());
+  ASSERT_OK(saver.SaveAs(nullptr, "own", 5, {.write_state = false}).status());
+  ASSERT_OK(saver.SaveAs(nullptr, "other", 6, {.latest_filename = "best"}).status());
+  ASSERT_OK(saver.SaveAs(nullptr, "m", 7, SaveOptions()).status());
+  EXPECT_EQ(absl::StrJoin(heard, ", "),
+            "begins m-3 after one, wrote m-3 3, begins m-4 after one, lost m-4 4, "
+            "begins m-7 after one, wrote m-7 7");
 }
 
 }  // namespace

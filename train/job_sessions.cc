@@ -6,10 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
+#include "core/logging.h"
 #include "core/random_bits.h"
+#include "core/tensor.h"
 #include "layers/variable.h"
 #include "proto/meta_graph.pb.h"
+#include "proto/saver.pb.h"
 #include "run/run_session.h"
+#include "saver/tensor_bundle.h"
+#include "train/other_model.h"
 
 namespace millrace {
 namespace {
@@ -62,6 +67,7 @@ Status JobSessions::Complete() {
                        "' must be a directory that can be written, got ", writable.message())));
     }
     directory_.emplace(manager.file_system, manager.clock, manager.name, directory, run->name);
+    sweep_.emplace(manager.file_system, manager.name, directory);
   }
   if (!manager.global_step && root_.collections()->contains("global_step")) {
     manager.global_step = GlobalStep(root_);
@@ -87,7 +93,32 @@ Status JobSessions::MakeSaver() {
     MR_ASSIGN_OR_RETURN(auto made, Saver::Make(root_, options));
     saver_ = std::make_unique<GuardedSaver>(manager.name, std::move(made), may_save, manager.clock);
   }
+  if (saver_ == nullptr) return absl::OkStatus();
+  const tensorflow::SaverDef& def = saver_->def();
+  const RunSweep::Retention retention = {
+      .max_to_keep = def.max_to_keep(),
+      .keeps_some_forever =
+          def.keep_checkpoint_every_n_hours() < SaverOptions().keep_checkpoint_every_n_hours};
+  saver_->Observe({.begins =
+                       [this, retention](const std::string& path,
+                                         const std::vector<std::string>& kept) {
+                         if (sweep_) sweep_->SaveBegins(path, kept, retention);
+                       },
+                   .ended =
+                       [this](const std::string& path, int64_t step, const Status& status) {
+                         if (sweep_) sweep_->SaveEnded(path, status);
+                         if (status.ok() && options_.on_saved) options_.on_saved(step, path);
+                       }});
   return absl::OkStatus();
+}
+
+void JobSessions::Sweep(const std::string& in_use) {
+  if (!sweep_) return;
+  if (directory_->MayCommit().ok()) {
+    sweep_->Sweep(in_use);
+  } else {
+    sweep_->Forget();
+  }
 }
 
 StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
@@ -95,16 +126,28 @@ StatusOr<SessionManager::Ready> JobSessions::Open(const std::string& target) {
   if (!target.empty() && manager.session.run->empty()) WarnOfNoRun(manager.name, manager.max_wait);
   if (!options_.is_chief) return manager_->WaitForSession(target);
   if (directory_) {
+    // Before anything there is changed.
+    if (saver_ != nullptr && !is_this_model_) {
+      MR_RETURN_IF_ERROR(CheckModelOf({.speaker = manager.name,
+                                       .option = options_.directory_option,
+                                       .directory = manager.checkpoint_dir},
+                                      saver_.get(), manager.file_system));
+      is_this_model_ = true;
+    }
     const StatusOr<TrainingRun> run = directory_->TakeOver(target);
     if (!run.ok()) return WithCodeOfDisk(run.status());
     manager_->SetRun(*run);
+    sweep_->TookOver(*run);
     if (saver_ != nullptr) saver_->SetRunId(run->id);
   }
   StatusOr<SessionManager::Ready> ready = manager_->PrepareSession(target);
-  if (ready.ok()) {
+  if (!ready.ok()) return ready;
+  {
     MutexLock lock(&mu_);
     restored_ = ready->restored_checkpoint;
   }
+  // Once the session has its values nothing that is unlisted is needed for them.
+  if (!std::exchange(has_swept_, true)) Sweep(ready->restored_checkpoint);
   return ready;
 }
 
@@ -127,6 +170,31 @@ StatusOr<RunTrainers> JobSessions::OtherTrainers(Session* session) const {
   return trainers;
 }
 
+int64_t JobSessions::StepInCheckpoint(const std::string& checkpoint) const {
+  const std::optional<Variable>& step = options_.manager.global_step;
+  if (checkpoint.empty() || !step) return -1;
+  const auto reader = BundleReader::Open(options_.manager.file_system, checkpoint);
+  if (!reader.ok()) return -1;
+  const StatusOr<Tensor> stored = (*reader)->Read(step->name);
+  if (!stored.ok() || stored->num_elements() != 1) return -1;
+  if (stored->dtype() == DT_INT32) return int64_t{stored->scalar<int32_t>()};
+  return stored->dtype() == DT_INT64 ? stored->scalar<int64_t>() : -1;
+}
+
+int64_t JobSessions::SettleStep(RunEnd* end) const {
+  const int64_t kept = StepInCheckpoint(end->checkpoint);
+  if (kept < 0 || end->global_step <= kept) return 0;
+  const int64_t goal = options_.manager.last_step;
+  // One that was restored, where nothing was saved since, is not what was reached.
+  const bool is_the_end = (saver_ != nullptr && end->checkpoint == saver_->last_saved()) ||
+                          (goal > 0 && kept >= goal);
+  const int64_t lacks = end->global_step - kept;
+  LogInfo(options_.manager.name, ": '", end->checkpoint, "' is of step ", kept, " and lacks ",
+          lacks, " updates that were counted after it was written");
+  if (is_the_end) end->global_step = kept;
+  return lacks;
+}
+
 Status JobSessions::TellEnd(Session* session, RunEnd end) {
   if (!options_.is_chief || options_.manager.session.run->empty()) return absl::OkStatus();
   if (end.checkpoint.empty() && saver_ != nullptr) end.checkpoint = saver_->last_saved();
@@ -138,10 +206,16 @@ Status JobSessions::TellEnd(Session* session, RunEnd end) {
     const StatusOr<int64_t> step = ReadGlobalStep(session);
     if (step.ok()) end.global_step = *step;
   }
+  const int64_t updates_after_checkpoint = SettleStep(&end);
   Status told;
-  if (directory_) told = directory_->End(end, options_.manager.last_step);
+  if (directory_) {
+    told = directory_->End(end, options_.manager.last_step, updates_after_checkpoint);
+  }
   RunSession* const run = session->run_session();
+  const bool is_ours = directory_ && told.ok();
   if (run != nullptr && !IsFenced(told)) told.Update(run->EndRun(end));
+  // Last: nobody waits for it.
+  if (is_ours) Sweep(end.checkpoint);
   return told;
 }
 

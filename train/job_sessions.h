@@ -5,8 +5,10 @@
 // JobSessions: the sessions of a training job's task, and its part in the run
 // (docs/training_runs.md).
 //
-//   the chief    makes its directory, takes it and the run over with its first session, adopts,
-//                restores or initialises, saves while the directory is its own, and tells the end
+//   the chief    makes its directory, takes it and the run over with its first session, unless it
+//                is another model's (train/other_model.h), adopts, restores or initialises, saves
+//                while the directory is its own, and tells the end; sweeps what killed chiefs have
+//                left (train/run_sweep.h), with its first session and after it has told the end
 //   the others   wait for the chief
 //
 // Make completes the graph (save, init and ready operations) and finalizes it. Of two chiefs of one
@@ -19,6 +21,7 @@
 // training, with the exit code of what is worth another try when a disk is full.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +35,7 @@
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/guarded_saver.h"
+#include "train/run_sweep.h"
 #include "train/session_manager.h"
 
 namespace millrace {
@@ -50,6 +54,8 @@ struct JobSessionsOptions {
   Saver* saver = nullptr;
   bool may_save = true;
   SaverOptions saver_options = {};
+  // Called after each checkpoint, on the thread that wrote it. `step` -1: it has none.
+  std::function<void(int64_t step, const std::string& checkpoint)> on_saved = {};
 };
 
 class JobSessions {
@@ -80,18 +86,30 @@ class JobSessions {
   // Tasks that train the run besides this one. Also finds out whether the session is lost.
   StatusOr<RunTrainers> OtherTrainers(Session* session) const;
   // Of a chief that has a run: training is over, for all tasks. What `end` leaves out (the step,
-  // the checkpoint) is filled in. The directory is told first, as it is what remains; the servers
-  // hear of it also when the directory cannot be written, unless another chief has the run.
+  // the checkpoint) is filled in. The step is that of the checkpoint: what other tasks have counted
+  // since it was written is a number of its own in the directory's record, and a line of the log.
+  // The directory is told first, as it is what remains; the servers hear of it also when the
+  // directory cannot be written, unless another chief has the run.
   Status TellEnd(Session* session, RunEnd end);
 
  private:
   JobSessions(const Scope& root, JobSessionsOptions options);
   Status Complete();
   Status MakeSaver();
+  // What killed chiefs of the run have left, while the directory is this one's. `in_use`: the
+  // checkpoint that is needed.
+  void Sweep(const std::string& in_use);
+  // The global step in a checkpoint, which may be above that of its name; -1: not known.
+  int64_t StepInCheckpoint(const std::string& checkpoint) const;
+  // Makes the step of `end` that of its checkpoint. How many updates that lacks.
+  int64_t SettleStep(RunEnd* end) const;
 
   const Scope root_;
   JobSessionsOptions options_;
   std::optional<RunDirectory> directory_;  // of a chief that has one
+  std::optional<RunSweep> sweep_;          // of it
+  bool is_this_model_ = false;             // what the directory holds; of Open
+  bool has_swept_ = false;                 // of Open
   std::unique_ptr<GuardedSaver> saver_;
   std::unique_ptr<SessionManager> manager_;
   mutable Mutex mu_;

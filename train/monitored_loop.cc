@@ -175,13 +175,29 @@ Status MonitoredLoop::Close(const Status& ended_with, bool in_order) {
   }
   if (in_order) status.Update(run.leave_with);
   CloseSession();
+  end_reason_ = EndReason(status, ended_elsewhere);
   if (ended_elsewhere) {
     LogInfo(status.message());
     status = absl::OkStatus();
   }
+  if (options_.logs_end && in_order && status.ok()) {
+    LogInfo(kName, ": training has ended: ", end_reason_);
+  }
   closed_with_ = status;
   job_->Unwatch();
   return status;
+}
+
+std::string MonitoredLoop::EndReason(const Status& status,
+                                     const std::optional<RunEnd>& ended_elsewhere) const {
+  if (ended_elsewhere) {
+    const std::string& why = ended_elsewhere->reason;
+    return absl::StrCat("the run has ended", why.empty() ? "" : ": ", why);
+  }
+  if (!status.ok()) return std::string(status.message());
+  if (hooked_.run().is_goal) return hooked_.run().reason;
+  if (data_ended_) return end_of_data_;
+  return "this task was to leave";
 }
 
 void MonitoredLoop::StopThreads() {

@@ -28,6 +28,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/scope.h"
+#include "run/training_run.h"
 #include "runtime/session.h"
 #include "train/coordinator.h"
 #include "train/hooked_session.h"
@@ -62,6 +63,7 @@ class MonitoredLoop {
   void RequestStop(absl::string_view reason);
   // `in_order`: with End of the hooks, where nothing went wrong.
   Status Close(const Status& ended_with, bool in_order);
+  const std::string& end_reason() const { return end_reason_; }
 
   TrainingJob* job() { return job_.get(); }
   HookedSession* hooked() { return &hooked_; }
@@ -70,6 +72,8 @@ class MonitoredLoop {
 
  private:
   void EndOfData(const Status& status);
+  // Of a loop that ends with `status`; `ended_elsewhere`: what that tells of.
+  std::string EndReason(const Status& status, const std::optional<RunEnd>& ended_elsewhere) const;
 
   // --- What other threads ask for ---
 
@@ -111,6 +115,7 @@ class MonitoredLoop {
   Status last_error_;  // of the last run; OK when it succeeded
   bool closed_ = false;
   Status closed_with_;
+  std::string end_reason_;
 
   // What the loop's thread shares with others.
   Mutex mu_;

@@ -69,6 +69,8 @@ Status MonitoredSession::Close(const Status& status) {
   return loop_->Close(status, /*in_order=*/true);
 }
 
+const std::string& MonitoredSession::end_reason() const { return loop_->end_reason(); }
+
 Session* MonitoredSession::raw_session() const { return loop_->session(); }
 
 int MonitoredSession::recoveries() const { return loop_->recoveries(); }

@@ -91,6 +91,8 @@ struct MonitoredSessionOptions {
   absl::Duration signal_grace = absl::Seconds(20);
   // Off: signals do what they did before.
   bool handle_signals = true;
+  // Why the loop has ended well is a line of the log.
+  bool logs_end = false;
   Clock* clock = Clock::Real();
 };
 
@@ -167,6 +169,9 @@ class MonitoredSession {
   // data has ended. OK, or the first of: `status`, the last Run's error, a thread's, a hook's in
   // End, what RequestLeave was given (or the signal). Later calls return the same.
   Status Close(const Status& status = absl::OkStatus());
+  // Why the loop has ended, for people: what RequestStop was given ("reached step 1000 of 1000"),
+  // that the data has ended, that the run has ended elsewhere, an error's text; "" before Close.
+  const std::string& end_reason() const;
 
   // The session of the moment, without hooks: until the next Run, which may replace it. Null when
   // there is none.

@@ -75,7 +75,7 @@ JobSessionsOptions OfJob(const SessionCreatorOptions& options, bool is_chief, in
                     .session = options.session,
                     .clock = options.clock,
                     .file_system = options.file_system};
-  of_job.directory_option = "checkpoint_dir";
+  of_job.directory_option = options.directory_option;
   return of_job;
 }
 

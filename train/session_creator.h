@@ -55,6 +55,8 @@ struct SessionCreatorOptions {
   // Where the chief restores from and keeps what it says of the run; "": no run, unless session.run
   // has a name. Tasks that wait read there whether the run has ended.
   std::string checkpoint_dir = "";
+  // What the caller's own caller knows it as, for errors.
+  std::string directory_option = "checkpoint_dir";
   // The checkpoint to restore, in place of checkpoint_dir.
   std::string checkpoint_path = "";
   // A checkpoint of elsewhere to begin from as long as checkpoint_dir has none.

@@ -63,6 +63,7 @@ Status Supervisor::Impl::CompleteGraph(const Scope& scope) {
                       .file_system = options.file_system};
   sessions.saver = options.saver;
   sessions.may_save = !options.logdir.empty();
+  sessions.on_saved = options.on_checkpoint;
   MR_ASSIGN_OR_RETURN(auto made, JobSessions::Make(scope, std::move(sessions)));
   job->SetSessions(std::move(made));
   if (options.is_chief && job->saver() != nullptr && !options.logdir.empty()) {

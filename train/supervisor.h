@@ -130,6 +130,9 @@ struct SupervisorOptions {
   SessionOptions session = {};
   // Called on the chief after a fresh initialisation (not after a restore).
   std::function<Status(Session*)> init_fn = {};
+  // Called on the chief after each checkpoint, on the thread that wrote it, which waits for it;
+  // also on one that was left behind.
+  std::function<void(int64_t step, const std::string& checkpoint)> on_checkpoint = {};
   // Off: signals do what they did before.
   bool handle_signals = true;
   Clock* clock = Clock::Real();

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/train.h"
 
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "graph/graph.h"
 #include "train/counted_step.h"
+#include "train/train_events.h"
 #include "train/train_loop.h"
 
 namespace millrace {
@@ -29,7 +33,8 @@ Status Check(const Scope& model, const Operation& op, const TrainOptions& option
   }
   for (const auto& [name, every] : {std::pair<const char*, Every>{"save", options.save_every},
                                     {"eval", options.eval_every},
-                                    {"report", options.report_every}}) {
+                                    {"report", options.report_every},
+                                    {"summary", options.summary_every}}) {
     if (every.valid()) continue;
     return InvalidArgument(
         "Train: ", name, "_every must be >= 0, got ",
@@ -77,9 +82,19 @@ StatusOr<TrainResult> Train(const Scope& model, const Operation& op, const Train
   of_supervisor.last_step = options.steps;
   of_supervisor.save_model_period = options.save_every.time();
   of_supervisor.handle_signals = options.handle_signals;
+  std::shared_ptr<TrainEvents> events;
+  if (options.is_chief && !options.dir.empty() && !options.summary_every.never()) {
+    events = std::make_shared<TrainEvents>(options.dir, of_supervisor.file_system,
+                                           of_supervisor.clock);
+    of_supervisor.on_checkpoint = [events, next = options.supervisor.on_checkpoint](
+                                      int64_t at, const std::string& checkpoint) {
+      events->AddCheckpoint(checkpoint, at);
+      if (next) next(at, checkpoint);
+    };
+  }
   Supervisor supervisor(model, of_supervisor);
   MR_RETURN_IF_ERROR(supervisor.status());
-  return TrainLoop(model, step, options, &supervisor).Run();
+  return TrainLoop(model, step, options, &supervisor, events.get()).Run();
 }
 
 }  // namespace millrace

@@ -48,6 +48,8 @@
 //   Step: 100, <what .eval returned>                      the chief
 //   Saved run/model.ckpt-100                              the chief
 //
+// The chief's losses and steps a second are in event files of `dir`, for TensorBoard.
+//
 // Thread-safety: one call at a time per graph. `data` and `eval` run on the caller's thread.
 // Failure: InvalidArgument for options that cannot work, before a session is made; the error of a
 // step, of `data`, of `eval`; the NaN guard's; that of the last checkpoint. Unless the session is
@@ -100,6 +102,10 @@ struct TrainOptions {
   Every save_every = absl::Minutes(10);
   // "Step: N, loss: L" of every task.
   Every report_every = {};
+  // For TensorBoard, in event files of `dir`, by the chief: "loss" and "global_step/sec", and each
+  // checkpoint. Also of the first and of the last step. They reach the file with each checkpoint
+  // and within 10 s.
+  Every summary_every = 100;
   // A SavedModel of `signature`, written by the chief at the end (saver/export_model.h). When the
   // steps were done before and the model is there, nothing is to be done.
   std::string export_to = "";
@@ -116,9 +122,14 @@ struct TrainOptions {
 struct TrainResult {
   int64_t global_step = 0;                                 // as this task saw it last
   int64_t own_steps = 0;                                   // that this task ran
-  double loss = std::numeric_limits<double>::quiet_NaN();  // of the last own step
+  // Of the last own step; without one (the steps were done before), of the last step whose loss
+  // the event files of `dir` have; NaN: nobody knows it.
+  double loss = std::numeric_limits<double>::quiet_NaN();
   Staleness staleness;                                     // of the own steps
   std::string checkpoint = "";                             // the last one; "" for none
+  // Why training has ended, for people; also in the log: "reached step 1000 of 1000", "the data
+  // ended after step 240", "step 1000 of 1000 was reached before".
+  std::string reason = "";
 };
 
 // `model` is the graph, `op` what a step runs (what Minimize returned).

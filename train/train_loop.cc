@@ -35,11 +35,12 @@ constexpr double kRecentSteps = 16;
 }  // namespace
 
 TrainLoop::TrainLoop(const Scope& model, const CountedStep& step, const TrainOptions& options,
-                     Supervisor* supervisor)
+                     Supervisor* supervisor, TrainEvents* events)
     : model_(model),
       counted_(step),
       options_(options),
       supervisor_(supervisor),
+      events_(events),
       clock_(options.supervisor.clock),
       progress_({.last_step = options.steps, .clock = clock_}) {}
 
@@ -57,9 +58,20 @@ StatusOr<TrainResult> TrainLoop::Run() {
   }
   const Status stopped = supervisor_->Stop();
   for (const Status& error : {status, failed_, stopped}) MR_RETURN_IF_ERROR(error);
+  result_.reason = idle_ && options_.steps > 0
+                       ? absl::StrCat("step ", step_, " of ", options_.steps, " was reached before")
+                       : goal_;
   if (const std::optional<RunEnd> end = supervisor_->run_end()) {
     result_.global_step = std::max(result_.global_step, end->global_step);
+    result_.reason =
+        absl::StrCat("the run has ended", end->reason.empty() ? "" : ": ", end->reason);
   }
+  if (result_.reason.empty()) result_.reason = "a stop was asked for";
+  if (result_.own_steps == 0 && options_.loss.valid() && !options_.dir.empty()) {
+    result_.loss = LossShownAt(options_.supervisor.file_system, options_.dir, result_.global_step)
+                       .value_or(result_.loss);
+  }
+  LogInfo("Train: training has ended: ", result_.reason);
   return result_;
 }
 
@@ -85,7 +97,8 @@ Status TrainLoop::RunInSession(Session* session) {
   save_ = Due(saves ? Every(options_.save_every.steps()) : Every(), step_, now_);
   eval_ = Due(options_.is_chief ? options_.eval_every : Every(), step_, now_);
   report_ = Due(options_.report_every, step_, now_);
-  evaluated_at_ = -1;
+  summary_ = Due(events_ != nullptr ? options_.summary_every : Every(), step_, now_);
+  evaluated_at_ = shown_at_ = rate_from_ = -1;
   std::vector<FetchName> fetches = {counted_.step_after};
   if (options_.loss.valid()) fetches.emplace_back(options_.loss);
   StepRunner runner(session, std::move(fetches));
@@ -159,10 +172,14 @@ int64_t TrainLoop::Counted(const Tensor& steps) {
 Status TrainLoop::AfterStep(Session* session) {
   const bool last = options_.steps > 0 && step_ >= options_.steps;
   if (--until_look_ > 0 && !last && !save_.AtStep(step_) && !eval_.AtStep(step_) &&
-      !report_.AtStep(step_)) {
+      !report_.AtStep(step_) && !summary_.AtStep(step_)) {
     return absl::OkStatus();
   }
   Look();
+  if (rate_from_ < 0 || summary_.AtStep(step_) || summary_.AtTime(now_)) {
+    summary_.Next(step_, now_);
+    Show();
+  }
   if (options_.progress && options_.is_chief) {
     progress_.Update(options_.steps > 0 ? std::min(step_, options_.steps) : step_, ShownLoss(),
                      recent_staleness_);
@@ -201,6 +218,20 @@ void TrainLoop::Look() {
   until_look_ = steps_per_look_;
 }
 
+void TrainLoop::Show() {
+  if (events_ == nullptr || result_.own_steps == 0 || shown_at_ == step_) return;
+  shown_at_ = step_;
+  if (options_.loss.valid()) events_->AddScalar(kLossTag, result_.loss, step_);
+  const absl::Duration took = now_ - rate_since_;
+  if (rate_from_ >= 0 && step_ > rate_from_ && took > absl::ZeroDuration()) {
+    events_->AddScalar(absl::StrCat(counted_.global_step.name, "/sec"),
+                       static_cast<double>(step_ - rate_from_) / absl::ToDoubleSeconds(took),
+                       step_);
+  }
+  rate_from_ = step_;
+  rate_since_ = now_;
+}
+
 Status TrainLoop::Evaluate(Session* session) {
   evaluated_at_ = step_;
   StatusOr<std::string> line = options_.eval(session);
@@ -218,6 +249,8 @@ Status TrainLoop::AtEnd(Session* session, bool exported) {
           Dirname(supervisor_->restored_checkpoint()) == Dirname(supervisor_->save_path()) &&
           absl::EndsWith(supervisor_->restored_checkpoint(), absl::StrCat("-", step_));
   if (!options_.is_chief) return absl::OkStatus();
+  Look();
+  Show();
   if (idle_) {
     result_.checkpoint = supervisor_->restored_checkpoint();
     LogInfo("Train: no step to run after global step ", step_);
@@ -249,6 +282,8 @@ Status TrainLoop::EndedBy(int signal) {
   } else if (options_.dir.empty()) {
     absl::StrAppend(&text, "; nothing is kept without a dir");
   } else {
+    Look();
+    Show();
     const StatusOr<std::string> saved = supervisor_->SaveLast();
     if (!saved.ok()) return Prefixed(text, saved.status());
     // "": the session was lost before, and what there is since the last checkpoint with it.

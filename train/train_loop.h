@@ -26,6 +26,7 @@
 #include "train/progress.h"
 #include "train/supervisor.h"
 #include "train/train.h"
+#include "train/train_events.h"
 
 namespace millrace {
 
@@ -50,9 +51,9 @@ class Due {
 
 class TrainLoop {
  public:
-  // `step`: of the graph `model`, which the supervisor has completed.
+  // `step`: of the graph `model`, which the supervisor has completed. `events`: null for none.
   TrainLoop(const Scope& model, const CountedStep& step, const TrainOptions& options,
-            Supervisor* supervisor);
+            Supervisor* supervisor, TrainEvents* events);
   // Until the steps are done, the data ends, or a signal or an error comes; stops the supervisor.
   StatusOr<TrainResult> Run();
 
@@ -68,6 +69,8 @@ class TrainLoop {
   Status AfterStep(Session* session);
 
   void Look();
+  // What TensorBoard shows of this step, unless it was shown before.
+  void Show();
   Status Evaluate(Session* session);
 
   Status AtEnd(Session* session, bool exported);
@@ -82,6 +85,7 @@ class TrainLoop {
   const CountedStep& counted_;
   const TrainOptions& options_;
   Supervisor* const supervisor_;
+  TrainEvents* const events_;
   Clock* const clock_;
   Progress progress_;
 
@@ -95,7 +99,12 @@ class TrainLoop {
   // Of the session.
   int64_t step_ = 0;
   int64_t evaluated_at_ = -1;
-  Due save_, eval_, report_;
+  Due save_, eval_, report_, summary_;
+  int64_t shown_at_ = -1;  // the step that was shown last
+  // Since when steps are counted for the rate: from the first own step of a session on, which makes
+  // ready what the others use. -1: there was none.
+  int64_t rate_from_ = -1;
+  absl::Time rate_since_;
   absl::Time now_;  // at the last look
   int steps_per_look_ = 1, until_look_ = 1;
   double recent_staleness_ = 0, recent_steps_ = 0;

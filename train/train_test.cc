@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/exit_code.h"
 #include "core/fail_point.h"
@@ -30,8 +31,11 @@
 #include "ops/ops.h"
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
+#include "proto/event.pb.h"
+#include "proto/summary.pb.h"
 #include "run/run_file.h"
 #include "runtime/session.h"
+#include "saver/event_reader.h"
 #include "saver/loaded_model.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
@@ -43,6 +47,8 @@
 //   with its batch
 // covers: training: how stale gradients are is measured in the step, shown, and named by the NaN
 //   guard
+// covers: training: `Train` writes losses, its rate and its checkpoints as events, and says why it
+//   ended
 // covers: training: `Train` runs the updates of moving averages with its steps, ends with its last
 //   step saved, continues where it ended, also after SIGTERM and Ctrl-C, recovers, evaluates,
 //   exports; wrong options are refused before a step
@@ -614,6 +620,141 @@ TEST_F(TrainTest, ATaskAloneIsNotStale) {
   EXPECT_EQ(there.staleness.max, 0);
 }
 
+// --- What TensorBoard shows ----------------------------------------------------------------------
+
+// "loss@10", "global_step/sec@10", "CHECKPOINT@10", in the order of the files.
+std::string EventsIn(const std::string& directory) {
+  std::vector<std::string> texts;
+  auto reader = EventReader::Open(FileSystem::Posix(), directory);
+  while (reader.ok()) {
+    const auto event = (*reader)->Next();
+    if (!event.ok()) break;
+    if (event->has_session_log()) texts.push_back(absl::StrCat("CHECKPOINT@", event->step()));
+    for (const auto& value : event->summary().value()) {
+      texts.push_back(absl::StrCat(value.tag(), "@", event->step()));
+    }
+  }
+  return absl::StrJoin(texts, " ");
+}
+
+// No step was closed in order when the files are read in the middle, as after kill -9.
+TEST_F(TrainTest, LossesAndTheRateAreInEventFilesUpToTheLastCheckpoint) {
+  Model model;
+  TrainOptions options = Options(model, 25);
+  options.save_every = 10;
+  options.summary_every = 5;
+  int batches = 0;
+  std::string in_the_middle;
+  options.data = [&] {
+    if (++batches == 13) in_the_middle = EventsIn(run());
+    return model.Batch();
+  };
+  std::vector<std::string> checkpoints;
+  options.supervisor.on_checkpoint = [&](int64_t step, const std::string& path) {
+    checkpoints.push_back(absl::StrCat(step, " ", Basename(path)));
+  };
+  ASSERT_OK(Train(model.root, model.op, options).status());
+  const std::string up_to_ten =
+      "loss@1 loss@5 global_step/sec@5 loss@10 global_step/sec@10 CHECKPOINT@10";
+  EXPECT_EQ(in_the_middle, up_to_ten);
+  EXPECT_EQ(EventsIn(run()),
+            absl::StrCat(up_to_ten,
+                         " loss@15 global_step/sec@15 loss@20 global_step/sec@20 CHECKPOINT@20 "
+                         "loss@25 global_step/sec@25 CHECKPOINT@25"));
+  EXPECT_EQ(checkpoints,
+            (std::vector<std::string>{"10 model.ckpt-10", "20 model.ckpt-20", "25 model.ckpt-25"}));
+}
+
+TEST_F(TrainTest, TheLastStepIsShownWhateverEndsTheTraining) {
+  Model model;
+  TrainOptions options = Options(model, /*steps=*/0);
+  int batches = 0;
+  options.data = [&]() -> FeedsOrEnd {
+    if (++batches > 7) return std::nullopt;
+    return model.Batch();
+  };
+  ASSERT_OK(Train(model.root, model.op, options).status());
+  EXPECT_EQ(EventsIn(run()), "loss@1 loss@7 global_step/sec@7 CHECKPOINT@7");
+  Model second;
+  options = Options(second, 100);
+  options.data = [&] {
+    ::raise(SIGTERM);
+    return second.Batch();
+  };
+  EXPECT_FALSE(Train(second.root, second.op, options).ok());
+  EXPECT_EQ(EventsIn(run()),
+            "loss@1 loss@7 global_step/sec@7 CHECKPOINT@7 loss@8 CHECKPOINT@8");
+}
+
+TEST_F(TrainTest, NoEventsAreWrittenWhereNobodyAskedForThem) {
+  Model model;
+  TrainOptions options = Options(model, 5);
+  options.summary_every = 0;
+  ASSERT_OK(Train(model.root, model.op, options).status());
+  ASSERT_OK_AND_ASSIGN(const auto files, EventFiles(FileSystem::Posix(), run()));
+  EXPECT_TRUE(files.empty());
+}
+
+// --- A directory of another model ----------------------------------------------------------------
+
+TEST_F(TrainTest, ADirectoryOfAnotherModelIsRefusedAndItsRunStaysAsItIs) {
+  {
+    Model model;
+    ASSERT_OK(Train(model.root, model.op, Options(model, 5)).status());
+  }
+  Scope root;
+  const Variable other = MakeVariable(root.WithName("other"), Const(root, 4.0f));
+  const Output loss = Square(root, other.value);
+  const Operation op = GradientDescentOptimizer({.learning_rate = 0.25}).Minimize(root, loss);
+  const Status refused =
+      Train(root, op, {.steps = 9, .dir = run(), .loss = loss, .progress = false}).status();
+  EXPECT_STATUS(
+      refused, StatusCode::kFailedPrecondition,
+      absl::StrCat("Supervisor: logdir '", run(), "' must hold checkpoints of this model, got ",
+                   "another model's: '", Checkpoint(5), "' lacks 1 ('other'; built at "));
+  EXPECT_EQ(ExitCode(refused), 1);
+  ASSERT_OK_AND_ASSIGN(const auto end, ReadRunEnd(FileSystem::Posix(), run()));
+  EXPECT_TRUE(end.has_value());
+  Model model;
+  ASSERT_OK_AND_ASSIGN(const TrainResult more, Train(model.root, model.op, Options(model, 8)));
+  EXPECT_EQ(more.own_steps, 3);
+}
+
+// --- Why it ended --------------------------------------------------------------------------------
+
+TEST_F(TrainTest, WhyTrainingEndedIsInTheResultAndInTheLog) {
+  Model model;
+  ::testing::internal::CaptureStderr();
+  const auto reached = Train(model.root, model.op, Options(model, 6));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(reached.status());
+  EXPECT_EQ(reached->reason, "reached step 6 of 6");
+  EXPECT_TRUE(absl::StrContains(log, "Train: training has ended: reached step 6 of 6")) << log;
+  // Nothing is left to do; what the last step came to is known all the same.
+  Model again;
+  ASSERT_OK_AND_ASSIGN(const TrainResult before, Train(again.root, again.op, Options(again, 6)));
+  EXPECT_EQ(before.reason, "step 6 of 6 was reached before");
+  EXPECT_EQ(before.own_steps, 0);
+  EXPECT_EQ(before.loss, reached->loss);
+  // A task that comes too late.
+  Model late;
+  TrainOptions options = Options(late, 6);
+  options.is_chief = false;
+  options.target = "lost://";
+  ASSERT_OK_AND_ASSIGN(const TrainResult left, Train(late.root, late.op, options));
+  EXPECT_EQ(left.reason, "the run has ended: reached step 6 of 6");
+  EXPECT_EQ(left.loss, reached->loss);
+  Model more;
+  options = Options(more, /*steps=*/0);
+  int batches = 0;
+  options.data = [&]() -> FeedsOrEnd {
+    if (++batches > 2) return std::nullopt;
+    return more.Batch();
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainResult ended, Train(more.root, more.op, options));
+  EXPECT_EQ(ended.reason, "the data ended after step 8");
+}
+
 // --- What is printed; evaluation -----------------------------------------------------------------
 
 TEST_F(TrainTest, StepsEvaluationsAndCheckpointsArePrintedInTheirOrder) {
@@ -794,6 +935,8 @@ TEST_F(TrainTest, OptionsThatCannotWorkAreRefusedBeforeTraining) {
        "Train: save_every must be >= 0, got -5"},
       {"ReportEvery", [](const Model&, TrainOptions* o) { o->report_every = absl::Seconds(-1); },
        kInvalid, "Train: report_every must be >= 0, got -1s"},
+      {"SummaryEvery", [](const Model&, TrainOptions* o) { o->summary_every = -1; }, kInvalid,
+       "Train: summary_every must be >= 0, got -1"},
       {"EvalEvery", [](const Model&, TrainOptions* o) { o->eval_every = 5; }, kInvalid,
        "Train: eval_every must come with eval, got none"},
       {"LossOfRows", [](const Model& m, TrainOptions* o) { o->loss = m.errors; }, kInvalid,

@@ -117,6 +117,24 @@ TEST_F(FileDecodersTest, RunFiles) {
   EXPECT_GE(ends, 9);
 }
 
+TEST_F(FileDecodersTest, RecordsOfSaves) {
+  ASSERT_OK(WriteRunSaves(fs_, directory_,
+                          {.id = "0123456789abcdef0123456789abcdef",
+                           .checkpoints = {"model.ckpt-6", "model.ckpt-7"}}));
+  const std::string path = JoinPath(directory_, "run_saves.json");
+  int valid = 0;
+  Fuzz(300, {Read(path)}, [&](const std::string& bytes, Mutator*) {
+    Write(path, bytes);
+    const auto saves = ReadRunSaves(fs_, directory_);
+    if (!saves.ok() || !saves->has_value()) return;
+    ++valid;
+    for (const std::string& name : (*saves)->checkpoints) {
+      EXPECT_EQ(name.find('/'), std::string::npos) << name;
+    }
+  });
+  EXPECT_GE(valid, 9);
+}
+
 TEST_F(FileDecodersTest, TF_CONFIG) {
   int clusters = 0;
   Fuzz(10'000,

@@ -242,6 +242,8 @@ StatusOr<CheckpointSaverHook::Outcome> CheckpointSaverHook::Finish(Session* sess
     Status told = options_.writer->AddSessionEvent(SessionEvent::kCheckpoint, step, *path);
     told.Update(
         options_.writer->AddScalar("checkpoint/save_secs", absl::ToDoubleSeconds(took), step));
+    // A job that is killed goes on from here: its curves must reach as far.
+    told.Update(options_.writer->Flush());
     if (!told.ok()) LogWarning(name(), ": ", told.message());
   }
   bool stop = false;

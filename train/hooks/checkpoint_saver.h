@@ -66,7 +66,8 @@ struct CheckpointSaverOptions {
   Saver* saver = nullptr;  // not owned; that of the session's creator otherwise
   std::string checkpoint_basename = "model.ckpt";
   std::vector<CheckpointSaverListener*> listeners = {};  // not owned
-  SummaryWriter* writer = nullptr;  // told of each checkpoint and of how long it took; not owned
+  // Told of each checkpoint and of how long it took, and flushed with it; not owned.
+  SummaryWriter* writer = nullptr;
   absl::Duration stop_grace = absl::Seconds(120);  // for what is written at the end, each
   Clock* clock = Clock::Real();                    // for how long a save takes
   FileSystem* file_system = FileSystem::Posix();

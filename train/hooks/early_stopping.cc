@@ -8,6 +8,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/state/resource_variable.h"
+#include "train/session_manager.h"
 
 namespace millrace {
 namespace {
@@ -46,6 +47,7 @@ std::function<StatusOr<bool>()> StopIfNoBetter(ReadEvaluations read, int64_t max
 }  // namespace
 
 Status EarlyStoppingHook::Begin(HookSetup* setup) {
+  MR_RETURN_IF_ERROR(options_.status);
   MR_RETURN_IF_ERROR(CheckEvery("every", options_.every));
   if (options_.is_chief && !options_.should_stop) {
     return InvalidArgument("should_stop must be given on the chief, got none");
@@ -67,10 +69,13 @@ Status EarlyStoppingHook::Begin(HookSetup* setup) {
   return absl::OkStatus();
 }
 
-Status EarlyStoppingHook::AfterCreateSession(RunContext* context, const CreatedSession&) {
+Status EarlyStoppingHook::AfterCreateSession(RunContext* context, const CreatedSession& created) {
   if (!options_.is_chief) return absl::OkStatus();
   // The servers may hold the signal of an end that is being gone on from, or have lost this one.
-  return context->session()->Run({}, {}, {signalled_ ? signal_ : clear_}).status();
+  MR_RETURN_IF_ERROR(context->session()->Run({}, {}, {signalled_ ? signal_ : clear_}).status());
+  // The evaluations that ended it may end this one, too: not a step later.
+  const bool was_trained = created.start != SessionManager::Start::kInitialized;
+  return was_trained && !created.is_recovery ? Ask(context) : absl::OkStatus();
 }
 
 StatusOr<GroupMask> EarlyStoppingHook::BeforeRun(RunContext*) {
@@ -78,22 +83,25 @@ StatusOr<GroupMask> EarlyStoppingHook::BeforeRun(RunContext*) {
 }
 
 Status EarlyStoppingHook::AfterRun(RunContext* context, const RunValues& values) {
-  constexpr char kReason[] = "early stopping";
   if (!options_.is_chief) {
     const StatusOr<bool> signalled = values.value(group_).value<bool>();
-    if (signalled.value_or(false)) context->RequestStop(kReason);
+    if (signalled.value_or(false)) context->RequestStop(options_.reason);
     return absl::OkStatus();
   }
   if (!timer_.IsDue(context->run_number(),
                     timer_.by_time() ? context->now() : absl::InfinitePast())) {
     return absl::OkStatus();
   }
+  return Ask(context);
+}
+
+Status EarlyStoppingHook::Ask(RunContext* context) {
   timer_.Done(context->run_number(), context->now());
   MR_ASSIGN_OR_RETURN(const bool stop, options_.should_stop());
   if (!stop) return absl::OkStatus();
-  LogInfo(name(), ": asks all tasks to stop");
+  LogInfo(name(), ": asks all tasks to stop: ", options_.reason);
   signalled_ = true;
-  context->RequestStop(kReason);
+  context->RequestStop(options_.reason);
   return context->session()->Run({}, {}, {signal_}).status();
 }
 

@@ -8,13 +8,19 @@
 //   EarlyStoppingHook hook({.is_chief = true,
 //                           .should_stop = StopIfNoDecrease(read_losses, 5000)});
 //
+// Of an Estimator a metric's name is enough (estimator/early_stopping.h).
+//
 // The chief asks the predicate and tells the others through a variable where all see it,
 // "signal_early_stopping/STOP"; every task gives the hook. Where TensorFlow's is a variable of the
 // model, which checkpoints keep, this one is none: a job that is started again after an early end,
 // with more patience, is not stopped by what its checkpoint remembers, and a checkpoint from before
 // the hook restores. That it has a value is the signal.
 //
-// Failure: of the predicate, as the hook's in AfterRun; InvalidArgument for a period that is none.
+// A chief that goes on with what was trained before asks before its first step, too: one that is
+// started again after an early end, with no more patience, leaves without a step.
+//
+// Failure: of the predicate, as the hook's in AfterRun or AfterCreateSession; InvalidArgument for a
+// period that is none.
 
 #include <cstdint>
 #include <functional>
@@ -34,8 +40,13 @@ struct EarlyStoppingOptions {
   bool is_chief = true;
   // Asked on the chief alone.
   std::function<StatusOr<bool>()> should_stop = {};
-  // Runs of the chief, or time, between two questions. The first comes with the first run.
+  // Runs of the chief, or time, between two questions. The first comes with the first run; before
+  // it where the session's variables were trained before.
   Every every = absl::Seconds(60);
+  // Why training ended then, for people.
+  std::string reason = "early stopping";
+  // For functions that make hooks: what is wrong with what they were given, which Begin returns.
+  Status status = {};
 };
 
 class EarlyStoppingHook : public SessionRunHook {
@@ -48,6 +59,9 @@ class EarlyStoppingHook : public SessionRunHook {
   Status AfterRun(RunContext* context, const RunValues& values) override;
 
  private:
+  // Asks the predicate; when it says so, the stop of all tasks.
+  Status Ask(RunContext* context);
+
   const EarlyStoppingOptions options_;
   Operation signal_, clear_;
   int group_ = 0;

@@ -34,6 +34,7 @@
 #include "train/testing/hooked_model.h"
 
 // covers: training: event hooks write summaries
+// covers: training: a killed job has its curves up to its last checkpoint
 // covers: training: summaries, traces and checkpoints of a loop are in event files and Chrome
 //   traces
 
@@ -253,6 +254,25 @@ TEST_F(EventHooksTest, AMonitoredTrainingSessionWritesEventsBesideItsCheckpoints
   EXPECT_EQ(Events(dir_),
             "graph CHECKPOINT@0 checkpoint/save_secs@0 START@1 in=1@1 in=3@3 global_step/sec@4 "
             "in=5@5 CHECKPOINT@5 checkpoint/save_secs@5");
+}
+
+// Nothing is closed when the files are read, as after kill -9.
+TEST_F(EventHooksTest, AKilledJobHasItsCurvesUpToItsLastCheckpoint) {
+  const Model model;
+  AddScalarSummary(model.root, "in", model.y);
+  MonitoredTrainingSessionOptions options;
+  options.checkpoint_dir = dir_;
+  options.save_checkpoint_every = 3;
+  options.save_summaries_every = 1;
+  options.log_step_count_every = 0;
+  ASSERT_OK_AND_ASSIGN(const auto session, MonitoredTrainingSession(model.root, options));
+  Train(session.get(), model, 4);
+  const std::string events = Events(dir_);
+  EXPECT_TRUE(absl::StartsWith(events,
+                               "graph CHECKPOINT@0 checkpoint/save_secs@0 START@1 in=1@1 in=2@2 "
+                               "in=3@3 CHECKPOINT@3 checkpoint/save_secs@3"))
+      << events;
+  EXPECT_OK(session->Close());
 }
 
 }  // namespace

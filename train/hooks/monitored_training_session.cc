@@ -40,6 +40,7 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   creator.scaffold = options.scaffold;
   creator.target = options.target;
   creator.checkpoint_dir = options.checkpoint_dir;
+  creator.directory_option = options.directory_option;
   creator.begin_from = options.is_chief ? options.begin_from : "";
   creator.recovery_wait = options.recovery_wait;
   creator.end_grace = options.end_grace;
@@ -54,6 +55,7 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   session.recovery_wait = options.recovery_wait;
   session.stop_grace = options.stop_grace;
   session.handle_signals = options.handle_signals;
+  session.logs_end = true;
   session.await_trainers = options.await_trainers;
   session.num_trainers = options.num_trainers;
   session.trainers_grace = options.trainers_grace;

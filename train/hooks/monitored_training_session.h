@@ -15,7 +15,8 @@
 //   others   wait for the chief                 hooks
 //
 // All tasks give the same checkpoint_dir: it names the run, and those that wait see there whether
-// it has ended. The chief's event files are there, too.
+// it has ended. The chief's event files are there, too: they reach the disk with each checkpoint.
+// Why training has ended is a line of the log, and MonitoredSession::end_reason.
 //
 // Failure: as MonitoredSession::Open; InvalidArgument for options that cannot work.
 
@@ -44,6 +45,8 @@ struct MonitoredTrainingSessionOptions {
   std::string target = "";  // of the server: server->target(); "": in this process
   bool is_chief = true;
   std::string checkpoint_dir = "";  // "": nothing is kept, and nothing is gone on from
+  // What errors call it, for callers that have another name for it.
+  std::string directory_option = "checkpoint_dir";
   std::string begin_from = "";      // a checkpoint of elsewhere, as long as there is none here
   Scaffold scaffold = {};
   // Not owned; they outlive the session.

@@ -32,6 +32,7 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
+// covers: training: a chief that is started again after an early stop leaves without a step
 // covers: training: stopping hooks stop at a step, wait for their turn and stop early by
 //   evaluations
 
@@ -341,6 +342,54 @@ TEST_F(StoppingHooksTest, TheChiefsDecisionStopsTheOthersAndIsForgottenByTheNext
   ASSERT_OK_AND_ASSIGN(const auto other, Open(later_worker, {&of_worker}, /*is_chief=*/false));
   ASSERT_OK(other->Run({}, {}, {later_worker.count}).status());
   EXPECT_FALSE(other->ShouldStop());
+}
+
+TEST_F(StoppingHooksTest, AChiefThatIsStartedAgainAfterAnEarlyStopLeavesWithoutAStep) {
+  {
+    const Model model;
+    EarlyStoppingHook hook({.should_stop = [] { return true; }});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
+    EXPECT_EQ(RunsOf(session.get(), model), 1) << "a new model is asked about after its first step";
+  }
+  int asked = 0;
+  bool stop = true;
+  const auto decide = [&]() -> StatusOr<bool> {
+    ++asked;
+    return stop;
+  };
+  {
+    // The servers hold what was trained.
+    const Model model;
+    EarlyStoppingHook hook({.should_stop = decide, .reason = "early stopping: no patience"});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
+    EXPECT_TRUE(session->ShouldStop());
+    EXPECT_EQ(RunsOf(session.get(), model), 0);
+    EXPECT_EQ(session->end_reason(), "early stopping: no patience");
+    EXPECT_EQ(asked, 1);
+  }
+  {
+    // With more patience it goes on, and the question before the first step was the first of two.
+    stop = false;
+    const Model model;
+    EarlyStoppingHook hook({.should_stop = decide, .every = 2});
+    StopAtStepHook last({.last_step = 4});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook, &last}));
+    EXPECT_EQ(RunsOf(session.get(), model), 3);
+    EXPECT_EQ(asked, 3);
+    EXPECT_EQ(session->end_reason(), "reached step 4 of 4");
+  }
+  const Model model;
+  EarlyStoppingHook fails({.should_stop = [] { return absl::DataLossError("torn"); }});
+  EXPECT_STATUS(Open(model, {&fails}).status(), StatusCode::kDataLoss,
+                "EarlyStoppingHook.AfterCreateSession: torn");
+}
+
+TEST_F(StoppingHooksTest, WhatWasWrongWhenTheHookWasMadeIsSaidAtItsBegin) {
+  const Model model;
+  EarlyStoppingHook hook(
+      {.should_stop = [] { return false; }, .status = absl::InvalidArgumentError("no metric")});
+  EXPECT_STATUS(Open(model, {&hook}).status(), StatusCode::kInvalidArgument,
+                "EarlyStoppingHook.Begin: no metric");
 }
 
 TEST_F(StoppingHooksTest, TheSignalIsInNoCheckpoint) {

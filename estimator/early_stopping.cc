@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "estimator/early_stopping.h"
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/file_system.h"
+#include "core/logging.h"
+#include "core/status.h"
+#include "estimator/estimator_parts.h"
+#include "proto/event.pb.h"
+#include "proto/summary.pb.h"
+#include "saver/event_reader.h"
+#include "train/hooks/early_stopping.h"
+
+namespace millrace {
+namespace {
+
+using Predicate = std::function<StatusOr<bool>()>;
+
+// All evaluations of `metric` in the event files of a directory, by step.
+StatusOr<std::vector<Evaluation>> ReadMetric(const std::string& where, FileSystem* fs,
+                                             const std::string& directory,
+                                             const std::string& metric) {
+  auto events = EventReader::Open(fs, directory);
+  if (absl::IsNotFound(events.status())) return std::vector<Evaluation>();  // none yet
+  MR_RETURN_IF_ERROR(events.status());
+  std::map<int64_t, double> values;
+  std::set<std::string> others;
+  Status loss;  // the last file tells of its own again and again
+  while (true) {
+    const StatusOr<tensorflow::Event> event = (*events)->Next();
+    if (absl::IsDataLoss(event.status()) && event.status() != loss) {
+      loss = event.status();
+      LogWarning(where, ": '", directory, "' is read in part: ", loss.message());
+      continue;
+    }
+    if (absl::IsOutOfRange(event.status()) || absl::IsDataLoss(event.status())) break;
+    MR_RETURN_IF_ERROR(event.status());
+    for (const tensorflow::Summary::Value& value : event->summary().value()) {
+      if (value.value_case() != tensorflow::Summary::Value::kSimpleValue) continue;
+      if (value.tag() == metric) {
+        values[event->step()] = static_cast<double>(value.simple_value());
+      } else {
+        others.insert(value.tag());
+      }
+    }
+  }
+  if (values.empty() && !others.empty()) {
+    return InvalidArgument(where, ": metric must be one that the evaluations in '", directory,
+                           "' have, got '", metric, "'; they have ", absl::StrJoin(others, ", "));
+  }
+  std::vector<Evaluation> evaluations;
+  for (const auto& [step, value] : values) evaluations.push_back({step, value});
+  return evaluations;
+}
+
+Status Check(const std::string& where, const Estimator& estimator, const std::string& metric,
+             const StopByMetric& options) {
+  MR_RETURN_IF_ERROR(estimator.status());
+  if (metric.empty()) return InvalidArgument(where, ": metric must be a metric's name, got ''");
+  if (options.min_steps < 0) {
+    return InvalidArgument(where, ": min_steps must be >= 0, got ", options.min_steps);
+  }
+  return absl::OkStatus();
+}
+
+// `makes`: the predicate, of what reads the evaluations. `says`: what it found, after the metric.
+std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimator& estimator,
+                                         const std::string& metric, const StopByMetric& options,
+                                         Status status, const std::string& says,
+                                         const std::function<Predicate(ReadEvaluations)>& makes) {
+  const Status checked = Check(where, estimator, metric, options);
+  EarlyStoppingOptions hook;
+  hook.status = checked.ok() ? std::move(status) : checked;
+  hook.every = options.every;
+  hook.reason = absl::StrCat("early stopping: ", metric, " ", says);
+  if (hook.status.ok()) {
+    hook.is_chief = estimator.config().is_chief();
+    const std::string directory =
+        options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
+    hook.should_stop = makes([where, fs = estimator.parts().file_system, directory, metric] {
+      return ReadMetric(where, fs, directory, metric);
+    });
+  }
+  return std::make_shared<EarlyStoppingHook>(std::move(hook));
+}
+
+Status CheckMaxSteps(const std::string& where, int64_t max_steps) {
+  if (max_steps > 0) return absl::OkStatus();
+  return InvalidArgument(where, ": max_steps must be > 0, got ", max_steps);
+}
+
+Status CheckThreshold(const std::string& where, double threshold) {
+  if (!std::isnan(threshold)) return absl::OkStatus();
+  return InvalidArgument(where, ": threshold must be a number, got nan");
+}
+
+}  // namespace
+
+std::shared_ptr<SessionRunHook> StopIfNoIncrease(const Estimator& estimator,
+                                                 const std::string& metric, int64_t max_steps,
+                                                 const StopByMetric& options) {
+  const std::string where = "StopIfNoIncrease";
+  return MakeHook(where, estimator, metric, options, CheckMaxSteps(where, max_steps),
+                  absl::StrCat("has not increased for ", max_steps, " steps"),
+                  [&](ReadEvaluations read) {
+                    return StopIfNoIncrease(std::move(read), max_steps, options.min_steps);
+                  });
+}
+
+std::shared_ptr<SessionRunHook> StopIfNoDecrease(const Estimator& estimator,
+                                                 const std::string& metric, int64_t max_steps,
+                                                 const StopByMetric& options) {
+  const std::string where = "StopIfNoDecrease";
+  return MakeHook(where, estimator, metric, options, CheckMaxSteps(where, max_steps),
+                  absl::StrCat("has not decreased for ", max_steps, " steps"),
+                  [&](ReadEvaluations read) {
+                    return StopIfNoDecrease(std::move(read), max_steps, options.min_steps);
+                  });
+}
+
+std::shared_ptr<SessionRunHook> StopIfHigher(const Estimator& estimator, const std::string& metric,
+                                             double threshold, const StopByMetric& options) {
+  const std::string where = "StopIfHigher";
+  return MakeHook(where, estimator, metric, options, CheckThreshold(where, threshold),
+                  absl::StrCat("is above ", threshold), [&](ReadEvaluations read) {
+                    return StopIfHigher(std::move(read), threshold, options.min_steps);
+                  });
+}
+
+std::shared_ptr<SessionRunHook> StopIfLower(const Estimator& estimator, const std::string& metric,
+                                            double threshold, const StopByMetric& options) {
+  const std::string where = "StopIfLower";
+  return MakeHook(where, estimator, metric, options, CheckThreshold(where, threshold),
+                  absl::StrCat("is below ", threshold), [&](ReadEvaluations read) {
+                    return StopIfLower(std::move(read), threshold, options.min_steps);
+                  });
+}
+
+}  // namespace millrace
