@@ -75,6 +75,20 @@ TEST_F(InputQueuesTest, AProducerGivesItsStringsEpochByEpochAndThenTheEnd) {
   EXPECT_OK(coordinator_.error());
 }
 
+TEST_F(InputQueuesTest, QueuesMayBeMadeAfterTheSessionWasExtended) {
+  Const(root_, 1.0f);
+  ASSERT_OK_AND_ASSIGN(session_, NewSession());
+  ASSERT_OK(session_->Extend(root_));
+  const Output queue = StringInputProducer(root_, {"a", "b"}, {.shuffle = false});
+  const Output next = QueueDequeueV2(root_, queue, {DT_STRING})[0];
+  ASSERT_OK(root_.status());
+  ASSERT_OK(StartQueueRunners(root_, session_, coordinator_).status());
+  for (const char* want : {"a", "b", "a"}) {
+    ASSERT_OK_AND_ASSIGN(const auto out, session_->Run({}, {next}));
+    EXPECT_EQ(out[0].scalar<std::string>(), want);
+  }
+}
+
 TEST_F(InputQueuesTest, AShuffledEpochHasEachStringOnce) {
   std::vector<std::string> names;
   for (char c = 'a'; c <= 'p'; ++c) names.emplace_back(1, c);

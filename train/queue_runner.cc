@@ -77,15 +77,22 @@ StatusOr<std::vector<tensorflow::QueueRunnerDef>> QueueRunnersOf(const Scope& sc
   return defs;
 }
 
-void StartQueueRunner(const tensorflow::QueueRunnerDef& def,
-                      const std::shared_ptr<Session>& session, const Coordinator& coordinator) {
+namespace {
+
+// `graph`: where the operations are, for a session that does not have them yet; null: not known.
+void Start(const tensorflow::QueueRunnerDef& def, const Graph* graph,
+           const std::shared_ptr<Session>& session, const Coordinator& coordinator) {
   // Those whose data has not ended.
   const auto running = std::make_shared<std::atomic<int>>(def.enqueue_op_name_size());
   for (const std::string& enqueue : def.enqueue_op_name()) {
+    Node* const node = graph == nullptr ? nullptr : graph->FindNode(enqueue);
+    const FetchName late = node == nullptr ? FetchName(enqueue) : FetchName(Operation(node));
     coordinator.Start(
         absl::StrCat("the queue runner of '", def.queue_name(), "'"),
-        [def, enqueue, session, running](const Coordinator& c) -> Status {
-          const auto prepared = session->Prepare({}, {}, {enqueue});
+        [def, enqueue, late, session, running](const Coordinator& c) -> Status {
+          auto prepared = session->Prepare({}, {}, {enqueue});
+          // Added after the session was extended: by the node the session takes it up.
+          if (absl::IsNotFound(prepared.status())) prepared = session->Prepare({}, {}, {late});
           while (!c.ShouldStop()) {
             const Status status = prepared.ok() ? (*prepared)->Run({}).status()
                                                 : session->Run({}, {}, {enqueue}).status();
@@ -115,12 +122,19 @@ void StartQueueRunner(const tensorflow::QueueRunnerDef& def,
                     });
 }
 
+}  // namespace
+
+void StartQueueRunner(const tensorflow::QueueRunnerDef& def,
+                      const std::shared_ptr<Session>& session, const Coordinator& coordinator) {
+  Start(def, nullptr, session, coordinator);
+}
+
 StatusOr<int> StartQueueRunners(const Scope& scope, const std::shared_ptr<Session>& session,
                                 const Coordinator& coordinator) {
   MR_ASSIGN_OR_RETURN(const std::vector<tensorflow::QueueRunnerDef> defs, QueueRunnersOf(scope));
   int threads = 0;
   for (const tensorflow::QueueRunnerDef& def : defs) {
-    StartQueueRunner(def, session, coordinator);
+    Start(def, scope.graph(), session, coordinator);
     threads += def.enqueue_op_name_size();
   }
   return threads;
