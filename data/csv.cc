@@ -263,9 +263,9 @@ Status CsvParser::SetMissing(const Target& target, absl::string_view text, int64
     return OfColumn(target.column, NotValid(target.column, index, target.dtype, text));
   }
   if (target.standard->num_elements() == 0) {
-    return OfColumn(target.column, InvalidArgument("Field ", target.column,
-                                                   " is required but missing in record ", index,
-                                                   "!"));
+    return OfColumn(target.column,
+                    InvalidArgument("Field ", target.column, " is required but missing in record ",
+                                    index, "!"));
   }
   switch (target.dtype) {
     case DT_INT32:

@@ -144,8 +144,8 @@ TEST(DecodeCsv, NumbersMayHaveBlanksStringsKeepThem) {
 }
 
 TEST(DecodeCsv, BlanksMayStandAroundAMissingValue) {
-  const CsvOptions options = {
-      .defaults = {Int(7), Tensor::Scalar(0.5f), Text("none")}, .na_value = "NA"};
+  const CsvOptions options = {.defaults = {Int(7), Tensor::Scalar(0.5f), Text("none")},
+                              .na_value = "NA"};
   EXPECT_EQ(Decoded(options, {" ,\t , "}), "[7]|[0.5]|[ ]");
   EXPECT_EQ(Decoded(options, {" NA,NA , NA "}), "[7]|[0.5]|[none]");
   EXPECT_EQ(Decoded(options, {"\" \",\"NA \",\" NA\""}), "[7]|[0.5]|[none]");

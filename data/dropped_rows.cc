@@ -26,8 +26,8 @@ std::string DroppedRows::Text() const {
   const int64_t rows = kept_ + dropped_;
   const double percent =
       rows == 0 ? 0 : 100 * static_cast<double>(dropped_) / static_cast<double>(rows);
-  return absl::StrCat(dropped_, " of ", rows, " ", words_.unit, " (", percent,
-                      " %)", first_.empty() ? "" : ", the first: ", first_);
+  return absl::StrCat(dropped_, " of ", rows, " ", words_.unit, " (", percent, " %)",
+                      first_.empty() ? "" : ", the first: ", first_);
 }
 
 void DroppedRows::Restore(int64_t kept, int64_t dropped, absl::string_view first) {

@@ -31,8 +31,7 @@ struct DropWords {
 
 class DroppedRows {
  public:
-  DroppedRows(const DropLimit& limit, DropWords words)
-      : limit_(limit), words_(std::move(words)) {}
+  DroppedRows(const DropLimit& limit, DropWords words) : limit_(limit), words_(std::move(words)) {}
 
   // OK, or the InvalidArgument with which the reader ends: more than the limit were dropped.
   Status Keep(int64_t rows = 1) {

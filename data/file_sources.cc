@@ -130,15 +130,14 @@ class CsvFormat : public FileFormat {
   StatusOr<std::unique_ptr<FileRows>> Open(FileSystem* fs, const std::string& path, uint64_t offset,
                                            int64_t number) const override {
     const std::string label = absl::StrCat("CSV '", path, "'");
-    MR_ASSIGN_OR_RETURN(std::unique_ptr<ByteReader> bytes,
-                        OpenAt(fs, path, label, options_.file.compression, offset,
-                               options_.file.buffer_size));
-    auto rows = std::make_unique<LineRows>(
-        std::move(bytes),
-        TextRowsOptions{.quotes = options_.use_quote_delim,
-                        .field_delim = options_.field_delim,
-                        .label = label},
-        number);
+    MR_ASSIGN_OR_RETURN(
+        std::unique_ptr<ByteReader> bytes,
+        OpenAt(fs, path, label, options_.file.compression, offset, options_.file.buffer_size));
+    auto rows = std::make_unique<LineRows>(std::move(bytes),
+                                           TextRowsOptions{.quotes = options_.use_quote_delim,
+                                                           .field_delim = options_.field_delim,
+                                                           .label = label},
+                                           number);
     // Behind the header an offset is never 0.
     if (options_.has_header && offset == 0) {
       Views first;
@@ -535,8 +534,8 @@ Dataset Dataset::CsvRecords(std::vector<std::string> paths, CsvRecordsOptions op
                                  static_cast<int>(delim)));
   }
   if (!options.columns.empty() && !options.has_header) {
-    return Error(InvalidArgument(kWhere, ": columns must be those of a header, got has_header ",
-                                 "= false"));
+    return Error(
+        InvalidArgument(kWhere, ": columns must be those of a header, got has_header ", "= false"));
   }
   const FileOptions file = options.file;
   return MakeFiles(kWhere, std::move(paths), file, std::make_unique<CsvFormat>(std::move(options)));

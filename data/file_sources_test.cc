@@ -137,10 +137,9 @@ TEST(TextLines, OfManyFilesFollowEachOther) {
   EXPECT_EQ(lines.cardinality(), kUnknownCardinality);
   ExpectKeepsItsSpec(lines);
   for (const Compression compression : kAll) {
-    ExpectStatesGoOn(Dataset::TextLines(
-                         {FileOf("a\nbb\n\nc", compression, "s"),
-                          FileOf("\xef\xbb\xbf\nd\n", compression, "t")},
-                         {.compression = compression})
+    ExpectStatesGoOn(Dataset::TextLines({FileOf("a\nbb\n\nc", compression, "s"),
+                                         FileOf("\xef\xbb\xbf\nd\n", compression, "t")},
+                                        {.compression = compression})
                          .Repeat(2));
   }
 }

@@ -164,7 +164,7 @@ class IgnoreErrorsIterator : public ElementIterator {
   const IgnoreErrorsNode* const node_;
   const std::unique_ptr<ElementIterator> input_;
   const IteratorContext context_;
-  DroppedRows rows_;  // of this pass
+  DroppedRows rows_;    // of this pass
   bool ended_ = false;  // too many were dropped
 };
 

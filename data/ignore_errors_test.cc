@@ -110,9 +110,9 @@ TEST(IgnoreErrors, EndsAboveItsCallersLimits) {
   const std::string error =
       "<IgnoreErrors: at most 2 elements may be dropped, got 3 of 7 elements (42.8571 %), ";
   EXPECT_EQ(got[4].substr(0, error.size()), error);
-  EXPECT_EQ(ElementsOf(NoMultiples(3, 100).IgnoreErrors({.max_share = 0.3, .share_from = 10}))
-                .size(),
-            7u);
+  EXPECT_EQ(
+      ElementsOf(NoMultiples(3, 100).IgnoreErrors({.max_share = 0.3, .share_from = 10})).size(),
+      7u);
   EXPECT_EQ(ElementsOf(NoMultiples(2, 1900).IgnoreErrors({.max_share = 0.51})).size(), 950u);
   EXPECT_EQ(TextOf(NoMultiples(1, 3000).IgnoreErrors({.max_share = 1})), "");
 }
@@ -159,8 +159,7 @@ TEST(IgnoreErrors, DoesNotLoseMostRowsOfAFileInSilence) {
   for (int i = 0; i < 3000; ++i) absl::StrAppend(&text, i, i % 33 == 0 ? ",1\n" : ",1.5\n");
   ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, text));
   const Tensor number = Tensor::Scalar(int32_t{0});
-  const Dataset rows =
-      CsvDataset({path}, {.defaults = {number, number}, .names = {"id", "price"}});
+  const Dataset rows = CsvDataset({path}, {.defaults = {number, number}, .names = {"id", "price"}});
   const std::string first =
       absl::StrCat("the first: CSV '", path,
                    "', line 2: column 'price': Field 1 in record 0 is not a valid int32: 1.5");

@@ -176,11 +176,9 @@ Status RowFiles::Cut() {
   fields_.resize(n);
   if (num_fields_ == 0) num_fields_ = n;
   if (n == num_fields_ && n > 0) return absl::OkStatus();
-  return InvalidArgument("a record must have ", std::max<size_t>(num_fields_, 1), " fields, got ",
-                         n,
-                         n < columns_.size()
-                             ? absl::StrCat("; column '", columns_[n], "' is missing")
-                             : "");
+  return InvalidArgument(
+      "a record must have ", std::max<size_t>(num_fields_, 1), " fields, got ", n,
+      n < columns_.size() ? absl::StrCat("; column '", columns_[n], "' is missing") : "");
 }
 
 StatusOr<bool> RowFiles::NextOfFile() {

@@ -118,8 +118,8 @@ class RowFiles {
   uint64_t record_begin_ = 0;
   std::vector<std::string> columns_;
   std::string header_;
-  bool has_header_ = false;  // header_ is that of the first file
-  size_t num_fields_ = 0;    // 0: not known yet
+  bool has_header_ = false;              // header_ is that of the first file
+  size_t num_fields_ = 0;                // 0: not known yet
   std::vector<absl::string_view> rows_;  // of text_, by its last call: one or none
   absl::string_view row_;
   bool row_is_bad_ = false;

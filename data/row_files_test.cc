@@ -151,9 +151,7 @@ TEST_F(RowFilesTest, ReadsCsvAsTheWorldWritesIt) {
       {"1;\"a;\n\"\n", {.format = RowFormat::kCsv, .field_delim = ';'}, {"1|a;\n"}},
       // What is no CSV has lines, without the mark.
       {kMark + "1,\"a\nb\"\n", {}, {"1,\"a", "b\""}},
-      {kMark + "1,\"a\nb\"\n2,\"\n3\n",
-       {.rows_are_csv = true},
-       {"1,\"a\nb\"", "2,\"", "3"}},
+      {kMark + "1,\"a\nb\"\n2,\"\n3\n", {.rows_are_csv = true}, {"1,\"a\nb\"", "2,\"", "3"}},
   };
   for (const auto& c : cases) EXPECT_EQ(Rows({Write("f", c.bytes)}, c.options), c.rows) << c.bytes;
 
@@ -161,10 +159,9 @@ TEST_F(RowFilesTest, ReadsCsvAsTheWorldWritesIt) {
   Write("w1", "id,text\n1,a\n");
   Write("w2", kMark + "\"id\",\"text\"\r\n2,b\r\n");
   EXPECT_EQ(Rows({Path("w1"), Path("w2")}, with_header), (Texts{"1|a", "2|b"}));
-  ASSERT_OK_AND_ASSIGN(const auto rows,
-                       RowFiles::Open({Path("w2")}, {.format = RowFormat::kCsv,
-                                                     .has_header = true,
-                                                     .columns = {"id", "text"}}));
+  ASSERT_OK_AND_ASSIGN(const auto rows, RowFiles::Open({Path("w2")}, {.format = RowFormat::kCsv,
+                                                                      .has_header = true,
+                                                                      .columns = {"id", "text"}}));
   EXPECT_EQ(rows->header(), "\"id\",\"text\"");
   EXPECT_EQ(rows->columns(), (Texts{"id", "text"}));
 }
@@ -180,8 +177,7 @@ TEST_F(RowFilesTest, GoesOnBehindABadRecord) {
     EXPECT_EQ(rows->row_is_bad(), !more.ok()) << more.status();
     got.push_back(absl::StrCat(more.ok() ? "" : "bad: ", rows->row()));
   }
-  EXPECT_EQ(got, (Texts{"1,2", "bad: 3", "bad: \"4,5", "\"6\n7\",8", "bad: 9,\"x\"y",
-                        "10,11"}));
+  EXPECT_EQ(got, (Texts{"1,2", "bad: 3", "bad: \"4,5", "\"6\n7\",8", "bad: 9,\"x\"y", "10,11"}));
   EXPECT_EQ(rows->num_rows(), 3);
   EXPECT_FALSE(rows->row_is_bad());
   // What is wrong with a file is no bad row.
@@ -254,10 +250,10 @@ TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
   }
   Write("h1", "a,b\n1,2\n");
   Write("h2", "a,c\n1,2\n");
-  EXPECT_EQ(Rows({Path("h?")}, with_header).back(),
-            absl::StrCat("'", Path("h2"), "' line 1: all files must have the header of '",
-                         Path("h1"),
-                         "': the header must have column 'b' in place 2, got 'a', 'c'"));
+  EXPECT_EQ(
+      Rows({Path("h?")}, with_header).back(),
+      absl::StrCat("'", Path("h2"), "' line 1: all files must have the header of '", Path("h1"),
+                   "': the header must have column 'b' in place 2, got 'a', 'c'"));
   Write("l1", "# a\nx\n");
   Write("l2", "# b\ny\n");
   EXPECT_EQ(Rows({Path("l?")}, {.has_header = true}).back(),

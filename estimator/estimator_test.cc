@@ -448,11 +448,10 @@ TEST_F(EstimatorTest, DataWithoutARowIsAnErrorThatNamesTheFiles) {
   ASSERT_OK(WriteFileAtomically(fs(), path, "x,y\n"));
   const auto none = [path] {
     const Tensor number = Tensor::Scalar(0.f);
-    return Input(
-        data::CsvDataset({path}, {.defaults = {number, number}, .names = {"x", "y"}},
-                         {.has_header = true})
-            .Batch(1),
-        {.labels = {"y"}});
+    return Input(data::CsvDataset({path}, {.defaults = {number, number}, .names = {"x", "y"}},
+                                  {.has_header = true})
+                     .Batch(1),
+                 {.labels = {"y"}});
   };
   const Estimator line = Line();
   const std::string error = absl::StrCat(

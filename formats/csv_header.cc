@@ -52,8 +52,8 @@ Status CheckCsvHeader(absl::Span<const std::string> columns, absl::Span<const st
                            ", got it in place ", found - header.begin() + 1);
   }
   if (is_whole && header.size() > columns.size()) {
-    return InvalidArgument("the header must have ", columns.size(), " columns, got ",
-                           header.size(), "; '", header[columns.size()], "' is too much");
+    return InvalidArgument("the header must have ", columns.size(), " columns, got ", header.size(),
+                           "; '", header[columns.size()], "' is too much");
   }
   return absl::OkStatus();
 }

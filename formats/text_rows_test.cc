@@ -125,7 +125,7 @@ size_t EndOfRow(const std::string& text, size_t begin) {
     if (text[i] != '"' || (i > begin && text[i - 1] != ',')) continue;
     ++i;
     while (i < size && (text[i] != '"' || text.compare(i, 2, "\"\"") == 0)) {
-      i += text[i] == '"' ? 2 : 1;
+      i += text[i] == '"' ? size_t{2} : size_t{1};
     }
     const bool is_closed =
         i < size && (i + 1 == size || std::string(",\n\r").find(text[i + 1]) != std::string::npos);
@@ -178,7 +178,10 @@ TEST(TextRows, AFieldThatIsNotClosedInTimeTakesNoOtherLine) {
 }
 
 TEST(TextRows, RefuseCsvInUtf16) {
-  const std::string text("\xff\xfe" "1\0\n\0", 6);
+  const std::string text(
+      "\xff\xfe"
+      "1\0\n\0",
+      6);
   EXPECT_EQ(All(Open(text, {.quotes = true, .label = "'f'"}), 9),
             (Rows{"'f': it must be UTF-8, got UTF-16's byte order mark"}));
   EXPECT_EQ(All(Open(text, {}), 9).size(), 2u);

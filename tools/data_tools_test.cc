@@ -489,8 +489,7 @@ TEST_F(DataTools, DataSplitDoesNotTearARecord) {
       const std::string part = absl::StrCat("out/", name, ending);
       ASSERT_TRUE(absl::StartsWith(Read(part), "id;text\n")) << flags;
       auto rows = data::RowFiles::Open(
-          {Path(part)},
-          {.format = data::RowFormat::kCsv, .field_delim = ';', .has_header = true});
+          {Path(part)}, {.format = data::RowFormat::kCsv, .field_delim = ';', .has_header = true});
       ASSERT_OK(rows.status());
       while (true) {
         const StatusOr<bool> more = (*rows)->Next();
@@ -521,9 +520,9 @@ TEST_F(DataTools, BlanksMayStandAroundAMissingValue) {
 TEST_F(DataTools, BadRowsAreLeftOutCountedAndKeptWhenThatIsWanted) {
   Write("rows.csv", "id,price\n1,2\n2\n3,x\n4,\"5\n5,6\n");
   // vocab_gen takes the third row: it looks at another column.
-  Ended ended = Run(
-      "vocab_gen --input $/rows.csv --header --column id --output $/ids --ignore_errors "
-      "--refused_rows $/bad.csv");
+  Ended ended =
+      Run("vocab_gen --input $/rows.csv --header --column id --output $/ids --ignore_errors "
+          "--refused_rows $/bad.csv");
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_EQ(Read("ids"), "1\n3\n5\n");
   EXPECT_EQ(Read("bad.csv"), "id,price\n2\n4,\"5\n");
@@ -533,15 +532,16 @@ TEST_F(DataTools, BadRowsAreLeftOutCountedAndKeptWhenThatIsWanted) {
   EXPECT_THAT(ended.text, HasSubstr("vocab_gen: left out 2 of 5 rows (40 %), the first: "));
   EXPECT_THAT(ended.text, HasSubstr("3 of 3 words (0 too rare) of 3 values in 3 rows"));
 
-  ended = Run("data_split --input $/rows.csv --header --column id --splits a=1 --output_dir $ "
-              "--max_errors 2");
+  ended =
+      Run("data_split --input $/rows.csv --header --column id --splits a=1 --output_dir $ "
+          "--max_errors 2");
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_EQ(Read("a.csv"), "id,price\n1,2\n3,x\n5,6\n");
   EXPECT_THAT(ended.text, HasSubstr("data_split: left out 2 of 5 rows"));
 
-  ended = Run(
-      "csv_to_tfrecord --input $/rows.csv --header --schema id:int64,price:int64 --output $/r "
-      "--refused_rows $/bad2.csv");
+  ended =
+      Run("csv_to_tfrecord --input $/rows.csv --header --schema id:int64,price:int64 --output $/r "
+          "--refused_rows $/bad2.csv");
   EXPECT_EQ(ended.code, 0) << ended.text;
   const std::vector<tensorflow::Example> examples = Examples("r");
   ASSERT_EQ(examples.size(), 2u);
@@ -577,8 +577,9 @@ TEST_F(DataTools, TooManyBadRowsEndAProgram) {
 
   // Where none is good there is nothing to write.
   Write("none.csv", "a,b\n1\n2\n");
-  ended = Run("csv_to_tfrecord --input $/none.csv --header --schema a:int64 --output $/r "
-              "--ignore_errors");
+  ended =
+      Run("csv_to_tfrecord --input $/none.csv --header --schema a:int64 --output $/r "
+          "--ignore_errors");
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.text, HasSubstr("there must be at least one good row, got none; left out "
                                     "2 of 2 rows (100 %), the first: "));
@@ -593,8 +594,8 @@ TEST_F(DataTools, BadRecordsAreLeftOutAsRecords) {
   ASSERT_OK((*writer)->Write(example.Finish()));
   ASSERT_OK((*writer)->Write("no example"));
   ASSERT_OK((*writer)->Close());
-  const Ended ended = Run(
-      "data_split --input $/in --feature key --splits a=1 --output_dir $ --refused_rows $/bad");
+  const Ended ended =
+      Run("data_split --input $/in --feature key --splits a=1 --output_dir $ --refused_rows $/bad");
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("it must be a tf.Example, got other bytes"));
   EXPECT_EQ(Examples("a.tfrecord").size(), 1u);

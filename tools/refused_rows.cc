@@ -64,8 +64,8 @@ StatusOr<RefusedRows> RefusedRows::Make(const std::string& program, const Comman
   const bool ignores = flags.has("ignore_errors") || flags.has("max_errors") || has_file;
   RefusedRows refused(program, ignores, rows.are_records(), limit);
   if (!has_file) return refused;
-  MR_ASSIGN_OR_RETURN(refused.file_, data::NewFile::Create(FileSystem::Posix(),
-                                                           flags.value("refused_rows")));
+  MR_ASSIGN_OR_RETURN(refused.file_,
+                      data::NewFile::Create(FileSystem::Posix(), flags.value("refused_rows")));
   if (rows.are_records()) {
     MR_RETURN_IF_ERROR(refused.file_->BeginRecords(Compression::kNone));
   } else if (flags.has("header")) {
