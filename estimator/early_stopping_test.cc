@@ -147,8 +147,7 @@ TEST_F(EarlyStoppingTest, EachFunctionComparesWhatEvaluationsHaveWritten) {
        "early stopping: auc has not decreased for 200 steps"},
       {"another directory",
        [this](const Estimator& e) {
-         return StopIfHigher(e, "auc", 0.5,
-                             {.eval_dir = JoinPath(dir_, "eval_other"), .every = 1});
+         return StopIfHigher(e, "auc", 0.5, {.eval_dir = JoinPath(dir_, "eval_other"), .every = 1});
        },
        last_step},
   };
@@ -196,8 +195,8 @@ TEST_F(EarlyStoppingTest, DamagedFilesAreReadAsFarAsTheyCanBe) {
 
 TEST_F(EarlyStoppingTest, WrongArgumentsAreNamedWhenTrainingBegins) {
   const Estimator line = Line();
-  const Estimator none = Estimator::ErrorAt(std::source_location::current(),
-                                            absl::InvalidArgumentError("no columns"));
+  const Estimator none =
+      Estimator::ErrorAt(std::source_location::current(), absl::InvalidArgumentError("no columns"));
   struct Case {
     std::shared_ptr<SessionRunHook> hook;
     std::string text;

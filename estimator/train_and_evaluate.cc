@@ -174,8 +174,7 @@ class Job {
     const std::string latest = estimator_.latest_checkpoint();
     const StatusOr<std::optional<RunEndFile>> end =
         ReadRunEnd(parts_.file_system, parts_.model_dir);
-    return !latest.empty() && end.ok() && *end &&
-           Basename((*end)->checkpoint) == Basename(latest);
+    return !latest.empty() && end.ok() && *end && Basename((*end)->checkpoint) == Basename(latest);
   }
 
   static TrainAndEvaluateResult ResultOf(const TrainOutcome& outcome,
@@ -276,9 +275,8 @@ class Job {
     }
     TrainCall call = CallOf(train_spec_);
     call.saving_listeners.clear();
-    MR_ASSIGN_OR_RETURN(
-        const TrainOutcome outcome,
-        TrainModel(parts_, train_spec_.input_fn, call, TaskOptions(server.get())));
+    MR_ASSIGN_OR_RETURN(const TrainOutcome outcome,
+                        TrainModel(parts_, train_spec_.input_fn, call, TaskOptions(server.get())));
     return ResultOf(outcome);
   }
 

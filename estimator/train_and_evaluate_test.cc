@@ -165,10 +165,9 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
 
 TEST_F(TrainAndEvaluateTest, TheResultListsTheExportsThatAreThere) {
   EvalSpec eval = Evaluates();
-  eval.exporters = {
-      std::make_shared<LatestExporter>("latest", ServingInputReceiverFn(FeedX),
-                                       LatestExporterOptions{.exports_to_keep = 1}),
-      std::make_shared<FinalExporter>("final", ServingInputReceiverFn(FeedX))};
+  eval.exporters = {std::make_shared<LatestExporter>("latest", ServingInputReceiverFn(FeedX),
+                                                     LatestExporterOptions{.exports_to_keep = 1}),
+                    std::make_shared<FinalExporter>("final", ServingInputReceiverFn(FeedX))};
   ASSERT_OK_AND_ASSIGN(const TrainAndEvaluateResult result,
                        TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, eval));
   ASSERT_EQ(result.exports.size(), 2u) << "of three of 'latest' one is kept";

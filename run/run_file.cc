@@ -227,8 +227,7 @@ StatusOr<std::optional<RunEndFile>> ReadEndIn(FileSystem* fs, const std::string&
   end.token = Text(*json, "token");
   end.global_step = Number(*json, "global_step", -1);
   end.goal = Number(*json, "goal", 0);
-  end.updates_after_checkpoint =
-      std::max<int64_t>(Number(*json, "updates_after_checkpoint", 0), 0);
+  end.updates_after_checkpoint = std::max<int64_t>(Number(*json, "updates_after_checkpoint", 0), 0);
   end.reason = Text(*json, "reason");
   const std::string checkpoint = Text(*json, "checkpoint");
   if (!checkpoint.empty()) end.checkpoint = JoinPath(directory, checkpoint);

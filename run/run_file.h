@@ -62,7 +62,7 @@ struct RunEndFile {
   std::string checkpoint = "";  // the last one; "": none
   // What other tasks counted after the checkpoint was written, and it does not have.
   int64_t updates_after_checkpoint = 0;
-  std::string reason = "";      // for people
+  std::string reason = "";  // for people
   std::string unknown = "";
 };
 

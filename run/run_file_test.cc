@@ -166,10 +166,10 @@ TEST_F(RunFileTest, APowerCutLeavesTheOldOwnerOrTheNewOne) {
 TEST_F(RunFileTest, TheRecordOfSavesIsReadAsItWasWrittenWithoutWhatIsElsewhere) {
   ASSERT_OK_AND_ASSIGN(const auto none, ReadRunSaves(fs_, dir_));
   EXPECT_FALSE(none.has_value());
-  ASSERT_OK(WriteRunSaves(fs_, dir_,
-                          {.id = "0123abcd",
-                           .checkpoints = {"m-1", "../m-2", "", ".", std::string("m-2\0x", 5),
-                                           "m-3"}}));
+  ASSERT_OK(
+      WriteRunSaves(fs_, dir_,
+                    {.id = "0123abcd",
+                     .checkpoints = {"m-1", "../m-2", "", ".", std::string("m-2\0x", 5), "m-3"}}));
   ASSERT_OK_AND_ASSIGN(const auto saves, ReadRunSaves(fs_, dir_));
   ASSERT_TRUE(saves.has_value());
   EXPECT_EQ(saves->id, "0123abcd");

@@ -78,10 +78,9 @@ CheckpointDifference DifferenceOf(const Reader& reader, absl::Span<const Expecte
       difference.missing.push_back(absl::StrCat("'", one.name, "'", one.built()));
     } else if (entry->dtype != one.dtype ||
                !one.shape.IsCompatibleWith(PartialShape(entry->shape))) {
-      difference.changed.push_back(
-          absl::StrCat("'", one.name, "' must be ", MessagePart(one.dtype), " ",
-                       MessagePart(one.shape), ", got ", MessagePart(entry->dtype), " ",
-                       MessagePart(entry->shape), one.built()));
+      difference.changed.push_back(absl::StrCat(
+          "'", one.name, "' must be ", MessagePart(one.dtype), " ", MessagePart(one.shape),
+          ", got ", MessagePart(entry->dtype), " ", MessagePart(entry->shape), one.built()));
     }
   }
   for (const auto& entry : reader.entries()) {
@@ -393,9 +392,8 @@ class GraphSaver : public Saver {
     }
     for (Kept& old : to_delete) {
       if (old.path == path || IsKept(old.path)) continue;  // saved again since
-      const Status deleted = old.is_unfinished
-                                 ? DeleteUnfinished(old)
-                                 : DeleteCheckpoint(fs_, old.path, old.meta_suffix);
+      const Status deleted = old.is_unfinished ? DeleteUnfinished(old)
+                                               : DeleteCheckpoint(fs_, old.path, old.meta_suffix);
       if (!deleted.ok()) {
         LogWarning("Checkpoint '", old.path,
                    "' is left for the next save to delete: ", deleted.message());

@@ -477,8 +477,8 @@ TEST_F(SaverTest, CompareListsWhatDiffersByItsNamesInTheCheckpoint) {
   ASSERT_EQ(difference.missing.size(), 1u);
   EXPECT_TRUE(absl::StartsWith(difference.missing[0], "'b'; built at ")) << difference.missing[0];
   ASSERT_EQ(difference.changed.size(), 1u);
-  EXPECT_TRUE(absl::StartsWith(difference.changed[0],
-                               "'w' must be float [], got float [2]; built at "))
+  EXPECT_TRUE(
+      absl::StartsWith(difference.changed[0], "'w' must be float [], got float [2]; built at "))
       << difference.changed[0];
   EXPECT_EQ(difference.unwanted, std::vector<std::string>{"global_step"});
 }

@@ -99,16 +99,16 @@ Status JobSessions::MakeSaver() {
       .max_to_keep = def.max_to_keep(),
       .keeps_some_forever =
           def.keep_checkpoint_every_n_hours() < SaverOptions().keep_checkpoint_every_n_hours};
-  saver_->Observe({.begins =
-                       [this, retention](const std::string& path,
-                                         const std::vector<std::string>& kept) {
-                         if (sweep_) sweep_->SaveBegins(path, kept, retention);
-                       },
-                   .ended =
-                       [this](const std::string& path, int64_t step, const Status& status) {
-                         if (sweep_) sweep_->SaveEnded(path, status);
-                         if (status.ok() && options_.on_saved) options_.on_saved(step, path);
-                       }});
+  saver_->Observe(
+      {.begins =
+           [this, retention](const std::string& path, const std::vector<std::string>& kept) {
+             if (sweep_) sweep_->SaveBegins(path, kept, retention);
+           },
+       .ended =
+           [this](const std::string& path, int64_t step, const Status& status) {
+             if (sweep_) sweep_->SaveEnded(path, status);
+             if (status.ok() && options_.on_saved) options_.on_saved(step, path);
+           }});
   return absl::OkStatus();
 }
 
@@ -186,8 +186,8 @@ int64_t JobSessions::SettleStep(RunEnd* end) const {
   if (kept < 0 || end->global_step <= kept) return 0;
   const int64_t goal = options_.manager.last_step;
   // One that was restored, where nothing was saved since, is not what was reached.
-  const bool is_the_end = (saver_ != nullptr && end->checkpoint == saver_->last_saved()) ||
-                          (goal > 0 && kept >= goal);
+  const bool is_the_end =
+      (saver_ != nullptr && end->checkpoint == saver_->last_saved()) || (goal > 0 && kept >= goal);
   const int64_t lacks = end->global_step - kept;
   LogInfo(options_.manager.name, ": '", end->checkpoint, "' is of step ", kept, " and lacks ",
           lacks, " updates that were counted after it was written");

@@ -190,14 +190,14 @@ TEST_F(JobSessionsTest, ADirectoryOfAnotherModelIsRefusedInOneSentenceAndLeftAsI
                                          "model's: '",
                                          JoinPath(dir_, "model.ckpt-7"), "' ");
   const std::string what_to_do = "; give this program another logdir, or move that one away";
-  const std::string whose = absl::StrCat("; '", dir_, "' is that of ", owner->chief,
-                                         ", since ", owner->since, what_to_do);
+  const std::string whose = absl::StrCat("; '", dir_, "' is that of ", owner->chief, ", since ",
+                                         owner->since, what_to_do);
   const Status renamed = open(Tensor::Scalar(1.f), "b");
   EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition, where);
   EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition, "lacks 1 ('b'; built at ");
-  EXPECT_STATUS(renamed, absl::StatusCode::kFailedPrecondition,
-                absl::StrCat(") of the 2 variables of this one, has 1 ('w') that this one has not",
-                             whose));
+  EXPECT_STATUS(
+      renamed, absl::StatusCode::kFailedPrecondition,
+      absl::StrCat(") of the 2 variables of this one, has 1 ('w') that this one has not", whose));
   EXPECT_STATUS(
       open(Tensor::Of({1.f, 2.f}), "w"), absl::StatusCode::kFailedPrecondition,
       absl::StrCat(where, "differs in 1 ('w' must be float [2], got float []; built at "));

@@ -56,10 +56,10 @@ std::string Owner(const std::string& directory, const std::string& checkpoint, F
   std::string text = absl::StrCat("'", directory, "' has no run.json that says whose it is");
   const StatusOr<double> time = fs->GetModificationTime(BundleIndexPath(checkpoint));
   if (!time.ok()) return text;
-  return absl::StrCat(text, ", and that checkpoint is of ",
-                      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",
-                                       absl::UnixEpoch() + absl::Seconds(*time),
-                                       absl::UTCTimeZone()));
+  return absl::StrCat(
+      text, ", and that checkpoint is of ",
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::UnixEpoch() + absl::Seconds(*time),
+                       absl::UTCTimeZone()));
 }
 
 }  // namespace
@@ -69,11 +69,11 @@ Status CheckModelOf(const ModelDirectory& where, Saver* saver, FileSystem* fs) {
   if (!latest) return absl::OkStatus();
   const StatusOr<CheckpointDifference> difference = saver->Compare(*latest);
   if (!difference.ok() || difference->fits()) return absl::OkStatus();
-  return FailedPrecondition(
-      where.speaker, ": ", where.option, " '", where.directory,
-      "' must hold checkpoints of this model, got another model's: '", *latest, "' ",
-      InWords(*difference), "; ", Owner(where.directory, *latest, fs),
-      "; give this program another ", where.option, ", or move that one away");
+  return FailedPrecondition(where.speaker, ": ", where.option, " '", where.directory,
+                            "' must hold checkpoints of this model, got another model's: '",
+                            *latest, "' ", InWords(*difference), "; ",
+                            Owner(where.directory, *latest, fs), "; give this program another ",
+                            where.option, ", or move that one away");
 }
 
 }  // namespace millrace

@@ -24,8 +24,8 @@ namespace {
 
 // How writers end the names of files that are not finished: RandomHexName() has so many digits.
 constexpr size_t kHexDigits = 16;
-constexpr char kAtomicMark[] = ".tmp";         // WriteFileAtomically
-constexpr char kBundleMark[] = ".tempstate";   // a checkpoint's
+constexpr char kAtomicMark[] = ".tmp";           // WriteFileAtomically
+constexpr char kBundleMark[] = ".tempstate";     // a checkpoint's
 constexpr char kWritableProbe[] = ".writable_";  // of a chief that tries its directory
 // Names that only chiefs write. Another chief that is at it still is fenced.
 constexpr std::array<absl::string_view, 5> kOfChiefs = {"graph.pbtxt", "run.json", "run_end.json",
@@ -191,8 +191,8 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
       LogInfo(speaker_, ": deleted '", path, "', which a save of this run had left unlisted");
     } else {
       may_come.insert(name);
-      LogWarning(speaker_, ": '", path, "', which a save of this run has left unlisted, stays: ",
-                 deleted.message());
+      LogWarning(speaker_, ": '", path,
+                 "', which a save of this run has left unlisted, stays: ", deleted.message());
     }
   }
   return may_come;

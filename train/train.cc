@@ -84,8 +84,8 @@ StatusOr<TrainResult> Train(const Scope& model, const Operation& op, const Train
   of_supervisor.handle_signals = options.handle_signals;
   std::shared_ptr<TrainEvents> events;
   if (options.is_chief && !options.dir.empty() && !options.summary_every.never()) {
-    events = std::make_shared<TrainEvents>(options.dir, of_supervisor.file_system,
-                                           of_supervisor.clock);
+    events =
+        std::make_shared<TrainEvents>(options.dir, of_supervisor.file_system, of_supervisor.clock);
     of_supervisor.on_checkpoint = [events, next = options.supervisor.on_checkpoint](
                                       int64_t at, const std::string& checkpoint) {
       events->AddCheckpoint(checkpoint, at);

@@ -120,13 +120,13 @@ struct TrainOptions {
 };
 
 struct TrainResult {
-  int64_t global_step = 0;                                 // as this task saw it last
-  int64_t own_steps = 0;                                   // that this task ran
+  int64_t global_step = 0;  // as this task saw it last
+  int64_t own_steps = 0;    // that this task ran
   // Of the last own step; without one (the steps were done before), of the last step whose loss
   // the event files of `dir` have; NaN: nobody knows it.
   double loss = std::numeric_limits<double>::quiet_NaN();
-  Staleness staleness;                                     // of the own steps
-  std::string checkpoint = "";                             // the last one; "" for none
+  Staleness staleness;          // of the own steps
+  std::string checkpoint = "";  // the last one; "" for none
   // Why training has ended, for people; also in the log: "reached step 1000 of 1000", "the data
   // ended after step 240", "step 1000 of 1000 was reached before".
   std::string reason = "";

@@ -682,8 +682,7 @@ TEST_F(TrainTest, TheLastStepIsShownWhateverEndsTheTraining) {
     return second.Batch();
   };
   EXPECT_FALSE(Train(second.root, second.op, options).ok());
-  EXPECT_EQ(EventsIn(run()),
-            "loss@1 loss@7 global_step/sec@7 CHECKPOINT@7 loss@8 CHECKPOINT@8");
+  EXPECT_EQ(EventsIn(run()), "loss@1 loss@7 global_step/sec@7 CHECKPOINT@7 loss@8 CHECKPOINT@8");
 }
 
 TEST_F(TrainTest, NoEventsAreWrittenWhereNobodyAskedForThem) {

@@ -118,9 +118,9 @@ TEST_F(FileDecodersTest, RunFiles) {
 }
 
 TEST_F(FileDecodersTest, RecordsOfSaves) {
-  ASSERT_OK(WriteRunSaves(fs_, directory_,
-                          {.id = "0123456789abcdef0123456789abcdef",
-                           .checkpoints = {"model.ckpt-6", "model.ckpt-7"}}));
+  ASSERT_OK(WriteRunSaves(
+      fs_, directory_,
+      {.id = "0123456789abcdef0123456789abcdef", .checkpoints = {"model.ckpt-6", "model.ckpt-7"}}));
   const std::string path = JoinPath(directory_, "run_saves.json");
   int valid = 0;
   Fuzz(300, {Read(path)}, [&](const std::string& bytes, Mutator*) {

@@ -47,7 +47,7 @@ struct MonitoredTrainingSessionOptions {
   std::string checkpoint_dir = "";  // "": nothing is kept, and nothing is gone on from
   // What errors call it, for callers that have another name for it.
   std::string directory_option = "checkpoint_dir";
-  std::string begin_from = "";      // a checkpoint of elsewhere, as long as there is none here
+  std::string begin_from = "";  // a checkpoint of elsewhere, as long as there is none here
   Scaffold scaffold = {};
   // Not owned; they outlive the session.
   std::vector<SessionRunHook*> hooks = {};
