@@ -43,7 +43,7 @@ namespace {
 using nlohmann::json;
 
 // How many models were trained on when this was written last.
-constexpr int kMinTrained = 6;
+constexpr int kMinTrained = 12;
 
 struct NamedOptimizer {
   const char* name;
