@@ -171,8 +171,8 @@ MillraceSaver* millrace_saver_new(MillraceGraph* graph, const MillraceSaverOptio
                          : given.max_to_keep < 0 ? 0
                                                  : given.max_to_keep;
         const std::shared_ptr<GraphState> graph_state = object->state;
-        MR_ASSIGN_OR_RETURN(
-            auto state, MakeSaver(graph_state.get(), names, given.moving_average, keep, where));
+        MR_ASSIGN_OR_RETURN(auto state,
+                            MakeSaver(graph_state.get(), names, given.moving_average, keep, where));
         return Handles<SaverObject>::New({graph_state, std::move(state)});
       });
 }

@@ -910,8 +910,7 @@ TEST_F(CApiTest, VariablesAreRestoredFromTheirMovingAverages) {
   MillraceMovingAverageOptions options = Options<MillraceMovingAverageOptions>();
   options.decay = 0.75;
   options.after = update;
-  const std::string train =
-      millrace_graph_add_moving_average(graph_, &w, 1, &options, status_);
+  const std::string train = millrace_graph_add_moving_average(graph_, &w, 1, &options, status_);
   MillraceSaver* const saver = millrace_saver_new(graph_, nullptr, status_);
   MillraceSaverOptions from_averages = Options<MillraceSaverOptions>();
   from_averages.moving_average = "ExponentialMovingAverage";
@@ -923,15 +922,14 @@ TEST_F(CApiTest, VariablesAreRestoredFromTheirMovingAverages) {
   MillraceSession* const session = millrace_session_new(graph_, nullptr, status_);
   millrace_session_initialize_variables(session, status_);
   const char* const target = train.c_str();
-  millrace_session_run(session, nullptr, nullptr, 0, nullptr, nullptr, 0, &target, 1,
-                       nullptr, status_);
+  millrace_session_run(session, nullptr, nullptr, 0, nullptr, nullptr, 0, &target, 1, nullptr,
+                       status_);
   const std::string prefix = JoinPath(TestFolder(), "m");
   const std::string path = millrace_saver_save(saver, session, prefix.c_str(), 1, status_);
   millrace_saver_restore(evaluated, session, path.c_str(), status_);
   ASSERT_OK(status());
   MillraceTensor* got = nullptr;
-  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr,
-                       status_);
+  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr, status_);
   ASSERT_OK(status());
   // w was {1, 2} and is {0.5, 1}: 0.75 of what it was, and 0.25 of what it is.
   EXPECT_EQ(ValuesOf(got), (std::vector<float>{0.875f, 1.75f}));
@@ -964,8 +962,7 @@ TEST_F(CApiTest, AVariableBeginsWithTheInitialValueOfAnother) {
   EXPECT_EQ(ValuesOf(got), (std::vector<float>{2, 4}));
   millrace_tensor_delete(got);
   millrace_session_initialize_variables(session, status_);
-  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr,
-                       status_);
+  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr, status_);
   ASSERT_OK(status());
   EXPECT_EQ(ValuesOf(got), (std::vector<float>{2, 4}));
   millrace_tensor_delete(got);

@@ -38,10 +38,8 @@ using AllKnown = HashMap<std::string, Known>;
 void AddToKnown(const std::list<Stated>& all, AllKnown* next) {
   for (const Stated& stated : all) {
     Known& known = (*next)[stated.op];
-    const StatusOr<OpEntry> parsed = OpSpec(stated.op)
-                                         .Attr(stated.spec)
-                                         .Shape([](InferenceContext*) { return absl::OkStatus(); })
-                                         .Build();
+    const StatusOr<OpEntry> parsed =
+        OpSpec(stated.op).Attr(stated.spec).Shape([](auto*) { return absl::OkStatus(); }).Build();
     if (!parsed.ok() || !parsed->def.attr(0).has_default_value()) {
       known.error.Update(absl::InternalError(
           parsed.ok() ? absl::StrCat("later attr '", stated.spec, "' must have a default")

@@ -624,8 +624,7 @@ StatusOr<const OpEntry*> FindOp(absl::string_view name) {
   DidYouMean best(name);
   for (const OpEntry* const known : AllOps()) best.Consider(known->def.name());
   return absl::NotFoundError(
-      absl::StrCat("Op type not registered '", name, "' in binary running on ", host,
-                   best.Hint(),
+      absl::StrCat("Op type not registered '", name, "' in binary running on ", host, best.Hint(),
                    "; the op family that has it must be linked into the program, or loaded by "
                    "LoadOpLibrary"));
 }

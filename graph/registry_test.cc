@@ -312,9 +312,9 @@ TEST(RegistryTest, LookUpFindsRegisteredOpsOnly) {
   EXPECT_TRUE(absl::StartsWith(none.status().message(),
                                "Op type not registered 'RegistryNone' in binary running on "))
       << none.status();
-  EXPECT_TRUE(absl::StrContains(
-      FindOp("RegistryGod").status().message(),
-      "; did you mean 'RegistryGood'?; the op family that has it must be linked"))
+  EXPECT_TRUE(
+      absl::StrContains(FindOp("RegistryGod").status().message(),
+                        "; did you mean 'RegistryGood'?; the op family that has it must be linked"))
       << FindOp("RegistryGod").status();
 }
 

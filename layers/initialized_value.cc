@@ -34,8 +34,8 @@ const Node* VariableReadBy(const OutputRef& tensor, DType taken_as) {
     const Node* const made = node.num_inputs() > 0 ? node.input(0).node : nullptr;
     return made != nullptr && made->traits().makes_variable ? made : nullptr;
   }
-  const bool is_value = node.traits().makes_variable && IsRef(node.output_type(tensor.index)) &&
-                        !IsRef(taken_as);
+  const bool is_value =
+      node.traits().makes_variable && IsRef(node.output_type(tensor.index)) && !IsRef(taken_as);
   return is_value ? &node : nullptr;
 }
 
@@ -97,8 +97,8 @@ class InitialValues {
     }
     for (const Node* const node : copied) {
       if (const Status s = Copy(*node); !s.ok()) {
-        at_.scope.UpdateStatus(
-            Prefixed(absl::StrCat("Variable '", name_, "': initial value"), s), at_.where);
+        at_.scope.UpdateStatus(Prefixed(absl::StrCat("Variable '", name_, "': initial value"), s),
+                               at_.where);
         return Output();
       }
     }

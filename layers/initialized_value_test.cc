@@ -144,8 +144,7 @@ TEST(ReferenceVariable, HasTensorFlowsNodes) {
 
 TEST(ReferenceVariable, IsReportedUntilItHasAValue) {
   Scope scope;
-  const Variable w =
-      MakeVariable(scope.WithName("w"), Const(scope, 1.0f), {.use_resource = false});
+  const Variable w = MakeVariable(scope.WithName("w"), Const(scope, 1.0f), {.use_resource = false});
   // As in a graph of TensorFlow's, which has no node that asks.
   Variable read = w;
   read.is_initialized = Output();

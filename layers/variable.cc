@@ -361,8 +361,8 @@ Operation LocalVariablesInitializer(ScopeAt at) {
 
 Output IsInitialized(ScopeAt at, const Variable& variable) {
   if (!variable.valid() || variable.is_initialized.valid()) return variable.is_initialized;
-  const Scope beside = at.scope.WithoutControlDependencies().WithRootPrefix().ColocatedWith(
-      variable.handle.op());
+  const Scope beside =
+      at.scope.WithoutControlDependencies().WithRootPrefix().ColocatedWith(variable.handle.op());
   return IsInitializedOf({beside, at.where}, variable);
 }
 

@@ -14,9 +14,7 @@ VariableStorage::VariableStorage(std::string name, DType dtype, PartialShape sha
 
 VariableStorage::~VariableStorage() = default;
 
-Status VariableStorage::Uninitialized() const {
-  return UninitializedVariable(name_);
-}
+Status VariableStorage::Uninitialized() const { return UninitializedVariable(name_); }
 
 std::string VariableStorage::DebugString() const {
   ReaderLock lock(&mu_);

@@ -65,7 +65,7 @@ DECLARATIONS = [
                r"(?:\[\[nodiscard\]\] )?(\w+)(?! *;)(?=[ :{]|$)", re.M),
     re.compile(r"^using (\w+) =", re.M),
     re.compile(r"^(?:inline )?constexpr [^=({;]*?\b(k[A-Z]\w+)(?:\[\w*\])?(?= *[={])", re.M),
-    re.compile(r"^(?! |return |using |class |struct |friend |#)[\w:<>,*&\[\] ]+[ *&]([A-Z]\w+)\(",
+    re.compile(r"^(?! |return |using |class |struct |friend |#)(?:[\w:<>,*&\[\] ]|\(\))+[ *&]([A-Z]\w+)\(",
                re.M),
     re.compile(r"^#define (MR_\w+)", re.M),
 ]

@@ -23,20 +23,18 @@ Operation MomentumOptimizer::ApplyDense(const Scope& scope, const Variable& vari
                                         Output gradient) {
   const Output rate = Hyperparameter(scope, "learning_rate", variable);
   const Output momentum = Hyperparameter(scope, kMomentum, variable);
-  return ApplyTo(
-      variable, ResourceApplyMomentum, ApplyMomentum, scope, GetSlot(variable, kMomentum).handle,
-      rate, gradient, momentum,
-      ApplyMomentumAttrs{.use_locking = use_locking(), .use_nesterov = use_nesterov_});
+  return ApplyTo(variable, ResourceApplyMomentum, ApplyMomentum, scope,
+                 GetSlot(variable, kMomentum).handle, rate, gradient, momentum,
+                 ApplyMomentumAttrs{.use_locking = use_locking(), .use_nesterov = use_nesterov_});
 }
 
 Operation MomentumOptimizer::ApplySparse(const Scope& scope, const Variable& variable,
                                          Output values, Output rows) {
   const Output rate = Hyperparameter(scope, "learning_rate", variable);
   const Output momentum = Hyperparameter(scope, kMomentum, variable);
-  return ApplyTo(
-      variable, ResourceSparseApplyMomentum, SparseApplyMomentum, scope,
-      GetSlot(variable, kMomentum).handle, rate, values, rows, momentum,
-      ApplyMomentumAttrs{.use_locking = use_locking(), .use_nesterov = use_nesterov_});
+  return ApplyTo(variable, ResourceSparseApplyMomentum, SparseApplyMomentum, scope,
+                 GetSlot(variable, kMomentum).handle, rate, values, rows, momentum,
+                 ApplyMomentumAttrs{.use_locking = use_locking(), .use_nesterov = use_nesterov_});
 }
 
 }  // namespace millrace

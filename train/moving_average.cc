@@ -56,9 +56,9 @@ Status ExponentialMovingAverage::CheckOptions(const Scope& scope) const {
 
 Status ExponentialMovingAverage::CheckVariable(const Scope& scope, const Variable& variable) const {
   if (!variable.valid() || variable.handle.node()->graph() != scope.graph()) {
-    return InvalidArgument(kWhere, ": a variable must be one of the graph, got ",
-                           variable.valid() ? absl::StrCat("'", variable.name, "' of another")
-                                            : "an invalid one");
+    return InvalidArgument(
+        kWhere, ": a variable must be one of the graph, got ",
+        variable.valid() ? absl::StrCat("'", variable.name, "' of another") : "an invalid one");
   }
   if (!IsFloating(variable.dtype)) {
     return InvalidArgument(kWhere, ": variable '", variable.name, "' must be floating, got ",

@@ -142,8 +142,8 @@ TEST(MovingAverage, IsRestoredIntoTheVariable) {
     const Variable b = MakeVariable(root.WithName("b"), Const(root, 2.0f));
     const Variable other =
         MakeVariable(root.WithName("other"), Const(root, 3.0f), {.trainable = false});
-    const Output loss = ReduceSum(
-        root, Mul(root, other.value, Add(root, Mul(root, w.value, w.value), b.value)));
+    const Output loss =
+        ReduceSum(root, Mul(root, other.value, Add(root, Mul(root, w.value, w.value), b.value)));
     const Operation update = GradientDescentOptimizer({.learning_rate = 0.05}).Minimize(root, loss);
     ExponentialMovingAverage average({.decay = 0.5});
     const Operation train = average.Apply(root.WithControlDependencies({update}));
@@ -155,8 +155,8 @@ TEST(MovingAverage, IsRestoredIntoTheVariable) {
     ASSERT_OK(session->Run({}, {}, {init}));
     for (int step = 0; step < 4; ++step) ASSERT_OK(session->Run({}, {}, {train}));
     ASSERT_OK_AND_ASSIGN(
-        const auto out, session->Run({}, {average.Average(w).value, average.Average(b).value,
-                                          w.value, b.value}));
+        const auto out,
+        session->Run({}, {average.Average(w).value, average.Average(b).value, w.value, b.value}));
     for (const size_t i : {0u, 1u}) {
       averages[i] = out[i].scalar<float>();
       EXPECT_NE(averages[i], out[i + 2].scalar<float>());

@@ -29,8 +29,7 @@ Operation ProximalGradientDescentOptimizer::ApplyDense(const Scope& scope, const
   const auto rate = [&](const char* name) { return Hyperparameter(scope, name, variable); };
   const Output learning_rate = rate(kRate), l1 = rate(kL1), l2 = rate(kL2);
   return ApplyTo(variable, ResourceApplyProximalGradientDescent, ApplyProximalGradientDescent,
-                 scope, learning_rate, l1, l2, gradient,
-                 ApplyAttrs{.use_locking = use_locking()});
+                 scope, learning_rate, l1, l2, gradient, ApplyAttrs{.use_locking = use_locking()});
 }
 
 Operation ProximalGradientDescentOptimizer::ApplySparse(const Scope& scope,

@@ -100,9 +100,8 @@ std::vector<std::pair<std::string, Tensor>> Trained(const Model& model, const Op
   EXPECT_OK((*session)->Extend(model.root));
   EXPECT_OK((*session)->Run({}, {}, {init}).status());
   for (const float x : {0.5f, -0.25f, 1.0f}) {
-    EXPECT_OK((*session)
-                  ->Run({{model.scale, TensorOf<float>({2}, {x, x / 2})}}, {}, {train})
-                  .status());
+    EXPECT_OK(
+        (*session)->Run({{model.scale, TensorOf<float>({2}, {x, x / 2})}}, {}, {train}).status());
   }
   for (const Variable& variable : VariablesOf(model.root)) {
     const auto value = (*session)->Run({}, {variable.value});
@@ -158,11 +157,11 @@ TEST(ReferenceVariables, TrainWithClippingAndGates) {
       std::vector<std::pair<std::string, Tensor>> trained[2];
       for (const bool use_resource : {true, false}) {
         const Model model(use_resource);
-        const Operation train = AdamOptimizer({.learning_rate = 0.1})
-                                    .Minimize(model.root, model.loss,
-                                              {.clip = clip,
-                                               .gate_gradients = gate,
-                                               .colocate_gradients_with_ops = true});
+        const Operation train =
+            AdamOptimizer({.learning_rate = 0.1})
+                .Minimize(
+                    model.root, model.loss,
+                    {.clip = clip, .gate_gradients = gate, .colocate_gradients_with_ops = true});
         trained[use_resource ? 1 : 0] = Trained(model, train);
       }
       ExpectSame(trained[0], trained[1]);
@@ -219,8 +218,8 @@ TEST(ReferenceVariables, CountAStep) {
   ASSERT_OK(session->Run({}, {}, {init}));
   for (const int64_t step : {1, 2, 3}) {
     ASSERT_OK_AND_ASSIGN(
-        const auto out, session->Run({{model.scale, TensorOf<float>({2}, {0.1f, 0.1f})}},
-                                     {counted.step_after}));
+        const auto out,
+        session->Run({{model.scale, TensorOf<float>({2}, {0.1f, 0.1f})}}, {counted.step_after}));
     EXPECT_EQ(StepOf(out[0]), step);
   }
 }

@@ -37,9 +37,9 @@ Operation RMSPropOptimizer::ApplyDense(const Scope& scope, const Variable& varia
                momentum = rate(kMomentum), epsilon = rate("epsilon");
   const ApplyRMSPropAttrs attrs = {.use_locking = use_locking()};
   if (centered_) {
-    return ApplyTo(variable, ResourceApplyCenteredRMSProp, ApplyCenteredRMSProp, scope,
-                   slot(kMean), slot(kSquares), slot(kMomentum), learning_rate, decay, momentum,
-                   epsilon, gradient, attrs);
+    return ApplyTo(variable, ResourceApplyCenteredRMSProp, ApplyCenteredRMSProp, scope, slot(kMean),
+                   slot(kSquares), slot(kMomentum), learning_rate, decay, momentum, epsilon,
+                   gradient, attrs);
   }
   return ApplyTo(variable, ResourceApplyRMSProp, ApplyRMSProp, scope, slot(kSquares),
                  slot(kMomentum), learning_rate, decay, momentum, epsilon, gradient, attrs);

@@ -54,9 +54,7 @@ struct NamedOptimizer {
 const NamedOptimizer kOptimizers[] = {
     {"Adam", [] { return std::make_unique<AdamOptimizer>(AdamOptions{.learning_rate = 1e-5}); }},
     {"Momentum",
-     [] {
-       return std::make_unique<MomentumOptimizer>(MomentumOptions{.learning_rate = 1e-6});
-     }},
+     [] { return std::make_unique<MomentumOptimizer>(MomentumOptions{.learning_rate = 1e-6}); }},
     {"Adagrad",
      [] { return std::make_unique<AdagradOptimizer>(AdagradOptions{.learning_rate = 1e-5}); }},
     {"RMSProp",
@@ -166,8 +164,7 @@ TEST(FineTuneModels, EachModelWithTrainableVariablesLearns) {
                          FindMetaGraph(model, one.at("tags").get<std::vector<std::string>>()));
     const NamedOptimizer& optimizer = kOptimizers[next_optimizer % std::size(kOptimizers)];
     for (const auto& [key, value] : one.at("outputs").items()) {
-      const Outcome outcome =
-          TrainOn(one, *meta, dir, value.at("tensor"), optimizer.make().get());
+      const Outcome outcome = TrainOn(one, *meta, dir, value.at("tensor"), optimizer.make().get());
       if (!outcome.trained) {
         std::printf("%s, %s: %s\n", path.c_str(), key.c_str(), outcome.why.c_str());
         continue;
