@@ -286,6 +286,8 @@ StatusOr<Tensor> Arange(absl::Span<const NumpyArgument> given) {
   if (dtype == DT_BOOL || dtype == DT_STRING || IsComplex(dtype)) {
     return arguments.Error("dtype", "be of real numbers", DTypeName(dtype));
   }
+  // More than an array may have, and no more than a shape.
+  count = std::min(count, static_cast<int64_t>(kMaxBytes));
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({count}));
   MR_RETURN_IF_ERROR(arguments.CheckSize(shape, dtype));
   // numpy makes the first two elements of the type, and the others of these two.

@@ -114,7 +114,8 @@ class Parser {
         return absl::OkStatus();
       }
     }
-    constexpr absl::string_view kOwnTypes[] = {"bool", "bytes", "complex", "float", "int", "str"};
+    constexpr absl::string_view kOwnTypes[] = {"bool", "bytes",  "complex", "float",
+                                               "int",  "object", "str"};
     const bool is_type = is_numpys ? NumpyType(name).has_value()
                                    : std::find(std::begin(kOwnTypes), std::end(kOwnTypes), name) !=
                                          std::end(kOwnTypes);
