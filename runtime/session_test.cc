@@ -209,9 +209,13 @@ TEST_F(SessionTest, MessagesNextToOneScopeDoNotKeepARunFromTakingUpItsNodes) {
     Const(other.WithName("b"), 2.0f);
     ASSERT_OK_AND_ASSIGN(const tensorflow::GraphDef def, other.ToGraphDef());
     ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
-    if (message_first) ASSERT_OK(session->Extend(def));
+    if (message_first) {
+      ASSERT_OK(session->Extend(def));
+    }
     ASSERT_OK(session->Extend(root));
-    if (!message_first) ASSERT_OK(session->Extend(def));
+    if (!message_first) {
+      ASSERT_OK(session->Extend(def));
+    }
     for (int i = 0; i < 2; ++i) {
       const Output late = Const(root, 3.0f);
       ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {late, "b"}));
