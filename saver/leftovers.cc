@@ -19,9 +19,6 @@ bool IsHex(absl::string_view text, size_t digits) {
          text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
 }
 
-namespace {
-
-// Removes "<mark><digits hexadecimal digits>" from the end.
 bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t digits) {
   if (text->size() < digits || !IsHex(text->substr(text->size() - digits), digits)) return false;
   absl::string_view rest = text->substr(0, text->size() - digits);
@@ -29,8 +26,6 @@ bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t di
   *text = rest;
   return true;
 }
-
-}  // namespace
 
 Leftovers::PartName Leftovers::Parse(absl::string_view name, const Family& family) {
   absl::string_view rest = name;

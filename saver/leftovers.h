@@ -34,6 +34,8 @@ inline constexpr size_t kTempDigits = 32;
 inline constexpr size_t kHexDigits = 16;
 
 bool IsHex(absl::string_view text, size_t digits);
+// Removes "<mark><digits hexadecimal digits>" from the end; false where it does not end so.
+bool ConsumeHexSuffix(absl::string_view* text, absl::string_view mark, size_t digits);
 
 class Leftovers {
  public:

@@ -16,14 +16,14 @@
 #include "core/logging.h"
 #include "run/run_file.h"
 #include "saver/bundle_place.h"
+#include "saver/leftovers.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
 namespace {
 
-// How writers end the names of files that are not finished: RandomHexName() has so many digits.
-constexpr size_t kHexDigits = 16;
+// How writers end the names of files that are not finished, before kHexDigits digits.
 constexpr char kAtomicMark[] = ".tmp";           // WriteFileAtomically
 constexpr char kBundleMark[] = ".tempstate";     // a checkpoint's
 constexpr char kWritableProbe[] = ".writable_";  // of a chief that tries its directory
@@ -33,18 +33,6 @@ constexpr std::array<absl::string_view, 5> kOfChiefs = {"graph.pbtxt", "run.json
 // An evaluator of this job may just be writing it.
 constexpr absl::string_view kOfEvaluators = "evaluation_done";
 constexpr double kWritingSecs = 60;
-
-// Removes "<mark><16 hexadecimal digits>" from the end.
-bool ConsumeEnding(absl::string_view* name, absl::string_view mark) {
-  if (name->size() < kHexDigits) return false;
-  absl::string_view rest = *name;
-  const absl::string_view digits = rest.substr(rest.size() - kHexDigits);
-  if (digits.find_first_not_of("0123456789abcdef") != absl::string_view::npos) return false;
-  rest.remove_suffix(kHexDigits);
-  if (!absl::ConsumeSuffix(&rest, mark)) return false;
-  *name = rest;
-  return true;
-}
 
 // The checkpoint of a file "<checkpoint>.index" or "<checkpoint>.data-...".
 std::string CheckpointOf(absl::string_view file) {
@@ -57,13 +45,13 @@ std::string CheckpointOf(absl::string_view file) {
 // it is no temporary file of a run.
 std::optional<double> AgeOfNobodys(absl::string_view name, const std::set<std::string>& suspects) {
   absl::string_view rest = name;
-  if (ConsumeEnding(&rest, kWritableProbe)) {
+  if (ConsumeHexSuffix(&rest, kWritableProbe, kHexDigits)) {
     return rest.empty() ? std::optional<double>(0.0) : std::nullopt;
   }
-  if (ConsumeEnding(&rest, kBundleMark)) {
+  if (ConsumeHexSuffix(&rest, kBundleMark, kHexDigits)) {
     return suspects.count(CheckpointOf(rest)) > 0 ? std::optional<double>(0.0) : std::nullopt;
   }
-  if (!ConsumeEnding(&rest, kAtomicMark)) return std::nullopt;
+  if (!ConsumeHexSuffix(&rest, kAtomicMark, kHexDigits)) return std::nullopt;
   if (rest == kOfEvaluators) return kWritingSecs;
   const bool is_end = absl::StartsWith(rest, "run_end-") && absl::EndsWith(rest, ".json");
   if (is_end || std::find(kOfChiefs.begin(), kOfChiefs.end(), rest) != kOfChiefs.end()) return 0.0;
