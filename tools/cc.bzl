@@ -16,6 +16,9 @@ _WITHOUT_WARNINGS = [
     "-Wno-stringop-overread",
 ]
 
+# Folders that a step does not run through, compiled at -O1 as --per_file_copt in .bazelrc says.
+_COLD = ["estimator", "examples", "layers", "saver", "tools", "train"]
+
 def _precompiled(srcs):
     """The header that the sources share; None without C++ sources."""
     if type(srcs) != "list":
@@ -26,7 +29,10 @@ def _precompiled(srcs):
 
     # As --per_file_copt in .bazelrc.
     tests = [source for source in sources if source.endswith("_test.cc")]
-    return "test" if tests or "testing" in native.package_name().split("/") else "library"
+    folders = native.package_name().split("/")
+    if tests or "testing" in folders:
+        return "test"
+    return "cold" if folders[0] in _COLD else "library"
 
 def _arguments(precompiled, srcs, copts, deps):
     header = _precompiled(srcs) if precompiled else None

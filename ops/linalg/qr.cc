@@ -44,14 +44,39 @@ struct QrRule {
   }
 };
 
-// One matrix: input [m, n], q [m, p], r [p, n].
+// One matrix: input [m, n], q [m, p], r [p, n]. Each way that Eigen multiplies matrices is seconds of
+// compiling for each type: so all of them lie by columns here, and complex ones, which are rare, are
+// decomposed a column at a time, without products.
 template <typename T>
 void Decompose(const T* input, int64_t m, int64_t n, int64_t p, T* q, T* r) {
-  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const Eigen::HouseholderQR<Matrix> qr(Eigen::Map<const Matrix>(input, m, n));
-  Eigen::Map<Matrix>(q, m, p) = qr.householderQ() * Matrix::Identity(m, p);
-  Eigen::Map<Matrix> upper(r, p, n);
-  upper = qr.matrixQR().topRows(p).template triangularView<Eigen::Upper>();
+  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;
+  using Rows = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  Matrix columns = Matrix::Identity(m, p);
+  Eigen::Map<Rows> upper(r, p, n);
+  if constexpr (Eigen::NumTraits<T>::IsComplex) {
+    Matrix a = Eigen::Map<const Rows>(input, m, n);
+    const int64_t steps = std::min(m, n);
+    std::vector<T> factors(static_cast<size_t>(steps)), room(static_cast<size_t>(std::max(n, p)));
+    for (int64_t k = 0; k < steps; ++k) {
+      T& factor = factors[static_cast<size_t>(k)];
+      typename T::value_type diagonal;
+      a.col(k).tail(m - k).makeHouseholderInPlace(factor, diagonal);
+      a(k, k) = diagonal;
+      a.bottomRightCorner(m - k, n - k - 1)
+          .applyHouseholderOnTheLeft(a.col(k).tail(m - k - 1), factor, room.data());
+    }
+    for (int64_t k = steps; k-- > 0;) {
+      columns.bottomRightCorner(m - k, p - k)
+          .applyHouseholderOnTheLeft(a.col(k).tail(m - k - 1),
+                                     std::conj(factors[static_cast<size_t>(k)]), room.data());
+    }
+    upper = a.topRows(p).template triangularView<Eigen::Upper>();
+  } else {
+    const Eigen::HouseholderQR<Matrix> qr(Eigen::Map<const Rows>(input, m, n));
+    columns.applyOnTheLeft(qr.householderQ());
+    upper = qr.matrixQR().topRows(p).template triangularView<Eigen::Upper>();
+  }
+  Eigen::Map<Rows>(q, m, p) = columns;
 }
 
 template <typename T>

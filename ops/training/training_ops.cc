@@ -338,15 +338,34 @@ struct KerasMomentum {
 constexpr int kMaxVariables = 4;
 constexpr int kMaxRates = 6;
 
+// What the kernels know of an optimizer: they are compiled for a type, not for each optimizer too.
+template <typename E>
+struct Update {
+  void (*run)(const UpdateArray<E>*, const E*, const Wide<E>*, bool, int64_t);
+  Status (*check_rates)(const Wide<E>*);  // may be null
+  double cost_ns;
+  const char* attr;  // may be null
+};
+
 template <template <typename> class Optimizer, typename E>
+constexpr Update<E> UpdateOf() {
+  Update<E> update = {&Optimizer<E>::Run, nullptr, Optimizer<E>::kCostNs,
+                      Optimizer<E>::kDefinition.attr};
+  if constexpr (requires { &Optimizer<E>::CheckRates; }) {
+    update.check_rates = &Optimizer<E>::CheckRates;
+  }
+  return update;
+}
+
+template <typename E>
 class UpdateKernel : public Kernel {
  public:
-  explicit UpdateKernel(const Inputs& inputs) : inputs_(inputs) {}
+  UpdateKernel(const Inputs& inputs, const Update<E>& update) : inputs_(inputs), update_(update) {}
 
   Status Init(KernelConstruction* c) override {
     MR_RETURN_IF_ERROR(ReadAttrs(c->attrs(), "use_locking", &exclusive_));
-    const char* const attr = Optimizer<E>::kDefinition.attr;
-    return attr == nullptr ? absl::OkStatus() : ReadAttrs(c->attrs(), attr, &attr_);
+    return update_.attr == nullptr ? absl::OkStatus()
+                                   : ReadAttrs(c->attrs(), update_.attr, &attr_);
   }
 
   Status Compute(KernelContext* ctx) const override {
@@ -363,9 +382,7 @@ class UpdateKernel : public Kernel {
         rates.push_back(rate);
       }
     }
-    if constexpr (requires { Optimizer<E>::CheckRates(rates.data()); }) {
-      MR_RETURN_IF_ERROR(Optimizer<E>::CheckRates(rates.data()));
-    }
+    if (update_.check_rates != nullptr) MR_RETURN_IF_ERROR(update_.check_rates(rates.data()));
     if (!inputs_.for_rows()) {
       MR_RETURN_IF_ERROR(UpdateDense(ctx, variables, rates.data()));
     } else if (ctx->input_dtype(inputs_.indices) == DT_INT64) {
@@ -409,9 +426,9 @@ class UpdateKernel : public Kernel {
                          static_cast<E*>(fresh[i].mutable_raw_data()) + begin};
             }
             const E* gradient = static_cast<const E*>(grad.raw_data()) + begin;
-            Optimizer<E>::Run(part, gradient, rates, attr_, end - begin);
+            update_.run(part, gradient, rates, attr_, end - begin);
           };
-          ctx->ParallelBlocks(grad.num_elements(), kElementBlock, Optimizer<E>::kCostNs, body);
+          ctx->ParallelBlocks(grad.num_elements(), kElementBlock, update_.cost_ns, body);
           return absl::OkStatus();
         });
   }
@@ -422,7 +439,7 @@ class UpdateKernel : public Kernel {
     const Tensor& indices = ctx->input(inputs_.indices);
     const E* gradient = static_cast<const E*>(grad.raw_data());
     int64_t row = 0;
-    RowUpdateOptions options = ParallelRows(ctx, exclusive_, Optimizer<E>::kCostNs,
+    RowUpdateOptions options = ParallelRows(ctx, exclusive_, update_.cost_ns,
                                             grad.num_elements(), indices.num_elements());
     const auto update_several = [&](int64_t first, int64_t count, absl::Span<char* const> rows) {
       UpdateSeveral(gradient + first * row, rates, row, count, variables.size(), rows);
@@ -440,12 +457,12 @@ class UpdateKernel : public Kernel {
           return absl::OkStatus();
         },
         [&](int64_t i, absl::Span<char* const> rows) {
-          UpdateArray<E> arrays[kMaxVariables];
+          UpdateArray<E> arrays[kMaxVariables] = {};
           for (size_t k = 0; k < rows.size(); ++k) {
             E* values = reinterpret_cast<E*>(rows[k]);
             arrays[k] = {values, values};
           }
-          Optimizer<E>::Run(arrays, gradient + i * row, rates, attr_, row);
+          update_.run(arrays, gradient + i * row, rates, attr_, row);
         });
   }
 
@@ -463,14 +480,14 @@ class UpdateKernel : public Kernel {
   void UpdateSeveral(const E* gradient, const Wide<E>* rates, int64_t row, int64_t count,
                      size_t num_variables, absl::Span<char* const> rows) const {
     constexpr int64_t kNarrow = 8, kTogether = 512;
-    UpdateArray<E> arrays[kMaxVariables];
+    UpdateArray<E> arrays[kMaxVariables] = {};
     if (row >= kNarrow || row * count > kTogether) {
       for (int64_t i = 0; i < count; ++i, rows.remove_prefix(num_variables)) {
         for (size_t k = 0; k < num_variables; ++k) {
           E* const values = reinterpret_cast<E*>(rows[k]);
           arrays[k] = {values, values};
         }
-        Optimizer<E>::Run(arrays, gradient + i * row, rates, attr_, row);
+        update_.run(arrays, gradient + i * row, rates, attr_, row);
       }
       return;
     }
@@ -480,7 +497,7 @@ class UpdateKernel : public Kernel {
       ForEachRow<const E>(rows.subspan(k), num_variables, row, count, together[k],
                           [](const E* in_table, E* value) { *value = *in_table; });
     }
-    Optimizer<E>::Run(arrays, gradient, rates, attr_, row * count);
+    update_.run(arrays, gradient, rates, attr_, row * count);
     for (size_t k = 0; k < num_variables; ++k) {
       ForEachRow<E>(rows.subspan(k), num_variables, row, count, together[k],
                     [](E* in_table, const E* value) { *in_table = *value; });
@@ -505,6 +522,7 @@ class UpdateKernel : public Kernel {
   }
 
   const Inputs inputs_;
+  const Update<E> update_;
   bool exclusive_ = false, attr_ = false;
 };
 
@@ -551,7 +569,7 @@ struct OpsOf {
   }
   template <typename... Es>
   static std::vector<KernelSpec> Kernels(const Inputs& inputs) {
-    return {KernelFor<UpdateKernel<Optimizer, Es>>(inputs).template Type<Es>("T")...};
+    return {KernelFor<UpdateKernel<Es>>(inputs, UpdateOf<Optimizer, Es>()).template Type<Es>("T")...};
   }
 };
 
