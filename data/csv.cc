@@ -461,7 +461,7 @@ Dataset CsvDataset(std::vector<std::string> paths, CsvOptions options, CsvFileOp
     records.more_columns = !cols.empty();
     for (size_t c = 0; c < options.names.size(); ++c) {
       const size_t place = cols.empty() ? c : static_cast<size_t>(cols[c]);
-      if (place >= kMostNamedColumns) break;
+      if (!cols.empty() && place >= kMostNamedColumns) break;
       records.columns.resize(place + 1);
       records.columns[place] = options.names[c];
     }

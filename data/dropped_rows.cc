@@ -7,11 +7,10 @@ namespace millrace::data {
 
 Status DroppedRows::Drop(const Status& error) {
   if (dropped_++ == 0) first_ = std::string(error.message());
-  return Check();
+  return Check(kept_ + dropped_);
 }
 
-Status DroppedRows::Check() const {
-  const int64_t rows = kept_ + dropped_;
+Status DroppedRows::Check(int64_t rows) const {
   const bool too_many = limit_.most >= 0 && dropped_ > limit_.most;
   const double most = limit_.most_share * static_cast<double>(rows);
   const bool too_large = rows >= limit_.share_from && static_cast<double>(dropped_) > most;

@@ -9,6 +9,7 @@
 //
 // Thread-safety: thread-compatible.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -34,9 +35,12 @@ class DroppedRows {
   DroppedRows(const DropLimit& limit, DropWords words) : limit_(limit), words_(std::move(words)) {}
 
   // OK, or the InvalidArgument with which the reader ends: more than the limit were dropped.
+  // Several rows are as many calls: where the share is counted first, it is the largest.
   Status Keep(int64_t rows = 1) {
+    const int64_t before = kept_ + dropped_;
     kept_ += rows;
-    return dropped_ == 0 ? absl::OkStatus() : Check();
+    if (dropped_ == 0) return absl::OkStatus();
+    return Check(std::min(kept_ + dropped_, std::max(limit_.share_from, before + 1)));
   }
   Status Drop(const Status& error);
 
@@ -50,7 +54,8 @@ class DroppedRows {
   void Restore(int64_t kept, int64_t dropped, absl::string_view first);
 
  private:
-  Status Check() const;
+  // `rows`: what the share is of.
+  Status Check(int64_t rows) const;
 
   const DropLimit limit_;
   const DropWords words_;

@@ -28,6 +28,20 @@ TEST(DroppedRows, AreAtMostAShareFromANumberOfRowsOn) {
   EXPECT_EQ(rows.dropped(), 12);
 }
 
+// Rows that are kept several at a time are counted one by one.
+TEST(DroppedRows, AreTheSameInBlocks) {
+  for (const int64_t block : {1, 7, 300, 5000}) {
+    DroppedRows rows({}, {});
+    for (int i = 0; i < 11; ++i) ASSERT_OK(rows.Drop(InvalidArgument("bad")));
+    Status status;
+    for (int64_t kept = 0; kept < 5000 && status.ok(); kept += block) status = rows.Keep(block);
+    EXPECT_FALSE(status.ok()) << block;
+    DroppedRows fewer({}, {});
+    for (int i = 0; i < 10; ++i) ASSERT_OK(fewer.Drop(InvalidArgument("bad")));
+    for (int64_t kept = 0; kept < 5000; kept += block) ASSERT_OK(fewer.Keep(block)) << block;
+  }
+}
+
 TEST(DroppedRows, MayBeExactlyTheShare) {
   DroppedRows rows = Rows({});
   for (int i = 0; i < 10; ++i) EXPECT_OK(rows.Drop(Bad()));

@@ -22,6 +22,7 @@
 #include "data/block.h"
 #include "data/dataset.h"
 #include "data/dataset_node.h"
+#include "data/lost_file.h"
 #include "data/matching_files.h"
 #include "formats/csv_header.h"
 #include "formats/text_rows.h"
@@ -409,7 +410,7 @@ class FilesIterator : public ElementIterator {
       rows->clear();
       rows_.reset();
       ++file_;
-      MR_RETURN_IF_ERROR(status);
+      if (!status.ok()) return LostFile(status);
     }
     return false;
   }

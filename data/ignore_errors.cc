@@ -17,6 +17,7 @@
 #include "data/dataset.h"
 #include "data/dataset_node.h"
 #include "data/dropped_rows.h"
+#include "data/lost_file.h"
 
 namespace millrace::data {
 namespace {
@@ -47,8 +48,9 @@ class IgnoreErrorsNode : public DatasetNode {
 };
 
 // What the log has of one IgnoreErrors, whichever pass it was.
-struct Told {
+struct Log {
   int64_t so_far = 0;  // the largest number of errors, while reading
+  int64_t files = 0;   // of files
   int64_t total = 0;   // the same at the end of a pass
 };
 
@@ -120,16 +122,36 @@ class IgnoreErrorsIterator : public ElementIterator {
   }
 
   Status Drop(const Status& error) {
+    if (IsLostFile(error)) return DropFile(error);
     context_.environment->dropped.fetch_add(1, std::memory_order_relaxed);
     const Status allowed = rows_.Drop(error);
     const int64_t count = rows_.dropped();
-    if (IsPowerOfTen(count) && Raise(&Told::so_far, count)) {
+    if (IsPowerOfTen(count) && Raise(&Log::so_far, count)) {
       if (count == 1) {
         LogWarning("IgnoreErrors: dropped an element: ", error.message());
       } else {
         LogWarning("IgnoreErrors: dropped ", rows_.Text(), ", so far");
       }
     }
+    return Told(error, allowed);
+  }
+
+  // One of a few, of which each one is told.
+  Status DropFile(const Status& error) {
+    const int64_t most = node_->options().max_files;
+    if (most != kForever && files_ >= most) {
+      return Suffixed(error, absl::StrCat("; IgnoreErrors may leave out ", most,
+                                          " files: IgnoreErrorsOptions::max_files allows more"));
+    }
+    ++files_;
+    context_.environment->dropped.fetch_add(1, std::memory_order_relaxed);
+    const Status allowed = rows_.Drop(error);
+    if (Raise(&Log::files, files_)) LogWarning("IgnoreErrors: dropped a file: ", error.message());
+    return Told(error, allowed);
+  }
+
+  // To the caller, who has words for it.
+  Status Told(const Status& error, const Status& allowed) {
     const std::function<void(const Status&)>& on_error = node_->options().on_error;
     if (on_error == nullptr) return allowed;
     const Status called = NoExceptions(kIgnoreErrors, [&] {
@@ -141,16 +163,16 @@ class IgnoreErrorsIterator : public ElementIterator {
 
   void TellTotal() {
     const int64_t count = rows_.dropped();
-    if (count > 0 && Raise(&Told::total, count)) LogWarning("IgnoreErrors: dropped ", rows_.Text());
+    if (count > 0 && Raise(&Log::total, count)) LogWarning("IgnoreErrors: dropped ", rows_.Text());
   }
 
   // Is `count` more than any pass has told?
-  bool Raise(int64_t Told::*what, int64_t count) {
+  bool Raise(int64_t Log::*what, int64_t count) {
     IteratorEnvironment& environment = *context_.environment;
     MutexLock lock(&environment.mu);
     std::shared_ptr<void>& told = environment.shared[context_.path];
-    if (told == nullptr) told = std::make_shared<Told>();
-    int64_t& most = static_cast<Told*>(told.get())->*what;
+    if (told == nullptr) told = std::make_shared<Log>();
+    int64_t& most = static_cast<Log*>(told.get())->*what;
     if (count <= most) return false;
     most = count;
     return true;
@@ -165,6 +187,7 @@ class IgnoreErrorsIterator : public ElementIterator {
   const std::unique_ptr<ElementIterator> input_;
   const IteratorContext context_;
   DroppedRows rows_;    // of this pass
+  int64_t files_ = 0;   // of them
   bool ended_ = false;  // too many were dropped
 };
 
@@ -237,6 +260,10 @@ Dataset Dataset::IgnoreErrors(IgnoreErrorsOptions options) const {
   if (options.max_errors < kForever) {
     return Error(InvalidArgument("Dataset.IgnoreErrors: max_errors must be >= 0, or kForever, got ",
                                  options.max_errors));
+  }
+  if (options.max_files < kForever) {
+    return Error(InvalidArgument("Dataset.IgnoreErrors: max_files must be >= 0, or kForever, got ",
+                                 options.max_files));
   }
   if (!(options.max_share >= 0 && options.max_share <= 1)) {
     return Error(InvalidArgument("Dataset.IgnoreErrors: max_share must be in [0, 1], got ",

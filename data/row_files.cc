@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/byte_reader.h"
 #include "core/coding.h"
 #include "core/crc32c.h"
@@ -45,6 +47,11 @@ StatusOr<Compression> DetectCompression(FileSystem* fs, const std::string& path,
     if (is_level) return Compression::kZlib;
   }
   return Compression::kNone;
+}
+
+bool NamedAsCsv(absl::string_view path) {
+  absl::ConsumeSuffix(&path, ".gz");
+  return absl::EndsWithIgnoreCase(path, ".csv") || absl::EndsWithIgnoreCase(path, ".tsv");
 }
 
 StatusOr<std::vector<std::string>> FindFiles(FileSystem* fs,
@@ -109,11 +116,14 @@ Status RowFiles::OpenFile() {
     return absl::OkStatus();
   }
   const std::string label = absl::StrCat("'", path, "'");
+  const bool is_csv = options_.format == RowFormat::kCsv ||
+                      (options_.csv_by_name && NamedAsCsv(path));
   MR_ASSIGN_OR_RETURN(auto bytes, ByteReader::Open(fs, path, label, compression));
   text_ = std::make_unique<TextRows>(
       std::move(bytes),
-      TextRowsOptions{.quotes = options_.format == RowFormat::kCsv || options_.rows_are_csv,
+      TextRowsOptions{.quotes = is_csv,
                       .field_delim = options_.field_delim,
+                      .any_delim = options_.any_delim,
                       .max_row_bytes = kMaxRowBytes,
                       .label = label});
   return options_.has_header ? ReadHeader() : absl::OkStatus();
@@ -136,6 +146,9 @@ Status RowFiles::ReadHeader() {
   }
   StatusOr<std::vector<std::string>> names = CsvHeader(line, options_.field_delim, true);
   MR_RETURN_IF_ERROR(Prefixed(Where(), names.status()));
+  if (names->empty()) {
+    return InvalidArgument(Where(), ": the header must name columns, got a blank line");
+  }
   if (has_header_) {
     const Status same = CheckCsvHeader(columns_, *names, /*is_whole=*/true);
     return Prefixed(absl::StrCat(Where(), ": all files must have the header of '", files_[0], "'"),

@@ -55,8 +55,11 @@ struct RowFilesOptions {
   // The names of the columns: those that a header must have, in this order, or what to call the
   // columns where files have no header.
   std::vector<std::string> columns = {};
-  // Of lines: a row is a CSV record, which may be several lines; its fields are not looked at.
-  bool rows_are_csv = false;
+  // Of lines: in files named as CSV is (NamedAsCsv), a row is a record, which may be several lines;
+  // its fields are not looked at.
+  bool csv_by_name = false;
+  // Nothing says that field_delim is right: see TextRowsOptions::any_delim.
+  bool any_delim = false;
   std::optional<Compression> compression = std::nullopt;  // none: as the bytes say
   FileSystem* file_system = FileSystem::Posix();
 };
@@ -64,6 +67,9 @@ struct RowFilesOptions {
 // By the first bytes. A file of records is plain when it begins with a record's head, which is
 // checked by its checksum; text that begins as a zlib stream does is taken for one.
 StatusOr<Compression> DetectCompression(FileSystem* fs, const std::string& path, bool is_records);
+
+// "a.csv", "b.TSV", "c.csv.gz".
+bool NamedAsCsv(absl::string_view path);
 
 // The files that `patterns` stand for.
 StatusOr<std::vector<std::string>> FindFiles(FileSystem* fs,

@@ -151,9 +151,16 @@ TEST_F(RowFilesTest, ReadsCsvAsTheWorldWritesIt) {
       {"1;\"a;\n\"\n", {.format = RowFormat::kCsv, .field_delim = ';'}, {"1|a;\n"}},
       // What is no CSV has lines, without the mark.
       {kMark + "1,\"a\nb\"\n", {}, {"1,\"a", "b\""}},
-      {kMark + "1,\"a\nb\"\n2,\"\n3\n", {.rows_are_csv = true}, {"1,\"a\nb\"", "2,\"", "3"}},
   };
   for (const auto& c : cases) EXPECT_EQ(Rows({Write("f", c.bytes)}, c.options), c.rows) << c.bytes;
+
+  // Lines of files that are named as CSV is are records, whatever is between fields.
+  const RowFilesOptions by_name = {.csv_by_name = true, .any_delim = true};
+  const std::string semicolons = kMark + "1;\"a\nb\"\n2;\"\n3\n";
+  for (const char* name : {"n.csv", "N.CSV", "n.tsv"}) {
+    EXPECT_EQ(Rows({Write(name, semicolons)}, by_name), (Texts{"1;\"a\nb\"", "2;\"", "3"})) << name;
+  }
+  EXPECT_EQ(Rows({Write("csv", semicolons)}, by_name), (Texts{"1;\"a", "b\"", "2;\"", "3"}));
 
   // The same columns, written in another way.
   Write("w1", "id,text\n1,a\n");

@@ -91,7 +91,7 @@ const DatasetOp kDirectedInterleaveInExperiments("ExperimentalDirectedInterleave
 // TensorFlow's op has no limit; what it drops is counted and logged all the same.
 StatusOr<Dataset> IgnoreErrors(const DatasetArgs& args) {
   MR_ASSIGN_OR_RETURN(const Dataset input, args.dataset(0));
-  return input.IgnoreErrors({.max_share = 1});
+  return input.IgnoreErrors({.max_share = 1, .max_files = kForever});
 }
 const DatasetOp kIgnoreErrors("IgnoreErrorsDataset", kInput, kDatasetElements, IgnoreErrors);
 const DatasetOp kIgnoreErrorsInExperiments("ExperimentalIgnoreErrorsDataset", kInput,

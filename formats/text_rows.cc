@@ -39,6 +39,7 @@ struct TextRows::Search {
   bool as_line;             // it ends with its first line, whatever is quoted in it
   size_t looked = 0;        // bytes, which have no end of it
   bool is_open = false;     // they end inside a field in quotes
+  size_t opened = 0;        // where it begins
   bool had_fields = false;  // a field in quotes: there may be several lines
 
   void BecomeLine() { *this = {.as_line = true}; }
@@ -65,7 +66,6 @@ size_t TextRows::LineEnd(absl::string_view rest, Search* search) const {
 size_t TextRows::RecordEnd(absl::string_view rest, Search* search) const {
   const char* const begin = rest.data();
   const char* const end = begin + rest.size();
-  const char delim = options_.field_delim;
   while (true) {
     const char* const from = begin + search->looked;
     if (!search->is_open) {
@@ -76,7 +76,8 @@ size_t TextRows::RecordEnd(absl::string_view rest, Search* search) const {
       }
       if (*found == '\n') return Distance(begin, found);
       search->looked = Distance(begin, found) + 1;
-      search->is_open = found == begin || found[-1] == delim;
+      search->is_open = found == begin || IsDelim(found[-1]);
+      search->opened = search->looked;
       search->had_fields = search->had_fields || search->is_open;
       continue;
     }
@@ -86,18 +87,19 @@ size_t TextRows::RecordEnd(absl::string_view rest, Search* search) const {
     if (quote != nullptr && quote + 1 != end) {
       const char next = quote[1];
       search->looked = Distance(begin, quote) + 1;
-      if (next == '"') {  // it stands for one
+      const bool is_long = search->looked - search->opened > options_.most_quoted_bytes;
+      if (next == '"' && !is_long) {  // it stands for one
         ++search->looked;
         continue;
       }
       search->is_open = false;
-      if (next == delim || next == '\n' || next == '\r') continue;
+      if (!is_long && (IsDelim(next) || next == '\n' || next == '\r')) continue;
       search->BecomeLine();
       return LineEnd(rest, search);
     }
     // What follows a quote at the end decides; it is looked at again.
     search->looked = quote == nullptr ? rest.size() : Distance(begin, quote);
-    if (rest.size() <= options_.most_quoted_bytes) return kNone;
+    if (search->looked - search->opened <= options_.most_quoted_bytes) return kNone;
     search->BecomeLine();
     return LineEnd(rest, search);
   }

@@ -43,6 +43,8 @@ struct TextRowsOptions {
   // CSV: a field in quotes may hold ends of lines.
   bool quotes = false;
   char field_delim = ',';
+  // Nothing says what is between fields: a comma, a semicolon, a tabulator or a bar may be.
+  bool any_delim = false;
   size_t most_quoted_bytes = size_t{16} << 20;
   // A "\r" at the end of the file, without "\n", stays in the last row.
   bool keep_last_return = false;
@@ -82,6 +84,10 @@ class TextRows {
   // Where the row at the front of `rest` ends; npos: not in what is there.
   size_t LineEnd(absl::string_view rest, Search* search) const;
   size_t RecordEnd(absl::string_view rest, Search* search) const;
+  bool IsDelim(char c) const {
+    return options_.any_delim ? c == ',' || c == ';' || c == '\t' || c == '|'
+                              : c == options_.field_delim;
+  }
   void Give(absl::string_view row, const Search& search, std::vector<absl::string_view>* rows);
 
   const std::unique_ptr<ByteReader> bytes_;

@@ -175,6 +175,18 @@ TEST(TextRows, AFieldThatIsNotClosedInTimeTakesNoOtherLine) {
   EXPECT_EQ(All(Open(text, {.quotes = true, .most_quoted_bytes = 8000}), 9),
             (Rows{"1:\"a", "2:" + long_field, "3:" + long_field + "\"", "4:b"}));
   EXPECT_EQ(All(Open(text, {.quotes = true}), 9).size(), 2u);
+  // Its length counts, not that of its row, and wherever its end is found.
+  const std::string several = absl::StrCat(long_field, ",\"a\n", long_field, "\"\nb\n");
+  EXPECT_EQ(All(Open(several, {.quotes = true, .most_quoted_bytes = 9100}), 9).size(), 2u);
+  const std::string small = "\"a\n" + std::string(50, 'x') + "\"\nb\n";
+  EXPECT_EQ(All(Open(small, {.quotes = true, .most_quoted_bytes = 20}), 9).size(), 3u);
+  EXPECT_EQ(All(Open(small, {.quotes = true, .most_quoted_bytes = 60}), 9).size(), 2u);
+}
+
+TEST(TextRows, QuotesOpenBehindAnyDelimiterWhereNoneIsKnown) {
+  const std::string text = "1;\"a\nb\"\n2\t\"a\nb\"\n3|\"a\nb\"\n4,\"a\nb\"\n5:\"a\n";
+  EXPECT_EQ(All(Open(text, {.quotes = true, .any_delim = true}), 9).size(), 5u);
+  EXPECT_EQ(All(Open(text, {.quotes = true}), 9).size(), 8u);
 }
 
 TEST(TextRows, RefuseCsvInUtf16) {

@@ -26,10 +26,11 @@ bool GradientFlows(const Node& node, int output) {
          (type == DT_INVALID && node.op_entry() == nullptr);
 }
 
-Backprop::Backprop(const Scope& scope, const GradientOptions& options, bool gated)
+Backprop::Backprop(const Scope& scope, const GradientOptions& options, bool gated,
+                   const std::string& source)
     : caller_(scope),
       scope_(scope.WithName("").CompositeScope("gradients").AcrossBranches()),
-      source_(absl::StripSuffix(scope_.prefix(), "/")),
+      source_(source.empty() ? std::string(absl::StripSuffix(scope_.prefix(), "/")) : source),
       options_(options),
       gated_(gated) {}
 

@@ -40,7 +40,10 @@ bool GradientFlows(const Node& node, int output);
 
 class Backprop {
  public:
-  Backprop(const Scope& scope, const GradientOptions& options, bool gated);
+  // `source`: of the calculation that this one is a part of, a function's in that of its call; by
+  // default a name of its own. It tells apart what both would keep, as gradients of a TensorArray.
+  Backprop(const Scope& scope, const GradientOptions& options, bool gated,
+           const std::string& source = "");
 
   StatusOr<std::vector<Gradient>> Run(absl::Span<const Output> ys, absl::Span<const Output> xs);
 

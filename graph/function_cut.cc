@@ -8,6 +8,7 @@
 #include "core/new_message.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
+#include "graph/backprop.h"
 #include "graph/copy.h"
 #include "graph/frames.h"
 #include "graph/function_library.h"
@@ -53,7 +54,8 @@ Status CopyBody(absl::Span<const KnownTensor> known, Differentiated* d) {
   return absl::OkStatus();
 }
 
-Status Differentiate(const std::vector<bool>& has_dy, Differentiated* d) {
+Status Differentiate(const std::vector<bool>& has_dy, const std::string& source,
+                     Differentiated* d) {
   std::vector<Output> ys;
   for (size_t i = 0; i < d->results.size(); ++i) {
     if (!has_dy[i]) continue;
@@ -75,7 +77,8 @@ Status Differentiate(const std::vector<bool>& has_dy, Differentiated* d) {
   }
   GradientOptions options;
   options.grad_ys = d->dys;
-  MR_ASSIGN_OR_RETURN(d->gradients, AddGradients(d->scope, ys, d->arguments, options));
+  Backprop backprop(d->scope, options, /*gated=*/false, source);
+  MR_ASSIGN_OR_RETURN(d->gradients, backprop.Run(ys, d->arguments));
   return d->scope.status();
 }
 

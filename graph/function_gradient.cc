@@ -113,7 +113,7 @@ Status GradientByCut(GradientContext* c, const NameAttrList& call) {
   MR_RETURN_IF_ERROR(CopyBody(known, &d));
   std::vector<bool> has_dy;
   for (int i = 0; i < c->num_outputs(); ++i) has_dy.push_back(c->has_grad(i));
-  MR_RETURN_IF_ERROR(Differentiate(has_dy, &d));
+  MR_RETURN_IF_ERROR(Differentiate(has_dy, c->source(), &d));
   // Functions that calls in the body have got are the program's.
   scope.graph()->set_library(d.scope.graph()->shared_library());
 
@@ -247,7 +247,7 @@ class BranchesGradient {
     MR_RETURN_IF_ERROR(CopyBody(known, &d));
     std::vector<bool> has_dy;
     for (int i = 0; i < c_->num_outputs(); ++i) has_dy.push_back(c_->has_grad(i));
-    MR_RETURN_IF_ERROR(Differentiate(has_dy, &d));
+    MR_RETURN_IF_ERROR(Differentiate(has_dy, c_->source(), &d));
     scope_.graph()->set_library(d.scope.graph()->shared_library());
     return absl::OkStatus();
   }
@@ -447,7 +447,7 @@ StatusOr<std::string> DefineSymbolicGradient(const NameAttrList& call, Graph* gr
   for (const Output& result : d.results) {
     has_dy.push_back(IsTrainable(WithoutRef(result.dtype())));
   }
-  MR_RETURN_IF_ERROR(Differentiate(has_dy, &d));
+  MR_RETURN_IF_ERROR(Differentiate(has_dy, "gradients", &d));
   FunctionDefParts parts;
   for (const Output& argument : d.arguments) parts.arguments.push_back({argument.node(), 0});
   size_t next_dy = 0;

@@ -160,7 +160,7 @@ class LoopGradient {
       for (size_t i = 0; i < n_; ++i) of_body[i] = of_body[i] && TypeOf(i) != DT_RESOURCE;
       d_ = std::make_unique<Differentiated>(scope_, body);
       MR_RETURN_IF_ERROR(CopyBody(known, d_.get()));
-      MR_RETURN_IF_ERROR(Differentiate(of_body, d_.get()));
+      MR_RETURN_IF_ERROR(Differentiate(of_body, c_->source(), d_.get()));
       bool more = false;
       for (size_t i = 0; i < n_; ++i) {
         if (has_dy[i] || !HasGradient(d_->gradients[own_ + i])) continue;

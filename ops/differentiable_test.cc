@@ -31,6 +31,7 @@
 #include "ops/control/tensor_list.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
+#include "ops/nn/fused_batch_norm.h"
 #include "ops/state/state.h"
 #include "proto/op_def.pb.h"
 #include "runtime/testing/op_test.h"
@@ -46,6 +47,8 @@
 
 namespace millrace {
 namespace {
+
+using Outputs = std::vector<Output>;
 
 // --- Cases ---------------------------------------------------------------------------------------
 
@@ -276,19 +279,26 @@ std::vector<Case> NnCases() {
                      .attrs = {{"epsilon", 0.01f}},
                      .outputs = {0}});
   }
+  // Of images that the means and variances are of: those have no gradient of their own.
+  for (const std::string version : {"", "V2", "V3"}) {
+    cases.push_back(
+        {.op = "FusedBatchNormGrad" + version,
+         .args = {TensorOf<float>({1, 2, 2, 1}, {0.5f, 1, -1, 2}), x, scale},
+         .build = [version](const Scope& s, const Outputs& in) {
+           const Output none = Const(s, std::vector<float>());
+           const std::string op = "FusedBatchNorm" + version;
+           const FusedBatchNormOutputs norm =
+               FusedBatchNormBuilder{op.c_str()}(s, in[1], in[2], ZerosLike(s, in[2]), none, none,
+                                                 {.epsilon = 0.01f});
+           Outputs inputs = {in[0], in[1], in[2], norm.reserve_space_1, norm.reserve_space_2};
+           if (version == "V3") inputs.push_back(norm.reserve_space_3);
+           NodeBuilder grad(s, "FusedBatchNormGrad" + version);
+           for (const Output& input : inputs) grad.Input(input);
+           grad.Attr("epsilon", 0.01f);
+           return grad.Finish().outputs(0, 3);
+         }});
+  }
   const std::string no_second = "has no gradient";
-  cases.push_back({.op = "FusedBatchNormGrad",
-                   .args = {x, x, scale, scale, scale},
-                   .outputs = {0},
-                   .refusal = no_second});
-  cases.push_back({.op = "FusedBatchNormGradV2",
-                   .args = {x, x, scale, scale, scale},
-                   .outputs = {0},
-                   .refusal = no_second});
-  cases.push_back({.op = "FusedBatchNormGradV3",
-                   .args = {x, x, scale, scale, scale, scale},
-                   .outputs = {0},
-                   .refusal = no_second});
   cases.push_back({.op = "LRNGrad", .args = {x, x, x}, .refusal = no_second});
   return cases;
 }
@@ -526,7 +536,6 @@ std::vector<Case> TensorListCases() {
 // Calls of functions; what a function's gradient does with what is inside of it is proved in the
 // families' test.
 std::vector<Case> FunctionCases() {
-  using Outputs = std::vector<Output>;
   const auto define = [](const Scope& s) {
     return DefineFunction(s, "f", {DT_DOUBLE, DT_DOUBLE}, [](const Scope& t, const Outputs& x) {
       return Outputs{Mul(t, Tanh(t, x[0]), x[1]), x[1]};
@@ -723,6 +732,65 @@ TEST(DifferentiableOps, HaveTheGradientThatFiniteDifferencesGive) {
     SCOPED_TRACE(c.op);
     c.refusal.empty() ? ExpectRightGradients(c) : ExpectRefusal(c);
   }
+}
+
+// --- Functions -----------------------------------------------------------------------------------
+
+Output GradientOf(const Scope& s, const Output& y, const Output& x) {
+  const StatusOr<std::vector<Gradient>> grads = AddGradients(s, {y}, {x});
+  EXPECT_OK(grads.status());
+  return grads.ok() ? DenseGradient(s, (*grads)[0]) : Output();
+}
+
+// The branch that is not taken keeps a list of what its loop has been through: of the second order,
+// too, there is nothing in place of it.
+TEST(DifferentiableFunctions, OfTheSecondOrderWhereABranchHasALoop) {
+  for (const bool loops : {true, false}) {
+    SCOPED_TRACE(loops ? "the loop's branch" : "the other branch");
+    const BuildOutput build = [loops](const Scope& s, const Outputs& x) {
+      const std::vector<DType> types = {DT_INT32, DT_DOUBLE};
+      const FunctionName cond = {
+          DefineFunction(s, "cond", types, [](const Scope& t, const Outputs& in) {
+            return Outputs{Less(t, in[0], Const(t, 2))};
+          }).name};
+      const FunctionName body = {
+          DefineFunction(s, "body", types, [](const Scope& t, const Outputs& in) {
+            return Outputs{Add(t, in[0], Const(t, 1)), Mul(t, in[1], Neg(t, in[1]))};
+          }).name};
+      const FunctionName loop = {
+          DefineFunction(s, "loop", {DT_DOUBLE}, [&](const Scope& t, const Outputs& in) {
+            return Outputs{While(t, {Const(t, 0), in[0]}, cond, body).output(1)};
+          }).name};
+      const FunctionName square = {
+          DefineFunction(s, "square", {DT_DOUBLE}, [](const Scope& t, const Outputs& in) {
+            return Outputs{Mul(t, Square(t, in[0]), in[0])};
+          }).name};
+      const Output y = If(s, Const(s, loops), Outputs{x[0]}, {DT_DOUBLE}, loop, square);
+      return GradientOf(s, y, x[0]);
+    };
+    ExpectGradientsMatch(build, {Matrix()});
+  }
+}
+
+// Each calculation of gradients has arrays of its own, also within a function: two in one step, and
+// one of the other.
+TEST(DifferentiableFunctions, ThroughAnArrayTwiceInOneStep) {
+  ExpectGradientsMatch(
+      [](const Scope& s, const Outputs& x) {
+        const DefinedFunction f =
+            DefineFunction(s, "f", {DT_DOUBLE}, [](const Scope& t, const Outputs& in) {
+              const Output array = TensorArrayV3(t, Const(t, 2), DT_DOUBLE).handle;
+              const Output one = Const(t, 1);
+              const Output flow = BuildOp(
+                  t, "TensorArrayWriteV3",
+                  {array, one, Mul(t, Square(t, in[0]), in[0]), Output(Const(t, 0.0f))});
+              return Outputs{
+                  BuildOp(t, "TensorArrayReadV3", {array, one, flow}, "dtype", DT_DOUBLE)};
+            });
+        const Output y = Call(s, f, x)[0];
+        return Add(s, GradientOf(s, y, x[0]), GradientOf(s, Square(s, y), x[0]));
+      },
+      {Matrix()});
 }
 
 }  // namespace

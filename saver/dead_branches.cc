@@ -133,9 +133,12 @@ class Analysis {
   bool HasNoLiveInput(int node) const {
     bool enters = false, lives = false;  // by data, into a Merge
     const bool is_merge = IsMerge(graph_.node(node));
+    // A trigger counts those that it waits for, dead or not; so does a Merge by control inputs.
+    if (graph_.node(node).op() == "ControlTrigger") return false;
     for (const Input& input : of(node).inputs) {
       const bool is_dead = IsDead(input);
-      if (!is_merge || input.output == kControl) {
+      if (is_merge && input.output == kControl) continue;
+      if (!is_merge) {
         if (is_dead) return true;
         continue;
       }
@@ -223,8 +226,11 @@ class Removal {
       for (const Analysis::Input& input : analysis_.inputs(i)) {
         if (input.source < 0) return false;  // verification names it
       }
-      // As of a RefSwitch (Analysis).
-      if (IsPassedOver(i) && IsOfReferences(graph_.node(i)) && HasControlInputs(i)) return false;
+      // Readers of a reference take what went in, and would not wait.
+      if ((IsPassedOver(i) || analysis_.LiveOutput(i)) && IsOfReferences(graph_.node(i)) &&
+          HasControlInputs(i)) {
+        return false;
+      }
       // With fewer inputs their numbers would be others.
       if (LiveInputs(i).size() > 1 && LosesInputs(i) && IsRead(i, 1)) return false;
     }
@@ -262,7 +268,7 @@ class Removal {
         AddInput({analysis_.inputs(i)[1].source, kControl}, node);
       }
       for (const Analysis::Input& input : analysis_.inputs(i)) {
-        if (input.output == kControl) AddInput(input, node);
+        if (input.output == kControl && !analysis_.IsDead(input)) AddInput(input, node);
       }
     }
     for (NodeDef& constant : indices_) result.add_node()->Swap(&constant);

@@ -192,8 +192,21 @@ TEST(DeadBranches, WhatCannotBeRewrittenStays) {
       {{"d = false", "p = PlaceholderWithDefault(d)", "x = Placeholder()", "s = Switch(x, p)",
         "t = Neg(s:1)", "m = Merge(s, t)"},
        {"m"}},  // may be fed true
+      {{"v = VariableV2()", "x = Placeholder()", "a = Assign(v, x)", "p = true",
+        "s = RefSwitch(v, p, ^a)", "y = Identity(s:1)"},
+       {"y"}},  // would not wait for the Assign
   };
   for (const Case& c : cases) EXPECT_EQ(Removed(c.lines, c.outputs), Lines(Graph(c.lines)));
+}
+
+// Both count those that they wait for, dead or not.
+TEST(DeadBranches, TriggersAndMergesRunBehindDeadBranches) {
+  EXPECT_THAT(
+      Removed({"x = Placeholder()", "p = false", "s = Switch(x, p)", "t = Neg(s:1)",
+               "g = ControlTrigger(^t, ^x)", "m = Merge(s, t, ^t)", "y = Exp(m, ^g)"},
+              {"y"}),
+      UnorderedElementsAre("x = Placeholder()", "s = Identity(x)", "g = ControlTrigger(^x)",
+                           "m = Identity(s)", "y = Exp(m, ^g)"));
 }
 
 TEST(DeadBranches, WhatADefaultTurnsOffIsListed) {

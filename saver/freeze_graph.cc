@@ -271,16 +271,33 @@ class Freezer {
         if (axis == 0) attrs.erase("batch_dims");
       }
       const std::string name = names_.Take(absl::StrCat(node->name(), "/axis"));
-      const std::string device = node->device();
+      const std::string device = node->device(), indices = node->input(1);
+      MR_ASSIGN_OR_RETURN(const DType index_type, GetAttr<DType>(*node, "Tindices"));
       node->add_input(name);
       // Data inputs come before control inputs.
       for (int i = node->input_size() - 1; i > 2; --i) {
         node->mutable_input()->SwapElements(i, i - 1);
       }
-      NodeDef* const constant = AddNode(name, "Const", {}, graph_);
-      constant->set_device(device);
-      Set("dtype", DT_INT32, constant);
-      Set("value", Tensor::Scalar<int32_t>(static_cast<int32_t>(axis)), constant);
+      const auto constant = [&](const std::string& of) {
+        NodeDef* const added = AddNode(of, "Const", {}, graph_);
+        added->set_device(device);
+        Set("dtype", DT_INT32, added);
+        Set("value", Tensor::Scalar<int32_t>(static_cast<int32_t>(axis)), added);
+      };
+      if (axis >= 0) {
+        constant(name);
+      } else {
+        // Dimensions in common are counted from the end of the indices, an axis from that of rows.
+        const std::string rank = names_.Take(absl::StrCat(name, "/rank"));
+        const std::string back = names_.Take(absl::StrCat(name, "/batch_dims"));
+        constant(back);
+        NodeDef* const rank_node = AddNode(rank, "Rank", {indices}, graph_);
+        rank_node->set_device(device);
+        Set("T", index_type, rank_node);
+        NodeDef* const sum = AddNode(name, "Add", {rank, back}, graph_);
+        sum->set_device(device);
+        Set("T", DT_INT32, sum);
+      }
     } else if (node->op() == "ResourceGatherNd") {
       node->set_op("GatherNd");
       attrs.erase("dtype");

@@ -138,6 +138,14 @@ TEST(FreezeGraphTest, GathersFromResourcesAreGathersFromConstants) {
   ExpectTheSame(Variables() + Int("one", 1) + Node("wait", "NoOp", {}) +
                     Node("y", "ResourceGather", {"v", "one", "^wait"}, kDtype + indices),
                 "y:0");
+  // Dimensions in common are counted from the end of the indices, of rank 1 here.
+  const std::string two_rows =
+      "attr { key: 'value' value { tensor { dtype: DT_INT32 tensor_shape { dim { size: 2 } } "
+      "int_val: 1 int_val: 0 } } } ";
+  const std::string back = "attr { key: 'batch_dims' value { i: -1 } } ";
+  ExpectTheSame(Variables() + Node("rows", "Const", {}, Type("dtype", "DT_INT32") + two_rows) +
+                    Node("y", "ResourceGather", {"v", "rows"}, kDtype + indices + back),
+                "y:0");
   ExpectTheSame(Variables() + Node("y", "VariableShape", {"v"}, Type("out_type", "DT_INT32")),
                 "y:0");
   ExpectTheSame(Variables() + Node("y", "VarIsInitializedOp", {"v"}), "y:0");

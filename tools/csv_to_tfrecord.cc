@@ -235,15 +235,18 @@ Status Run(const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(const auto rows,
                       OpenRows(flags, {.format = data::RowFormat::kCsv,
                                        .columns = SchemaNames(flags.value("schema"))}));
-  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows));
+  std::vector<std::string> outputs;
+  for (int i = 0; i < std::max(shards, 1); ++i) {
+    outputs.push_back(shards == 0 ? flags.value("output")
+                                  : absl::StrFormat("%s-%05d", flags.value("output"), i));
+  }
+  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows, outputs));
   MR_ASSIGN_OR_RETURN(std::vector<Column> columns, ParseSchema(flags.value("schema"), *rows));
   ExampleOfFields example(std::move(columns), flags.value("na_value"), list_delim[0]);
   MR_RETURN_IF_ERROR(example.CheckDefaults());
 
   std::vector<std::unique_ptr<data::NewFile>> files;
-  for (int i = 0; i < std::max(shards, 1); ++i) {
-    const std::string path =
-        shards == 0 ? flags.value("output") : absl::StrFormat("%s-%05d", flags.value("output"), i);
+  for (const std::string& path : outputs) {
     MR_ASSIGN_OR_RETURN(auto file, data::NewFile::Create(FileSystem::Posix(), path));
     MR_RETURN_IF_ERROR(file->BeginRecords(compression));
     files.push_back(std::move(file));

@@ -7,7 +7,7 @@
 //              --output_dir split
 //
 // A row's part is decided by Fingerprint64 of --seed and its key alone; within a file rows keep
-// their order. CSV records (--column, --csv, files named .csv) may go on over lines inside quotes.
+// their order. CSV records (--column, --csv, files named .csv or .tsv) may go on over lines inside quotes.
 // All files appear at the end, or none. A bad row ends it, or is left out and counted
 // (--ignore_errors).
 //
@@ -23,11 +23,9 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "core/compression.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
@@ -110,14 +108,6 @@ StatusOr<std::vector<Split>> ParseSplits(const std::string& text) {
   return splits;
 }
 
-// Is one of the patterns for files that are named as CSV is?
-bool IsNamedCsv(const std::string& patterns) {
-  for (const std::string& name : Names(patterns)) {
-    if (absl::EndsWith(absl::StripSuffix(name, ".gz"), ".csv")) return true;
-  }
-  return false;
-}
-
 // A number in [0, 1) that is a function of the seed and the values alone.
 double HashOf(const std::string& seed, const std::vector<std::string>& values) {
   std::string key = absl::StrCat(seed, "\n", values.size());
@@ -144,16 +134,19 @@ Status Run(const CommandLine& flags) {
                      : is_csv   ? data::RowFormat::kCsv
                                 : data::RowFormat::kLines;
   // A record must not be torn where its text has a line break.
-  otherwise.rows_are_csv = IsNamedCsv(flags.value("input"));
+  otherwise.csv_by_name = true;
+  otherwise.any_delim = !is_csv && !flags.has("field_delim");
   MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, std::move(otherwise)));
-  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows));
-  MR_ASSIGN_OR_RETURN(const RowValues row_values, RowValues::Make(flags, *rows));
   const char* const ending = is_records ? ".tfrecord" : is_csv ? ".csv" : ".txt";
-  for (Split& split : splits) {
-    MR_ASSIGN_OR_RETURN(
-        split.file,
-        data::NewFile::Create(FileSystem::Posix(), JoinPath(flags.value("output_dir"),
-                                                            absl::StrCat(split.name, ending))));
+  std::vector<std::string> outputs;
+  for (const Split& split : splits) {
+    outputs.push_back(JoinPath(flags.value("output_dir"), absl::StrCat(split.name, ending)));
+  }
+  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows, outputs));
+  MR_ASSIGN_OR_RETURN(const RowValues row_values, RowValues::Make(flags, *rows));
+  for (size_t i = 0; i < splits.size(); ++i) {
+    Split& split = splits[i];
+    MR_ASSIGN_OR_RETURN(split.file, data::NewFile::Create(FileSystem::Posix(), outputs[i]));
     if (is_records) MR_RETURN_IF_ERROR(split.file->BeginRecords(compression));
     if (flags.has("header")) {
       MR_RETURN_IF_ERROR(split.file->Append(absl::StrCat(rows->header(), "\n")));

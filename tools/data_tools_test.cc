@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
@@ -551,6 +552,47 @@ TEST_F(DataTools, BadRowsAreLeftOutCountedAndKeptWhenThatIsWanted) {
   EXPECT_THAT(ended.text, HasSubstr("2 examples in 1 files"));
   // What was refused can be mended and read again.
   EXPECT_EQ(Run("vocab_gen --input $/bad2.csv --header --column id --output $/i").code, 1);
+  Write("bad2.csv", absl::StrReplaceAll(Read("bad2.csv"), {{"2\n", "2,0\n"}, {"\"", ""}}));
+  EXPECT_EQ(Run("vocab_gen --input $/bad2.csv --header --column id --output $/i").code, 0);
+  EXPECT_EQ(Read("i"), "2\n3\n4\n");
+}
+
+TEST_F(DataTools, RefusedRowsAreNeverWrittenOverOtherFiles) {
+  Write("rows.csv", "id,price\n1,2\n3\n");
+  const std::string rows = Read("rows.csv");
+  const char* const kRuns[] = {
+      "vocab_gen --input $/rows.csv --header --column 0 --output $/w --refused_rows $/w",
+      "vocab_gen --input $/rows.csv --header --column 0 --output $/w --refused_rows $/./w",
+      "vocab_gen --input $/rows.csv --header --column 0 --output $/w --refused_rows $/rows.csv",
+      "data_split --input $/rows.csv --header --column 0 --splits a=1 --output_dir $ "
+      "--refused_rows $/a.csv",
+      "csv_to_tfrecord --input $/rows.csv --header --schema id:int64,price:int64 --output $/r "
+      "--shards 2 --refused_rows $/r-00001"};
+  for (const char* run : kRuns) {
+    const Ended ended = Run(run);
+    EXPECT_EQ(ended.code, 1) << run;
+    EXPECT_THAT(ended.text, HasSubstr("--refused_rows must be a file of its own, got")) << run;
+    EXPECT_EQ(Read("rows.csv"), rows) << run;
+  }
+}
+
+TEST_F(DataTools, ABlankHeaderIsNone) {
+  Write("rows.csv", "\nid,text\n1,a\n");
+  const Ended ended = Run("vocab_gen --input $/rows.csv --header --column 0 --output $/w");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.text, HasSubstr("the header must name columns, got a blank line"));
+}
+
+// The files count, not how they were asked for.
+TEST_F(DataTools, SplittingTearsNoRecord) {
+  Write("part.csv", "1;\"a\nb\"\n2;\"c\nd\"\n3;x\n");
+  for (const char* input : {"$/part.csv", "$/part*"}) {
+    const Ended ended = Run(absl::StrCat("data_split --input '", input,
+                                         "' --splits a=1 --output_dir $/out"));
+    EXPECT_EQ(ended.code, 0) << ended.text;
+    EXPECT_THAT(ended.text, HasSubstr("3")) << input;
+    EXPECT_EQ(Read("out/a.txt"), Read("part.csv"));
+  }
 }
 
 TEST_F(DataTools, TooManyBadRowsEndAProgram) {

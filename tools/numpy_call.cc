@@ -63,6 +63,12 @@ std::optional<DType> Find(absl::Span<const TypeName> types, absl::string_view na
 
 // --- Arguments -----------------------------------------------------------------------------------
 
+// "np.int64(5)" is the number.
+StatusOr<PythonValue> NumberOf(const PythonValue& value) {
+  if (value.kind != Kind::kArray || value.array.rank() != 0) return value;
+  return ListsOfArray(value.array);
+}
+
 // Of one call, by the names of its parameters; null: not given.
 class Arguments {
  public:
@@ -126,7 +132,7 @@ class Arguments {
 
   // An integer, or a sequence of integers.
   StatusOr<Shape> ShapeAt(size_t place) const {
-    const PythonValue& value = *values_[place];
+    MR_ASSIGN_OR_RETURN(const PythonValue value, NumberOf(*values_[place]));
     std::vector<const PythonValue*> dims = {&value};
     if (value.kind == Kind::kList || value.kind == Kind::kTuple) {
       dims.clear();
@@ -254,8 +260,15 @@ StatusOr<Tensor> Arange(absl::Span<const NumpyArgument> given) {
   static constexpr const char* kParameters[] = {"start", "stop", "step", "dtype"};
   MR_ASSIGN_OR_RETURN(const Arguments arguments, Arguments::Bind("arange", kParameters, 0, given));
   const PythonValue zero = IntegerValue(0), one = IntegerValue(1);
-  const PythonValue *start = arguments[0], *stop = arguments[1];
-  const PythonValue* const step = arguments[2] == nullptr ? &one : arguments[2];
+  PythonValue numbers[3];
+  const PythonValue* given_numbers[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    if (arguments[i] == nullptr) continue;
+    MR_ASSIGN_OR_RETURN(numbers[i], NumberOf(*arguments[i]));
+    given_numbers[i] = &numbers[i];
+  }
+  const PythonValue *start = given_numbers[0], *stop = given_numbers[1];
+  const PythonValue* const step = given_numbers[2] == nullptr ? &one : given_numbers[2];
   if (stop == nullptr || stop->kind == Kind::kNone) stop = std::exchange(start, nullptr);
   if (start == nullptr) start = &zero;
   if (stop == nullptr) return arguments.Error("stop", "be given", "none");
@@ -286,10 +299,11 @@ StatusOr<Tensor> Arange(absl::Span<const NumpyArgument> given) {
   if (dtype == DT_BOOL || dtype == DT_STRING || IsComplex(dtype)) {
     return arguments.Error("dtype", "be of real numbers", DTypeName(dtype));
   }
-  // More than an array may have, and no more than a shape.
-  count = std::min(count, static_cast<int64_t>(kMaxBytes));
+  if (count >= static_cast<int64_t>(kMaxBytes / 16)) {
+    return arguments.Error("the array", absl::StrCat("have less than ", kMaxBytes / 16, " elements"),
+                           absl::StrCat(count));
+  }
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({count}));
-  MR_RETURN_IF_ERROR(arguments.CheckSize(shape, dtype));
   // numpy makes the first two elements of the type, and the others of these two.
   StatusOr<Tensor> result = absl::InternalError("");
   if (integers && IsInteger(dtype)) {

@@ -75,6 +75,11 @@ TEST(NumpyCall, MakesWhatNumpyMakes) {
       {"[np.float32(1.5), 2]", DT_DOUBLE, "[2]", "[1.5 2. ]"},
       {"[np.inf, -np.inf, +np.pi]", DT_DOUBLE, "[3]", "[       inf       -inf 3.14159265]"},
       {" np . ones (2)", DT_INVALID, "", ""},
+      {"(np.zeros((0, 784)))", DT_DOUBLE, "[0,784]", "[]"},
+      {"(np.ones(1, np.complex64))", DT_COMPLEX64, "[1]", "[1.+0.j]"},
+      {"((np.float32(1.5)))", DT_FLOAT, "[]", "1.5"},
+      {"np.arange(np.int64(3))", DT_INT64, "[3]", "[0 1 2]"},
+      {"np.ones(np.int32(2))", DT_DOUBLE, "[2]", "[1. 1.]"},
       {"np.ones ( 2 , )", DT_DOUBLE, "[2]", "[1. 1.]"},
       {"[1, 2]", DT_INT64, "[2]", "[1 2]"},
   };

@@ -165,15 +165,18 @@ class Parser {
       value->items.emplace_back();
       PythonValue& item = value->items.back();
       MR_RETURN_IF_ERROR(Value(depth + 1, &item));
-      if (item.kind == Kind::kArray) {
-        MR_ASSIGN_OR_RETURN(item, ListsOfArray(item.array));
-      }
       comma = Take(',');
     }
     // Parentheses around one value do not make a tuple.
     if (kind == Kind::kTuple && value->items.size() == 1 && !comma) {
       PythonValue inner = std::move(value->items[0]);
       *value = std::move(inner);
+      return absl::OkStatus();
+    }
+    for (PythonValue& item : value->items) {
+      if (item.kind == Kind::kArray) {
+        MR_ASSIGN_OR_RETURN(item, ListsOfArray(item.array));
+      }
     }
     return absl::OkStatus();
   }

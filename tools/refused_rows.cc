@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/refused_rows.h"
 
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -32,6 +34,13 @@ StatusOr<data::DropLimit> ParseLimit(const std::string& text) {
       "'");
 }
 
+bool IsSamePath(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // of files that are not there
+  if (fs::equivalent(a, b, ignored)) return true;
+  return fs::path(a).lexically_normal() == fs::path(b).lexically_normal();
+}
+
 }  // namespace
 
 std::vector<FlagSpec> WithRefusedRowsFlags(std::vector<FlagSpec> own) {
@@ -55,7 +64,8 @@ RefusedRows::RefusedRows(std::string program, bool ignores, bool are_records,
                        .hint = "'--max_errors 100%' allows any number"}) {}
 
 StatusOr<RefusedRows> RefusedRows::Make(const std::string& program, const CommandLine& flags,
-                                        const data::RowFiles& rows) {
+                                        const data::RowFiles& rows,
+                                        absl::Span<const std::string> outputs) {
   data::DropLimit limit;
   if (flags.has("max_errors")) {
     MR_ASSIGN_OR_RETURN(limit, ParseLimit(flags.value("max_errors")));
@@ -64,8 +74,17 @@ StatusOr<RefusedRows> RefusedRows::Make(const std::string& program, const Comman
   const bool ignores = flags.has("ignore_errors") || flags.has("max_errors") || has_file;
   RefusedRows refused(program, ignores, rows.are_records(), limit);
   if (!has_file) return refused;
+  const std::string path = flags.value("refused_rows");
+  for (const absl::Span<const std::string> others :
+       {absl::MakeConstSpan(rows.files()), outputs}) {
+    for (const std::string& other : others) {
+      if (!IsSamePath(path, other)) continue;
+      return InvalidArgument("--refused_rows must be a file of its own, got '", path,
+                             "', which the program ", others.data() == outputs.data() ? "writes" : "reads");
+    }
+  }
   MR_ASSIGN_OR_RETURN(refused.file_,
-                      data::NewFile::Create(FileSystem::Posix(), flags.value("refused_rows")));
+                      data::NewFile::Create(FileSystem::Posix(), path));
   if (rows.are_records()) {
     MR_RETURN_IF_ERROR(refused.file_->BeginRecords(Compression::kNone));
   } else if (flags.has("header")) {

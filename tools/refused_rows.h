@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "core/program.h"
 #include "core/status.h"
 #include "data/dropped_rows.h"
@@ -41,9 +42,11 @@ std::vector<FlagSpec> WithRefusedRowsFlags(std::vector<FlagSpec> own);
 
 class RefusedRows {
  public:
-  // `program` begins the lines on stderr.
+  // `program` begins the lines on stderr. --refused_rows must name none of the files of `rows`, nor
+  // of `outputs`.
   static StatusOr<RefusedRows> Make(const std::string& program, const CommandLine& flags,
-                                    const data::RowFiles& rows);
+                                    const data::RowFiles& rows,
+                                    absl::Span<const std::string> outputs);
 
   // The next row whose fields can be told apart.
   StatusOr<bool> Next(data::RowFiles* rows);

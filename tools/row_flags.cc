@@ -78,6 +78,20 @@ std::vector<std::string> Names(const std::string& text) {
   return names;
 }
 
+namespace {
+
+// As Names; a column may have none.
+std::vector<std::string> ColumnNames(const std::string& text) {
+  std::vector<std::string> names;
+  if (text.empty()) return names;
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    names.emplace_back(absl::StripAsciiWhitespace(name));
+  }
+  return names;
+}
+
+}  // namespace
+
 StatusOr<std::unique_ptr<data::RowFiles>> OpenRows(const CommandLine& flags,
                                                    data::RowFilesOptions otherwise) {
   data::RowFilesOptions options = std::move(otherwise);
@@ -88,7 +102,9 @@ StatusOr<std::unique_ptr<data::RowFiles>> OpenRows(const CommandLine& flags,
   if (flags.has("feature")) options.format = data::RowFormat::kExamples;
   MR_ASSIGN_OR_RETURN(options.field_delim, FieldDelimiter(flags));
   options.has_header = flags.has("header");
-  if (options.has_header || flags.has("columns")) options.columns = Names(flags.value("columns"));
+  if (options.has_header || flags.has("columns")) {
+    options.columns = ColumnNames(flags.value("columns"));
+  }
   if (options.format == data::RowFormat::kLines && options.has_header && !options.columns.empty()) {
     return InvalidArgument("--columns with --header is for CSV, got lines; --column names one");
   }

@@ -150,7 +150,7 @@ Status Run(const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(data::ExternalSortOptions memory, SortOptions(flags, output));
   memory.max_bytes /= 2;
   MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, {.format = data::RowFormat::kLines}));
-  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows));
+  MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows, {output}));
   MR_ASSIGN_OR_RETURN(const auto file, data::NewFile::Create(FileSystem::Posix(), output));
 
   Totals totals;

@@ -125,6 +125,18 @@ TEST(GatherGradients, OfAxis0AreSlices) {
   EXPECT_TRUE(std::holds_alternative<IndexedSlices>(grads[0]));
 }
 
+// Of rows that one coordinate each names; an optimizer leaves the other rows alone.
+TEST(GatherGradients, OfRowsByCoordinatesAreSlices) {
+  Scope scope;
+  const Output table = TestInput(scope, DT_FLOAT, {3, 2});
+  const Output rows = GatherNd(scope, table, Const(scope, TensorOf<int32_t>({2, 1}, {2, 0})));
+  const Output one = GatherNd(scope, table, Const(scope, TensorOf<int32_t>({1, 2}, {2, 0})));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> of_rows, AddGradients(scope, {rows}, {table}));
+  EXPECT_TRUE(std::holds_alternative<IndexedSlices>(of_rows[0]));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> of_one, AddGradients(scope, {one}, {table}));
+  EXPECT_TRUE(std::holds_alternative<Output>(of_one[0]));
+}
+
 TEST(GatherGradients, MatchFiniteDifferences) {
   const Tensor x = TensorOf<double>({2, 3, 2}, {1, -2, 3, 4, 5, -6, 7, 8, 9, 10, 11, 12});
   for (const int32_t axis : {0, 1, 2, -1, -2}) {
@@ -139,6 +151,11 @@ TEST(GatherGradients, MatchFiniteDifferences) {
       [](const Scope& s, const std::vector<Output>& in) {
         return GatherV2(s, in[0], Const(s, TensorOf<int64_t>({2, 2}, {1, 0, 1, 1})), Const(s, 2),
                         {.batch_dims = 1});
+      },
+      {x});
+  ExpectGradientsMatch(
+      [](const Scope& s, const std::vector<Output>& in) {
+        return GatherNd(s, in[0], Const(s, TensorOf<int32_t>({3, 1}, {1, 0, 1})));
       },
       {x});
   ExpectGradientsMatch(

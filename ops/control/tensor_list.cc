@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
 #include "graph/shape_inference.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
@@ -467,6 +468,7 @@ const OpRegistration kSetItem =
     OpSpec("TensorListSetItem",
            "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant",
            kListDtypeAttr)
+        .With(LaterAttr("resize_if_index_out_of_bounds: bool = false"))
         .Shape([](InferenceContext* c) -> Status {
           MR_RETURN_IF_ERROR(c->InputWithRank(1, 0, "index").status());
           MR_RETURN_IF_ERROR(CheckItemShape(c, c->input(2)));

@@ -14,7 +14,12 @@
 namespace millrace {
 namespace {
 
+// Nothing in place of a list: what a branch that was not taken has (FakeParam). Its gradient is as
+// little, and adds nothing.
+bool IsNothing(const Variant& variant) { return variant.type_name.empty(); }
+
 StatusOr<Variant> ZerosLikeList(KernelContext* ctx, const Variant& variant) {
+  if (IsNothing(variant)) return variant;
   MR_ASSIGN_OR_RETURN(const TensorListView list, ReadTensorList(variant));
   std::vector<Tensor> zeros;
   for (const Tensor& element : list.elements) {
@@ -74,6 +79,8 @@ StatusOr<Tensor> AddElements(KernelContext* ctx, const Tensor& a, const Tensor& 
 }
 
 StatusOr<Variant> AddLists(KernelContext* ctx, const Variant& a, const Variant& b) {
+  if (IsNothing(a)) return b;
+  if (IsNothing(b)) return a;
   MR_ASSIGN_OR_RETURN(const TensorListView x, ReadTensorList(a));
   MR_ASSIGN_OR_RETURN(const TensorListView y, ReadTensorList(b));
   if (x.spec.dtype != y.spec.dtype) {
@@ -114,7 +121,7 @@ class AddNKernel : public Kernel {
     MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0, shape));
     for (size_t at = 0; at < static_cast<size_t>(out->num_elements()); ++at) {
       Variant sum = ctx->input(0).raw<Variant>()[at];
-      MR_RETURN_IF_ERROR(ReadTensorList(sum).status());
+      if (!IsNothing(sum)) MR_RETURN_IF_ERROR(ReadTensorList(sum).status());
       for (int i = 1; i < ctx->num_inputs(); ++i) {
         MR_ASSIGN_OR_RETURN(sum, AddLists(ctx, sum, ctx->input(i).raw<Variant>()[at]));
       }

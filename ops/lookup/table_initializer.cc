@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "core/file_system.h"
 #include "core/io_pool.h"
+#include "graph/later_attrs.h"
 #include "graph/shape_inference.h"
 #include "ops/kernels/table_file.h"
 #include "ops/kernels/table_storage.h"
@@ -85,6 +86,7 @@ OpSpec FromFileOp(const char* name, const char* handle) {
   return OpSpec(name, absl::StrCat(handle, ", filename: string"),
                 "key_index: int >= -2; value_index: int >= -2; vocab_size: int >= -1 = -1; "
                 "delimiter: string = '\\t'")
+      .With(LaterAttr("offset: int = 0"))
       .UsesFiles()
       .Shape(FromFileShape)
       .NotDifferentiable()

@@ -2,6 +2,7 @@
 #include "ops/math/segment.h"
 
 #include <algorithm>
+#include <complex>
 #include <limits>
 #include <optional>
 #include <type_traits>
@@ -67,10 +68,10 @@ struct Smallest {
   static W Next(W a, W b) { return b < a ? b : a; }
 };
 
-// Output 0: row i of input 0 put into row ids[i]; negative ids are left out. finish(rows) may
-// change what came out before it is rounded to T.
+// Output 0: row i of input 0 put into row ids[i], which begins with `start`; negative ids are left
+// out. finish(rows) may change what came out before it is rounded to T.
 template <typename T, typename Step, typename Finish>
-Status CombineRows(KernelContext* ctx, IntSpan ids, Finish finish) {
+Status CombineRows(KernelContext* ctx, IntSpan ids, math::Wide<T> start, Finish finish) {
   using W = math::Wide<T>;
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateOutput(0));
   Tensor wide = *out;
@@ -78,7 +79,7 @@ Status CombineRows(KernelContext* ctx, IntSpan ids, Finish finish) {
     MR_ASSIGN_OR_RETURN(wide, ctx->AllocateTemp(DTypeOf<W>, out->shape()));
   }
   const absl::Span<W> to = wide.mutable_raw<W>();
-  std::fill(to.begin(), to.end(), Step::Start());
+  std::fill(to.begin(), to.end(), start);
   const int64_t segments = out->dim(0);
   const int64_t width = out->shape().NumElements(1, out->rank());
   const T* const data = ctx->input(0).raw<T>().data();
@@ -123,7 +124,7 @@ Status RunUnsorted(KernelContext* ctx, const UnsortedRule&) {
     return InvalidArgument("segment_ids[", i, "] = ", ids[i], " is out of range [0, ", segments,
                            ")");
   }
-  return CombineRows<T, Step>(ctx, ids, [](auto) {});
+  return CombineRows<T, Step>(ctx, ids, Step::Start(), [](auto) {});
 }
 
 // Rows of `table` by id, zeros for negative ids, in the shape of `data`.
@@ -139,6 +140,16 @@ Output UnsortedSumGradient(GradientContext* c) {
   return RowsOrZeros(c->scope(), c->dense_grad(), c->input(1), c->input(0));
 }
 
+// Rows of `dtype` are counted in this: half and bfloat16 have no number for many of them, and complex
+// numbers no larger one.
+DType CountedIn(DType dtype) {
+  if (dtype == DT_COMPLEX128) return DT_DOUBLE;
+  return dtype == DT_HALF || dtype == DT_BFLOAT16 || dtype == DT_COMPLEX64 ? DT_FLOAT : dtype;
+}
+Output CastTo(const Scope& s, Output x, DType dtype) {
+  return x.dtype() == dtype ? x : Cast(s, x, dtype);
+}
+
 // The elements that are the extremum share its gradient in equal parts. spread(table) is, for each
 // row of the data, the row of its segment; add(rows) adds up segments.
 template <typename Spread, typename Add>
@@ -146,10 +157,12 @@ Output ExtremumGradient(GradientContext* c, Spread spread, Add add) {
   const Scope& s = c->scope();
   const Output data = c->input(0);
   const Output chosen = Equal(s, data, spread(c->output(0)));
-  const Output count = add(Cast(s, chosen, data.dtype()));
   // An empty segment has no element to divide by; nothing reads the result.
-  const Output share = RealDiv(s, c->dense_grad(), Maximum(s, count, OnesLike(s, count)));
-  const Output all = spread(share);
+  const DType wide = CountedIn(data.dtype());
+  const Output count = add(Cast(s, chosen, wide));
+  const Output share =
+      RealDiv(s, CastTo(s, c->dense_grad(), wide), Maximum(s, count, OnesLike(s, count)));
+  const Output all = spread(CastTo(s, share, data.dtype()));
   return Select(s, chosen, all, ZerosLike(s, all));
 }
 Output UnsortedExtremumGradient(GradientContext* c) {
@@ -178,20 +191,25 @@ Output ProductGradient(GradientContext* c, Output num_segments) {
 }
 Output UnsortedProdGradient(GradientContext* c) { return ProductGradient(c, c->input(2)); }
 
-template <template <typename> typename Step>
+template <template <typename> typename Step, typename... MoreTypes>
 OpSpec UnsortedSpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op, "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T",
                 absl::StrCat("T: ", types,
                              "; Tindices: {int32, int64}; "
                              "Tnumsegments: {int32, int64} = DT_INT32"))
-      .With(RuledKernelsFor<UnsortedRule, float, double, Half, Bfloat16, int32_t, int64_t>(
+      .With(RuledKernelsFor<UnsortedRule, float, double, Half, Bfloat16, int32_t, int64_t,
+                            MoreTypes...>(
           "T", []<typename T>() { return &RunUnsorted<T, Step<T>>; }));
 }
 
 const OpRegistration kUnsortedSum =
-    UnsortedSpec<Total>("UnsortedSegmentSum", "numbertype").Gradient(UnsortedSumGradient);
+    UnsortedSpec<Total, std::complex<float>, std::complex<double>>("UnsortedSegmentSum",
+                                                                   "numbertype")
+        .Gradient(UnsortedSumGradient);
 const OpRegistration kUnsortedProd =
-    UnsortedSpec<Product>("UnsortedSegmentProd", "numbertype").Gradient(UnsortedProdGradient);
+    UnsortedSpec<Product, std::complex<float>, std::complex<double>>("UnsortedSegmentProd",
+                                                                     "numbertype")
+        .Gradient(UnsortedProdGradient);
 const OpRegistration kUnsortedMax = UnsortedSpec<Largest>("UnsortedSegmentMax", "realnumbertype")
                                         .Gradient(UnsortedExtremumGradient);
 const OpRegistration kUnsortedMin = UnsortedSpec<Smallest>("UnsortedSegmentMin", "realnumbertype")
@@ -219,24 +237,42 @@ struct SegmentRule {
   }
 };
 
-// An empty segment of Max and Min is 0 here; kMean divides by the number of rows.
+// What the rows of a segment are put to: infinities, unlike in the unsorted ops, as in TensorFlow.
+template <typename T, typename Step>
+math::Wide<T> SortedStart() {
+  using W = math::Wide<T>;
+  if constexpr (std::is_floating_point_v<W>) {
+    if (std::is_same_v<Step, Largest<T>>) return -std::numeric_limits<W>::infinity();
+    if (std::is_same_v<Step, Smallest<T>>) return std::numeric_limits<W>::infinity();
+  }
+  return Step::Start();
+}
+
+// An empty segment of Max and Min is 0 here, and one of one row that row, NaN or not; kMean divides
+// by the number of rows.
 template <typename T, typename Step, bool kMean>
 Status RunSegment(KernelContext* ctx, const SegmentRule&) {
   using W = math::Wide<T>;
   constexpr bool kExtremum = std::is_same_v<Step, Largest<T>> || std::is_same_v<Step, Smallest<T>>;
   const IntSpan ids = ctx->input(1).ints();
   const Shape& shape = ctx->output_shape(0);
-  return CombineRows<T, Step>(ctx, ids, [&](absl::Span<W> rows) {
+  const absl::Span<const T> data = ctx->input(0).raw<T>();
+  return CombineRows<T, Step>(ctx, ids, SortedStart<T, Step>(), [&](absl::Span<W> rows) {
     if ((!kMean && !kExtremum) || rows.empty()) return;
     const size_t width = static_cast<size_t>(shape.NumElements(1, shape.rank()));
     size_t next = 0;
     for (int64_t segment = 0; segment < shape.dim(0); ++segment) {
       const size_t first = next;
       while (next < ids.size() && ids[next] == segment) ++next;
-      const W count = static_cast<W>(next - first);
-      for (W& v : rows.subspan(static_cast<size_t>(segment) * width, width)) {
-        if (kMean && count > 0) v /= count;
-        if (kExtremum && count == 0) v = 0;
+      const size_t count = next - first;
+      const absl::Span<W> row = rows.subspan(static_cast<size_t>(segment) * width, width);
+      if constexpr (kMean) {
+        if (count == 0) continue;
+        for (W& v : row) v /= static_cast<W>(count);
+      } else if (count == 0) {
+        std::fill(row.begin(), row.end(), W{0});
+      } else if (count == 1) {
+        for (size_t j = 0; j < width; ++j) row[j] = math::Load(data[first * width + j]);
       }
     }
   });
@@ -250,19 +286,18 @@ Output SegmentSumGradient(GradientContext* c) { return RowsOf(c, c->dense_grad()
 
 Output SegmentMeanGradient(GradientContext* c) {
   const Scope& s = c->scope();
-  // Rows are counted in float: half and bfloat16 have no number for many of them.
-  const DType dtype = c->input(0).dtype();
+  const DType dtype = c->input(0).dtype(), counted = CountedIn(dtype);
+  // Half and bfloat16 are divided as floats.
   const DType wide = dtype == DT_HALF || dtype == DT_BFLOAT16 ? DT_FLOAT : dtype;
-  const auto cast = [&](Output x, DType to) { return x.dtype() == to ? x : Cast(s, x, to); };
-  const Output counts = SegmentSum(s, OnesLike(s, cast(c->input(1), wide)), c->input(1));
+  const Output counts = SegmentSum(s, OnesLike(s, CastTo(s, c->input(1), counted)), c->input(1));
   // [segments, 1, ...]: the rank of the result, so that they divide rows.
   const Output num_ones = Sub(s, Rank(s, c->output(0)), Const(s, 1));
   const Output dims = Fill(s, Reshape(s, num_ones, Const<int32_t>(s, {1})), Const(s, 1));
   const Output divisors = Reshape(s, counts, ConcatV2(s, {ShapeOf(s, counts), dims}, Const(s, 0)));
   // An empty segment's gradient is divided by 1; nobody gathers it.
-  const Output grad = cast(c->dense_grad(), wide);
-  const Output share = RealDiv(s, grad, Maximum(s, divisors, OnesLike(s, divisors)));
-  return RowsOf(c, cast(share, dtype));
+  const Output divisor = CastTo(s, Maximum(s, divisors, OnesLike(s, divisors)), wide);
+  const Output share = RealDiv(s, CastTo(s, c->dense_grad(), wide), divisor);
+  return RowsOf(c, CastTo(s, share, dtype));
 }
 
 Output SegmentExtremumGradient(GradientContext* c) {
@@ -278,20 +313,25 @@ Output SegmentProdGradient(GradientContext* c) {
       c, StridedSlice(s, ShapeOf(s, c->output(0)), zero, one, one, {.shrink_axis_mask = 1}));
 }
 
-template <template <typename> typename Step, bool kMean = false>
+template <template <typename> typename Step, bool kMean = false, typename... MoreTypes>
 OpSpec SegmentSpec(absl::string_view op, absl::string_view types) {
   return OpSpec(op, "data: T, segment_ids: Tindices -> output: T",
                 absl::StrCat("T: ", types, "; Tindices: {int32, int64}"))
-      .With(RuledKernelsFor<SegmentRule, float, double, Half, Bfloat16, int32_t, int64_t>(
+      .With(RuledKernelsFor<SegmentRule, float, double, Half, Bfloat16, int32_t, int64_t,
+                            MoreTypes...>(
           "T", []<typename T>() { return &RunSegment<T, Step<T>, kMean>; }));
+}
+template <template <typename> typename Step, bool kMean = false>
+OpSpec AllNumbersSpec(absl::string_view op) {
+  return SegmentSpec<Step, kMean, std::complex<float>, std::complex<double>>(op, "numbertype");
 }
 
 const OpRegistration kSegmentSum =
-    SegmentSpec<Total>("SegmentSum", "numbertype").Gradient(SegmentSumGradient);
+    AllNumbersSpec<Total>("SegmentSum").Gradient(SegmentSumGradient);
 const OpRegistration kSegmentMean =
-    SegmentSpec<Total, /*kMean=*/true>("SegmentMean", "numbertype").Gradient(SegmentMeanGradient);
+    AllNumbersSpec<Total, /*kMean=*/true>("SegmentMean").Gradient(SegmentMeanGradient);
 const OpRegistration kSegmentProd =
-    SegmentSpec<Product>("SegmentProd", "numbertype").Gradient(SegmentProdGradient);
+    AllNumbersSpec<Product>("SegmentProd").Gradient(SegmentProdGradient);
 const OpRegistration kSegmentMax =
     SegmentSpec<Largest>("SegmentMax", "realnumbertype").Gradient(SegmentExtremumGradient);
 const OpRegistration kSegmentMin =

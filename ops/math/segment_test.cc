@@ -2,6 +2,7 @@
 #include "ops/math/segment.h"
 
 #include <cmath>
+#include <complex>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -107,6 +108,36 @@ TEST(Segment, CombinesNeighbours) {
                 "segment_ids must have one element for each of the 4 rows of data, got 2");
   EXPECT_SHAPE("SegmentSum", {}, {"[4,?]", Ints({0, 0, 1, 5})}, "[6,?]");
   EXPECT_SHAPE("SegmentSum", {{"Tindices", DT_INT32}}, {"[4,3]", "[4]"}, "[?,3]");
+}
+
+// As TensorFlow's: sorted extrema begin at infinities, and a segment of one row is that row.
+TEST(Segment, ExtremaKeepInfinitiesAndSingleNaNs) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const Tensor ids = Ints({0, 0, 1, 3});
+  const Tensor max = RunOp1(Sorted("SegmentMax", TensorOf<float>({4}, {-inf, -inf, nan, 2}), ids));
+  EXPECT_EQ(max.flat<float>()[0], -inf);
+  EXPECT_TRUE(std::isnan(max.flat<float>()[1]));
+  EXPECT_EQ(max.flat<float>()[2], 0);  // of no row
+  EXPECT_EQ(max.flat<float>()[3], 2);
+  const Tensor min = RunOp1(Sorted("SegmentMin", TensorOf<float>({4}, {inf, inf, inf, 2}), ids));
+  ExpectTensorEqual(min, TensorOf<float>({4}, {inf, inf, 0, 2}));
+  const Tensor narrow =
+      RunOp1(Sorted("SegmentMax", Tensor::Vector<Half>({ToHalf(-inf), ToHalf(-inf)}), Ints({0, 0})));
+  EXPECT_EQ(ToFloat(narrow.flat<Half>()[0]), -inf);
+}
+
+TEST(Segment, ComplexNumbersAreAddedAndMultiplied) {
+  using C = std::complex<float>;
+  const Tensor data = TensorOf<C>({3}, {C(1, 2), C(3, -1), C(0, 1)});
+  const Tensor ids = Ints({0, 0, 1});
+  ExpectTensorEqual(RunOp1(Sorted("SegmentSum", data, ids)), TensorOf<C>({2}, {C(4, 1), C(0, 1)}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentMean", data, ids)),
+                    TensorOf<C>({2}, {C(2, 0.5f), C(0, 1)}));
+  ExpectTensorEqual(RunOp1(Sorted("SegmentProd", data, ids)), TensorOf<C>({2}, {C(5, 5), C(0, 1)}));
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentSum", data, Ints({1, -1, 1}), 2)),
+                    TensorOf<C>({2}, {C(0, 0), C(1, 3)}));
+  ExpectTensorEqual(RunOp1(Unsorted("UnsortedSegmentProd", data, Ints({1, 1, -1}), 2)),
+                    TensorOf<C>({2}, {C(1, 0), C(5, 5)}));
 }
 
 template <typename T>

@@ -10,7 +10,14 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
 #include "graph/gradient.h"
+#include "graph/later_attrs.h"
+#include "ops/array/constant.h"
+#include "ops/array/reshape.h"
 #include "ops/loops/batch_norm.h"
+#include "ops/math/cast.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/math/reduction.h"
 #include "runtime/kernel.h"
 
 namespace millrace {
@@ -239,10 +246,77 @@ StatusOr<std::vector<Output>> NormGradient(GradientContext* c) {
   return builder.Finish().outputs(0, 3);
 }
 
-// Silence here would make second derivatives wrong.
-Status RefuseSecondDerivative(GradientContext* c) {
-  return Unimplemented(c->node().op(), " '", c->node().name(),
-                       "': the gradient of batch normalisation has no gradient");
+// The gradient of the gradient, in float. Of one channel, with m() the mean over its pixels,
+// i = 1 / sqrt(variance + epsilon), h = (x - mean) i, g the gradient of y, s the scale, and V, v, w
+// what flows to the gradients of x, scale and offset:
+//
+//   dg = s i (V - m(V) - h m(V h)) + v h + w
+//   ds = sum(V i (g - m(g) - h m(g h)))
+//   dx = i (G - m(G) - h m(G h)) - s i^2 h (m(V g) - m(V) m(g) - m(V h) m(g h))
+//        where G = v g - s i (V m(g h) + g m(V h))
+//
+// With given mean and variance all m() are 0, and dx = v g i. They are of x in training: what flows
+// through them is in dx, and the reserve spaces have no gradient, as in TensorFlow.
+StatusOr<std::vector<Output>> SecondGradient(GradientContext* c) {
+  MR_ASSIGN_OR_RETURN(const auto rule, c->GetRule<NormRule<false>>());
+  const Scope& s = c->scope();
+  const auto to = [&s](Output x, DType dtype) {
+    return x.dtype() == dtype ? x : Cast(s, x, dtype);
+  };
+  const bool first = rule.channels_first();
+  const Output axes = first ? Const<int32_t>(s, {0, 2, 3}) : Const<int32_t>(s, {0, 1, 2});
+  const Output column = first ? Const<int32_t>(s, {1, -1, 1, 1}) : Const<int32_t>(s, {1, 1, 1, -1});
+  const auto per_channel = [&](Output v) { return Reshape(s, to(v, DT_FLOAT), column); };
+  const auto mean = [&](Output v) { return Mean(s, v, axes, {.keep_dims = true}); };
+  const auto times = [&s](Output a, Output b) { return Mul(s, a, b); };
+  const Output g = to(c->input(0), DT_FLOAT), x = to(c->input(1), DT_FLOAT);
+  const Output scale = per_channel(c->input(2));
+  const Output center = rule.training ? mean(x) : per_channel(c->input(3));
+  const Output shifted = Sub(s, x, center);
+  const Output variance = rule.training ? mean(Square(s, shifted)) : per_channel(c->input(4));
+  const Output i = Rsqrt(s, Add(s, variance, Const(s, rule.epsilon)));
+  const Output h = times(shifted, i);
+  // Without what the means take away.
+  const auto centred = [&](Output v, Output with_h) {
+    return rule.training ? Sub(s, Sub(s, v, mean(v)), times(h, with_h)) : v;
+  };
+  std::vector<Output> dg, big_g;
+  Output dx, dscale;
+  if (c->has_grad(0)) {
+    const Output v = to(c->dense_grad(0), DT_FLOAT);
+    const Output v_h = mean(times(v, h)), g_h = mean(times(g, h)), s_i = times(scale, i);
+    dg.push_back(times(s_i, centred(v, v_h)));
+    dscale = Sum(s, times(times(v, i), centred(g, g_h)), axes);
+    if (rule.training) {
+      big_g.push_back(Neg(s, times(s_i, Add(s, times(v, g_h), times(g, v_h)))));
+      const Output both =
+          Sub(s, Sub(s, mean(times(v, g)), times(mean(v), mean(g))), times(v_h, g_h));
+      dx = Neg(s, times(times(times(s_i, i), h), both));
+    }
+  }
+  if (c->has_grad(1)) {
+    const Output v = per_channel(c->dense_grad(1));
+    dg.push_back(times(v, h));
+    big_g.push_back(times(v, g));
+  }
+  if (c->has_grad(2)) {
+    // In the shape of g, whatever the other terms are.
+    dg.push_back(Add(s, ZerosLike(s, g), per_channel(c->dense_grad(2))));
+  }
+  if (!big_g.empty()) {
+    const Output sum = big_g.size() == 1 ? big_g[0] : Add(s, big_g[0], big_g[1]);
+    const Output through = times(i, centred(sum, mean(times(sum, h))));
+    dx = dx.valid() ? Add(s, dx, through) : through;
+  }
+  std::vector<Output> gradients(static_cast<size_t>(c->num_inputs()));
+  if (!dg.empty()) {
+    Output sum = dg[0];
+    for (size_t k = 1; k < dg.size(); ++k) sum = Add(s, sum, dg[k]);
+    gradients[0] = to(sum, c->input(0).dtype());
+  }
+  if (dx.valid()) gradients[1] = to(dx, c->input(1).dtype());
+  if (dscale.valid()) gradients[2] = to(dscale, c->input(2).dtype());
+  return gradients;
 }
 
 // --- Definitions ---------------------------------------------------------------------------------
@@ -250,11 +324,12 @@ Status RefuseSecondDerivative(GradientContext* c) {
 // In `arguments` $0 is the type of the vectors, T or U, and $1 that of scale backwards.
 template <bool kForward, typename Gradient>
 OpSpec NormSpec(absl::string_view op, bool has_u, absl::string_view arguments, Gradient gradient) {
-  return OpSpec(op, absl::Substitute(arguments, has_u ? "U" : "T", has_u ? "float" : "T"),
-                absl::StrCat(has_u ? "T: {half, bfloat16, float}; U: {float}" : "T: {float}",
-                             "; epsilon: float = 0.0001; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
-                             "is_training: bool = true"))
-      .With(RuledLoopKernelFor<NormRule<kForward>>(math::FindBatchNorm, Run))
+  OpSpec spec(op, absl::Substitute(arguments, has_u ? "U" : "T", has_u ? "float" : "T"),
+              absl::StrCat(has_u ? "T: {half, bfloat16, float}; U: {float}" : "T: {float}",
+                           "; epsilon: float = 0.0001; data_format: {'NHWC', 'NCHW'} = 'NHWC'; "
+                           "is_training: bool = true"));
+  if (kForward) spec.With(LaterAttr("exponential_avg_factor: float = 1.0"));
+  return spec.With(RuledLoopKernelFor<NormRule<kForward>>(math::FindBatchNorm, Run))
       .Gradient(gradient);
 }
 
@@ -275,11 +350,11 @@ constexpr char kGradV3Arguments[] =
     "-> x_backprop: T, scale_backprop: $0, offset_backprop: $0, reserve_space_4: $0, "
     "reserve_space_5: $0";
 const OpRegistration kNormGrad =
-    NormSpec<false>("FusedBatchNormGrad", false, kGradArguments, RefuseSecondDerivative);
+    NormSpec<false>("FusedBatchNormGrad", false, kGradArguments, SecondGradient);
 const OpRegistration kNormGradV2 =
-    NormSpec<false>("FusedBatchNormGradV2", true, kGradArguments, RefuseSecondDerivative);
+    NormSpec<false>("FusedBatchNormGradV2", true, kGradArguments, SecondGradient);
 const OpRegistration kNormGradV3 =
-    NormSpec<false>("FusedBatchNormGradV3", true, kGradV3Arguments, RefuseSecondDerivative);
+    NormSpec<false>("FusedBatchNormGradV3", true, kGradV3Arguments, SecondGradient);
 
 }  // namespace
 }  // namespace millrace

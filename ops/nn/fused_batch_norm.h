@@ -12,8 +12,8 @@
 //
 // Training: mean and variance are those of the batch and the inputs of these names are empty.
 // batch_variance, meant for moving averages, is the unbiased one (n / max(n - 1, 1)). Otherwise
-// the inputs are used and passed on. Gradients flow to x, scale and offset, from y alone; second
-// derivatives are refused (Unimplemented).
+// the inputs are used and passed on. Gradients flow to x, scale and offset, from y alone, of any
+// order.
 //
 // Errors: InvalidArgument for another rank and for vectors of another length.
 

@@ -9,7 +9,10 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
 #include "gtest/gtest.h"
+#include "absl/strings/str_cat.h"
+#include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/reshape.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -220,14 +223,37 @@ TEST(FusedBatchNormGradient, MatchesFiniteDifferences) {
   }
 }
 
-TEST(FusedBatchNormGradient, ASecondDerivativeIsRefused) {
-  Scope scope;
-  const Output x = TestInput(scope, DT_FLOAT, {1, 1, 1, 2});
-  const Output ones = Const(scope, Vector({1, 1})), none = Const(scope, Vector({}));
-  const Output y = FusedBatchNormV3(scope, x, ones, ones, none, none).y;
-  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> first, AddGradients(scope, {y}, {x}));
-  EXPECT_STATUS(AddGradients(scope, {std::get<Output>(first[0])}, {x}),
-                absl::StatusCode::kUnimplemented, "batch normalisation has no gradient");
+// Each gradient, and all of them, differentiated by y's gradient, x and scale.
+TEST(FusedBatchNormGradient, SecondDerivativesMatchFiniteDifferences) {
+  const Tensor x = TensorOf<float>({2, 2, 1, 2}, {1, -2, 3, 0.5f, -1, 2, 0, 4});
+  const Tensor dy = TensorOf<float>({2, 2, 1, 2}, {0.5f, 1, -1, 2, 0.25f, -0.5f, 1, -2});
+  const Tensor scale = Vector({2, 0.5f}), mean = Vector({0.5f, 1}), variance = Vector({2, 3});
+  for (const char* format : {"NHWC", "NCHW"}) {
+    for (const bool training : {true, false}) {
+      for (int which = 0; which < 4; ++which) {
+        SCOPED_TRACE(absl::StrCat(format, training ? " training " : " inference ", which));
+        const FusedBatchNormAttrs attrs = {
+            .epsilon = 0.01f, .data_format = format, .is_training = training};
+        const auto build = [&](const Scope& s, const std::vector<Output>& in) {
+          const Output none = Const(s, Vector({})), offset = Const(s, Vector({0, 0}));
+          const FusedBatchNormOutputs norm =
+              FusedBatchNormV3(s, in[1], in[2], offset, training ? none : Const(s, mean),
+                               training ? none : Const(s, variance), attrs);
+          const FusedBatchNormGradOutputs g =
+              FusedBatchNormGradV3(s, in[0], in[1], in[2], norm.reserve_space_1,
+                                   norm.reserve_space_2, norm.reserve_space_3, attrs);
+          if (which < 3) return which == 0 ? g.x_backprop : which == 1 ? g.scale_backprop
+                                                                      : g.offset_backprop;
+          const Output flat = Reshape(s, g.x_backprop, Const<int32_t>(s, {-1}));
+          return ConcatV2(s, {flat, g.scale_backprop, g.offset_backprop}, Const(s, 0));
+        };
+        const bool last = std::string(format) == "NHWC";
+        const Shape other = ShapeOf({2, 2, 2, 1});
+        ExpectGradientsMatch(
+            build, {last ? dy : *dy.Reshaped(other), last ? x : *x.Reshaped(other), scale});
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_split.h"
+#include "graph/later_attrs.h"
 #include "graph/shape_inference.h"
 #include "ops/kernels/element_block.h"
 #include "ops/kernels/variable_kernel.h"
@@ -43,6 +44,7 @@ struct Definition {
   const char* step = "";  // one more rate, given as an int64
   const char* attr = nullptr;
   bool attr_default = false;
+  const char* later_attr = nullptr;  // a spec for LaterAttr
 };
 
 // The inputs of one of the ops, by position.
@@ -209,7 +211,8 @@ struct FtrlForm {
   static constexpr Definition kDefinition = {
       .variables = "var accum linear",
       .rates = "",
-      .last_rates = kHasShrinkage ? "lr l1 l2 l2_shrinkage lr_power" : "lr l1 l2 lr_power"};
+      .last_rates = kHasShrinkage ? "lr l1 l2 l2_shrinkage lr_power" : "lr l1 l2 lr_power",
+      .later_attr = "multiply_linear_by_lr: bool = false"};
   static constexpr double kCostNs = 1.5;
   static math::FtrlRates<Wide<E>> Rates(const Wide<E>* rates) {
     return {rates[0], rates[1], rates[2], kHasShrinkage ? rates[3] : Wide<E>(0),
@@ -544,6 +547,7 @@ OpSpec UpdateSpec(absl::string_view op, const Definition& definition, const Inpu
     spec.Attr(
         absl::StrCat(definition.attr, ": bool = ", definition.attr_default ? "true" : "false"));
   }
+  if (definition.later_attr != nullptr) spec.With(LaterAttr(definition.later_attr));
   if (resource) spec.Stateful();
   return spec
       .Shape([inputs, resource](InferenceContext* c) { return UpdateShape(inputs, resource, c); })
