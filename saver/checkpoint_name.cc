@@ -43,9 +43,12 @@ std::optional<std::string> WholeOfFirstFormat(FileSystem* fs, const std::string&
 
 StatusOr<std::string> CheckpointNamed(FileSystem* fs, const std::string& name) {
   if (name.empty() || fs->FileExists(BundleIndexPath(name))) return name;
-  if (std::string checkpoint = CheckpointOfFile(name); checkpoint != name) return checkpoint;
+  // Not ok: nothing of that name, or nothing that is seen from here.
   const StatusOr<bool> is_directory = fs->IsDirectory(name);
-  if (!is_directory.ok()) return name;  // nothing of that name, or nothing that is seen from here
+  if (!is_directory.value_or(false)) {
+    if (std::string checkpoint = CheckpointOfFile(name); checkpoint != name) return checkpoint;
+  }
+  if (!is_directory.ok()) return name;
   if (*is_directory) {
     const std::string variables = JoinPath(name, "variables/variables");
     if (fs->FileExists(BundleIndexPath(variables))) return variables;

@@ -173,13 +173,17 @@ std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& d
     std::vector<std::string> candidates = {state->latest};
     candidates.insert(candidates.end(), state->all.rbegin(), state->all.rend());
     for (const std::string& candidate : candidates) {
-      const std::string inside = Inside(clean, candidate);
-      if (!CheckpointExists(fs, inside)) continue;
+      // A directory that was moved, or checkpoints that are elsewhere.
+      std::string path = Inside(clean, candidate);
+      if (!CheckpointExists(fs, path)) {
+        if (candidate == path || !CheckpointExists(fs, candidate)) continue;
+        path = candidate;
+      }
       if (candidate != candidates[0]) {
         LogWarning("Checkpoint '", candidates[0],
-                   "', the latest by its state file, is not there; '", inside, "' is used");
+                   "', the latest by its state file, is not there; '", path, "' is used");
       }
-      return inside;
+      return path;
     }
   }
   const StatusOr<std::vector<std::string>> names = fs->GetChildren(clean);
