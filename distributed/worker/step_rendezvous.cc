@@ -179,6 +179,10 @@ void StepRendezvous::GiveUp(int64_t number) {
   }
   if (sink != nullptr) sink->OnDone(GivenUp());
   if (done) done(GivenUp(), Tensor(), false);
+  TellGivenUp();
+}
+
+void StepRendezvous::TellGivenUp() {
   if (const auto keeper = keeper_.lock()) keeper->WaitGivenUp(this);
 }
 
@@ -194,6 +198,7 @@ bool StepRendezvous::EndUnused() {
 void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
                                CancellationManager* cancellation) {
   Status refused;
+  bool is_given_up = false;
   {
     MutexLock lock(&mu_);
     refused = aborted_;
@@ -204,10 +209,12 @@ void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullS
         return;
       }
       refused = GivenUp();
+      is_given_up = true;
     }
   }
-  if (!refused.ok()) return sink->OnDone(Derived(refused));
-  BeginPull(request, std::move(sink));
+  if (refused.ok()) return BeginPull(request, std::move(sink));
+  sink->OnDone(Derived(refused));
+  if (is_given_up) TellGivenUp();
 }
 
 void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink) {
@@ -274,6 +281,7 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
 void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
                                  DoneCallback done) {
   Status refused;
+  bool is_given_up = false;
   {
     MutexLock lock(&mu_);
     refused = aborted_;
@@ -284,10 +292,12 @@ void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManage
         return;
       }
       refused = GivenUp();
+      is_given_up = true;
     }
   }
-  if (!refused.ok()) return done(Derived(refused), Tensor(), false);
-  BeginTensor(wire_key, std::move(done));
+  if (refused.ok()) return BeginTensor(wire_key, std::move(done));
+  done(Derived(refused), Tensor(), false);
+  if (is_given_up) TellGivenUp();
 }
 
 void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done) {
@@ -340,6 +350,21 @@ bool StepRendezvous::ReleaseOne() {
 bool StepRendezvous::IsWanted() const {
   MutexLock lock(&mu_);
   return aborted_.ok() && session_ != nullptr && session_->ended().ok();
+}
+
+bool StepRendezvous::is_started() const {
+  MutexLock lock(&mu_);
+  return edges_ != nullptr;
+}
+
+Status StepRendezvous::aborted() const {
+  MutexLock lock(&mu_);
+  return aborted_;
+}
+
+std::shared_ptr<const SessionLife> StepRendezvous::session() const {
+  MutexLock lock(&mu_);
+  return session_;
 }
 
 Status StepRendezvous::EndOfSession() const {

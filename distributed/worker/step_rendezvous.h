@@ -59,8 +59,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
     virtual ~Keeper() = default;
     // The run is over, and all that the step has sent has been pulled.
     virtual void AllPulled(StepRendezvous* step) = 0;
-    // A wait was given up before the step was started. After the last one nobody needs the step any
-    // more (EndUnused).
+    // A wait was given up before the step was started, or was not begun at all. After the last one
+    // nobody needs the step any more (EndUnused).
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
   };
 
@@ -101,6 +101,11 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Whether somebody may still pull what the step has sent: it was not aborted, and its session is
   // open.
   bool IsWanted() const;
+  bool is_started() const;
+  // OK until it is aborted; then what late callers hear.
+  Status aborted() const;
+  // Null before the start, and when there is none.
+  std::shared_ptr<const SessionLife> session() const;
   // With what its session ended: then nobody pulls what the step has sent. OK while the session is
   // open, for a step without a session, and for one that was aborted.
   Status EndOfSession() const;
@@ -138,6 +143,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(int64_t number);
+  void TellGivenUp();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
   void Served(const std::shared_ptr<ServedPull>& pull, uint64_t index, const Status& status,
