@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
 #include "distributed/cluster/kept_status.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/worker/handles.h"
 #include "distributed/worker/shared_plans.h"
 #include "net/call_limits.h"
