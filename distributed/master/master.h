@@ -13,9 +13,9 @@
 //
 // A session of a client in another process ends like one that was closed when neither a call nor a
 // renewal has come for the time of its lease and none of its steps runs; its sessions on other
-// tasks are leases of this master. One whose client asked for no lease is idle when no call has come
-// for ServerLimits::idle_session_time; then it stays, unless more than max_idle_sessions are idle
-// for less long. A session of a client in this process ends when that closes it.
+// tasks are leases of this master. One whose client asked for no lease is idle when no call has
+// come for ServerLimits::idle_session_time. It stays then, until max_idle_sessions others have been
+// idle for a shorter time. A session of a client in this process ends when that closes it.
 //
 // Thread-safety: all methods, from any thread. Those without `done` block; never on a poller.
 // Lifetime: Shutdown() first. Steps that do not end within MasterOptions::close_bound are left

@@ -14,8 +14,8 @@
 // nobody has opened drives out no reason of a session that was open.
 //
 // Sessions that nobody closes end with their leases. One without (WorkerSession::may_be_idle) is
-// idle when it was not used for ServerLimits::idle_session_time, and ends only when more than
-// max_idle_sessions are idle for less long: an honest job that has none of Millrace's leases may
+// idle when it was not used for ServerLimits::idle_session_time, and ends only when
+// max_idle_sessions others have been idle for a shorter time: an honest job without a lease may
 // pause, and loses its session only among a hundred others that do.
 //
 // Thread-safety: none; its worker's lock, under which it calls the registry and the leases.

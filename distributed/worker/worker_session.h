@@ -6,8 +6,8 @@
 // and the graphs that it registers.
 //
 // Of a session that is open, `lease` and `is_idle` are guarded by the worker's lock, and the other
-// plain members do not change. `life` and `graphs` have locks of their own. Lifetime: the table and the calls
-// that use it share it; its steps keep only its life.
+// plain members do not change. `life` and `graphs` have locks of their own. Lifetime: the table and
+// the calls that use it share it; its steps keep only its life.
 
 #include <cstdint>
 #include <memory>

@@ -327,7 +327,9 @@ class Strangers {
       clients.push_back(std::make_unique<RawClient>(targets_[i].address));
       clients.back()->SetMetadata(metadata_);
       clients.back()->SetTimeout(kCallTime);
-      for (const Method& method : targets_[i].methods) mutators[i].emplace_back(seed, method.corpus);
+      for (const Method& method : targets_[i].methods) {
+        mutators[i].emplace_back(seed, method.corpus);
+      }
     }
     for (const absl::Time end = absl::Now() + time; absl::Now() < end;) {
       for (size_t i = 0; i < targets_.size(); ++i) {
