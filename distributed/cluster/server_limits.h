@@ -30,6 +30,9 @@ struct ServerLimits : CallLimits {
   // config, and of the messages that made its graph and its callables.
   int64_t max_graphs = 10'000;
   int64_t max_graph_bytes = int64_t{8} << 30;
+  // In one session of a worker: stateful kernels, and functions that its graphs call. They stay, as
+  // their state must, when a graph is dropped; with so many, no other graph is registered.
+  int64_t max_session_kernels = 1'000'000;
   // A session of a client, or of a master, in another process that asked for no lease is idle when
   // it has had no call for so long and runs no step. So many idle ones stay, at the master and at
   // the worker each; beyond it the one that is idle for longest ends.

@@ -12,8 +12,10 @@
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_step.h"
+#include "net/call_limits.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
+#include "runtime/session/function_runtime.h"
 
 namespace millrace {
 
@@ -250,6 +252,12 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
   }
   const auto num_bytes = static_cast<int64_t>(request->ByteSizeLong());
   MR_RETURN_IF_ERROR(session->graphs.CheckRoomFor(num_bytes));
+  const int64_t kernels = session->kernels->size() + session->functions->stats().functions;
+  if (kernels >= options_.limits.max_session_kernels) {
+    return BeyondLimit(absl::StrCat("RegisterGraph on ", options_.task),
+                       "stateful kernels and functions of a session", "max_session_kernels",
+                       options_.limits.max_session_kernels, kernels + 1);
+  }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<RegisteredGraph> registered,
                       BuildRegisteredGraph(request, std::move(graph), session->plan_owner(),
                                            &plans_, options_.task));
