@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
