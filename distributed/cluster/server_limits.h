@@ -40,8 +40,10 @@ struct ServerLimits : CallLimits {
   int64_t max_idle_sessions = 100;
   // In one session of a worker: steps that have ended well there and whose tensors other tasks have
   // still to pull. The oldest are dropped: a step that runs on elsewhere pulls within its own time,
-  // so an honest session has as many as it runs steps at once.
+  // so an honest session has as many as it runs steps at once. The last one stays, however many
+  // bytes it has.
   int64_t max_unpulled_steps = 1000;
+  int64_t max_unpulled_bytes = int64_t{8} << 30;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.
   int64_t max_failed_step_bytes = int64_t{4} << 20;

@@ -57,6 +57,10 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
   if (transfer.in_loop() && edges()->loop_send_numbers.contains(transfer.number)) {
     outstanding_.fetch_add(1, std::memory_order_relaxed);
   }
+  const std::vector<bool>& is_sent = started_edges_->is_sent;
+  if (transfer.number < is_sent.size() && is_sent[transfer.number]) {
+    unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+  }
   return local_->Send(transfer, std::move(value), is_dead);
 }
 
@@ -139,6 +143,7 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     local_ = MakeLocalRendezvous(edges->transfers);
     fetch_ = std::move(fetch);
     edges_ = std::move(edges);
+    started_edges_ = edges_.get();
     session_ = std::move(session);
     loans_ = std::move(loans);
     started_ = now;
@@ -260,6 +265,7 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
 void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t index,
                             const Status& status, Tensor value, bool is_dead) {
   if (!status.ok()) return pull->End(Derived(status));
+  unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
   pull->sink->OnTensor(index, std::move(value), is_dead);
   const bool immediates_complete =
       pull->peer->immediate[index] &&
@@ -331,6 +337,9 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
   local_->RecvAsync(*transfer, [weak = weak_from_this(), done = std::move(done)](
                                    const Status& status, Tensor value, bool is_dead) mutable {
     const std::shared_ptr<StepRendezvous> step = weak.lock();
+    if (step != nullptr) {
+      step->unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
+    }
     done(status.ok() ? status : Derived(status), std::move(value), is_dead);
     if (status.ok() && step != nullptr) step->Consumed();
   });

@@ -102,6 +102,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // open.
   bool IsWanted() const;
   bool is_started() const;
+  // Of the tensors that the step has sent to other tasks and they have not pulled yet.
+  int64_t unpulled_bytes() const { return unpulled_bytes_.load(std::memory_order_relaxed); }
   // OK until it is aborted; then what late callers hear.
   Status aborted() const;
   // Null before the start, and when there is none.
@@ -158,11 +160,13 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   Clock* const clock_;
   // Null until the step is started, then for good: read by those who know that it is started.
   std::shared_ptr<Rendezvous> local_;
+  const StepEdges* started_edges_ = nullptr;  // *edges_, in the same way
   FetchTensor fetch_;
   CancellationManager cancellation_;
   // The sends that have not been pulled yet (in loops: of those that were sent), and one for the
   // run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
+  std::atomic<int64_t> unpulled_bytes_{0};  // relaxed: a sum for a bound, no protocol
 
   mutable Mutex mu_;
   Status aborted_ ABSL_GUARDED_BY(mu_);

@@ -619,6 +619,38 @@ TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
   EXPECT_EQ(given_back, 999);
 }
 
+TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLastStepStays) {
+  constexpr int64_t kTensor = 1024;
+  ServerLimits limits;
+  limits.max_unpulled_bytes = 10 * kTensor;
+  table_ = std::make_shared<StepTable>(&clock_, limits);
+  const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
+  // Sends "a", of so many bytes.
+  const auto run = [&](int64_t id, const std::shared_ptr<SessionLife>& session, int64_t bytes) {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session));
+    const Tensor value = Tensor::Vector<float>(std::vector<float>(static_cast<size_t>(bytes) / 4));
+    ASSERT_OK(step->Send(Transfer(edges_->sends[0].numbers[0]), value, false));
+    EXPECT_EQ(step->unpulled_bytes(), bytes);
+    table_->End(step.get(), absl::OkStatus());
+  };
+  ASSERT_NO_FATAL_FAILURE(run(-1, honest, kTensor));
+  for (int64_t id = 1; id <= 1000; ++id) {
+    ASSERT_NO_FATAL_FAILURE(run(id, other, kTensor));
+    ASSERT_LE(table_->num_steps(), 11);
+  }
+  EXPECT_EQ(table_->num_steps(), 11);
+  ASSERT_NO_FATAL_FAILURE(run(1001, other, 100 * kTensor));
+  EXPECT_EQ(table_->num_steps(), 2);
+  for (const int64_t id : {int64_t{-1}, int64_t{1001}}) {
+    const std::shared_ptr<StepRendezvous> step = table_->FindOrExpect(id);
+    Status heard = absl::UnknownError("nothing was heard");
+    step->ServeTensor(KeyOf("a").text, nullptr,
+                      [&](const Status& status, Tensor, bool) { heard = status; });
+    EXPECT_OK(heard) << id;
+    EXPECT_EQ(step->unpulled_bytes(), 0);
+  }
+}
+
 TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {
   tensorflow::GraphDef graph = PsGraph();
   (*graph.mutable_node(0)->mutable_attr())["recv_device"].set_s("nonsense");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/step_table.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@ constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
 StepTable::StepTable(Clock* clock, const ServerLimits& limits)
     : clock_(clock),
       max_unpulled_(limits.max_unpulled_steps),
+      max_unpulled_bytes_(limits.max_unpulled_bytes),
       failed_(limits.max_failed_step_bytes),
       next_sweep_(clock->Now() + kSweepPeriod) {}
 
@@ -108,24 +110,33 @@ void StepTable::EndFailed(StepRendezvous* step) {
 }
 
 void StepTable::EndUnpulled(StepRendezvous* step) {
-  int64_t too_many = 0;
+  std::vector<int64_t> too_much;
   {
     MutexLock lock(&mu_);
     const auto it = steps_.find(step->step_id());
     // Its master has cleaned it up, or all of it was pulled just now.
     if (it == steps_.end() || it->second.step.get() != step) return;
     const std::shared_ptr<const SessionLife> session = step->session();
-    int64_t& of_session = unpulled_of_[session.get()];
-    unpulled_.push_back({step->step_id(), clock_->Now(), session});
+    UnpulledSum& of_session = unpulled_of_[session.get()];
+    // A tensor may just be on its way to be pulled.
+    const int64_t num_bytes = std::max<int64_t>(step->unpulled_bytes(), 0);
+    unpulled_.push_back({step->step_id(), clock_->Now(), session, num_bytes});
     it->second.unpulled = std::prev(unpulled_.end());
-    if (++of_session <= max_unpulled_) return;
+    ++of_session.steps;
+    of_session.num_bytes += num_bytes;
+    UnpulledSum left = of_session;
     for (const Unpulled& oldest : unpulled_) {
+      if (left.steps <= max_unpulled_ &&
+          (left.num_bytes <= max_unpulled_bytes_ || left.steps == 1)) {
+        break;
+      }
       if (oldest.session != session) continue;
-      too_many = oldest.step_id;
-      break;
+      too_much.push_back(oldest.step_id);
+      --left.steps;
+      left.num_bytes -= oldest.num_bytes;
     }
   }
-  GiveUp(too_many);
+  for (const int64_t id : too_much) GiveUp(id);
 }
 
 bool StepTable::AwaitPulls(absl::Time deadline) {
@@ -202,9 +213,10 @@ std::shared_ptr<StepRendezvous> StepTable::Take(Steps::iterator it) {
   std::shared_ptr<StepRendezvous> step = std::move(it->second.step);
   if (it->second.unpulled != unpulled_.end()) {
     const auto of_session = unpulled_of_.find(it->second.unpulled->session.get());
-    MR_DCHECK(of_session != unpulled_of_.end() && of_session->second > 0,
+    MR_DCHECK(of_session != unpulled_of_.end() && of_session->second.steps > 0,
               "EndUnpulled counts what it lists");
-    if (--of_session->second == 0) unpulled_of_.erase(of_session);
+    of_session->second.num_bytes -= it->second.unpulled->num_bytes;
+    if (--of_session->second.steps == 0) unpulled_of_.erase(of_session);
     unpulled_.erase(it->second.unpulled);
   }
   steps_.erase(it);

@@ -17,8 +17,9 @@
 // these); running ones a RunGraph. Of a failed step there is a text, all of them together within
 // ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
 // step that fails ends its other parts itself, and its tasks only wait a little longer for that.
-// Steps with something to pull, which honest jobs need, never go for those that failed: each
-// session has ServerLimits::max_unpulled_steps of its own.
+// Steps with something to pull, which honest jobs need, never go for those that failed, or for
+// those of another session: each session has ServerLimits::max_unpulled_steps and
+// max_unpulled_bytes of its own, and of the bytes always its last step's.
 //
 // Threads: all methods, from any thread. The table's lock is taken before a step's.
 // Lifetime: made by std::make_shared; steps know it weakly and may outlive it.
@@ -100,6 +101,11 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
     int64_t step_id;
     absl::Time at;
     std::shared_ptr<const SessionLife> session;  // may be null
+    int64_t num_bytes = 0;                       // when the step had ended
+  };
+  struct UnpulledSum {
+    int64_t steps = 0;
+    int64_t num_bytes = 0;
   };
   struct Kept {
     std::shared_ptr<StepRendezvous> step;
@@ -112,7 +118,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // The first reason of a step counts.
   void RememberFailure(int64_t step_id, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFailed(StepRendezvous* step);
-  // Some tensors of `step`, which ended well, are left; one step too many of its session goes.
+  // Some tensors of `step`, which ended well, are left; what is too much of its session goes.
   void EndUnpulled(StepRendezvous* step);
   // Aborts and forgets a step; its loans, null when there is none.
   std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
@@ -121,11 +127,11 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
-  const int64_t max_unpulled_;  // of one session
+  const int64_t max_unpulled_, max_unpulled_bytes_;  // of one session
   mutable Mutex mu_;
   std::list<Unpulled> unpulled_ ABSL_GUARDED_BY(mu_);  // of steps_; oldest first
-  // How many of these; none with 0. An entry of unpulled_ keeps the session.
-  std::map<const SessionLife*, int64_t> unpulled_of_ ABSL_GUARDED_BY(mu_);
+  // How many of these; none without one. An entry of unpulled_ keeps the session.
+  std::map<const SessionLife*, UnpulledSum> unpulled_of_ ABSL_GUARDED_BY(mu_);
   Steps steps_ ABSL_GUARDED_BY(mu_);
   AgedMap<int64_t, Status> failed_ ABSL_GUARDED_BY(mu_);  // none of steps_
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);

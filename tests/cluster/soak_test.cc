@@ -7,6 +7,7 @@
 // A dozen seconds of calls; $MILLRACE_SOAK_SECONDS says otherwise. $MILLRACE_FUZZ_SEED begins
 // elsewhere; the seed is printed.
 
+#include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <algorithm>
