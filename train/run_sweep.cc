@@ -15,7 +15,9 @@
 #include "core/clock.h"
 #include "core/logging.h"
 #include "run/run_file.h"
+#include "saver/bundle_paths.h"
 #include "saver/bundle_place.h"
+#include "saver/checkpoint_v1.h"
 #include "saver/leftovers.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
@@ -137,7 +139,10 @@ void RunSweep::Sweep(const std::string& in_use) {
     since = since_;
   }
   const std::set<std::string> may_come = SweepCheckpoints(suspects, in_use);
-  if (since > 0) SweepTemporaryFiles(suspects, since);
+  if (since > 0) {
+    SweepTemporaryFiles(suspects, since);
+    SweepHalves(suspects, may_come, since);
+  }
   MutexLock lock(&mu_);
   std::erase_if(left_, [&](const std::string& name) {
     return suspects.count(name) > 0 && may_come.count(name) == 0;
@@ -184,6 +189,53 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
     }
   }
   return may_come;
+}
+
+bool RunSweep::IsOlder(const std::string& path, double since) const {
+  const StatusOr<double> time = fs_->GetModificationTime(path);
+  return time.ok() && *time < since;
+}
+
+bool RunSweep::HoldsOlderPartsOnly(const std::string& directory, double since) const {
+  const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
+  return names.ok() && IsOlder(directory, since) &&
+         std::all_of(names->begin(), names->end(), [&](const std::string& name) {
+           return absl::StartsWith(name, "part-") && IsOlder(JoinPath(directory, name), since);
+         });
+}
+
+void RunSweep::SweepHalves(const std::set<std::string>& suspects,
+                           const std::set<std::string>& unlisted, double since) const {
+  const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory_);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    absl::string_view rest = name;
+    if (!ConsumeHexSuffix(&rest, kTempMark, kTempDigits)) continue;
+    const std::string path = JoinPath(directory_, name);
+    if (suspects.count(std::string(rest)) == 0 || !HoldsOlderPartsOnly(path, since)) continue;
+    if (fs_->RecursivelyDelete(path).ok()) {
+      LogInfo(speaker_, ": deleted '", path, "', the parts of a save that was killed");
+    }
+  }
+  for (const std::string& checkpoint : unlisted) {
+    const std::string path = JoinPath(directory_, checkpoint);
+    if (fs_->FileExists(BundleIndexPath(path)) || !CheckpointV1Files(fs_, path).empty()) continue;
+    bool has_data = false, is_older = true;
+    for (const std::string& name : *names) {
+      absl::string_view rest = name;
+      if (!absl::ConsumePrefix(&rest, checkpoint)) continue;
+      if (!IsDataSuffix(rest) && rest != ".meta") continue;
+      has_data = has_data || IsDataSuffix(rest);
+      is_older = is_older && IsOlder(JoinPath(directory_, name), since);
+    }
+    // A meta graph by itself is a file that people keep.
+    if (!has_data || !is_older) continue;
+    const auto hold = PrefixHold::Take(fs_, path, Clock::Real(), absl::ZeroDuration());
+    if (hold.ok() && DeleteCheckpoint(fs_, path).ok()) {
+      LogInfo(speaker_, ": deleted the data of '", path, "', a save that was killed before it had ",
+              "an index");
+    }
+  }
 }
 
 void RunSweep::SweepTemporaryFiles(const std::set<std::string>& suspects, double since) const {

@@ -12,6 +12,10 @@
 //   temporary files   of the names that a run writes, with the ending that its writers give them,
 //                     older than this chief's hold of the directory: graph.pbtxt.tmp<16 digits>,
 //                     run.json.tmp..., <checkpoint of the record>.index.tempstate<16 digits>
+//   halves            of checkpoints of the record, all of it older than this chief's hold: the
+//                     directory of parts <checkpoint>_temp_<32 digits>, and data and meta graph
+//                     without an index that the state file does not list. The Saver deletes them
+//                     after its second save (saver/leftovers.h); a chief may have only one to do
 //
 // What a user may own stays:
 //   * checkpoints that no record names: copies, those of another writer, saves with a state file of
@@ -70,6 +74,12 @@ class RunSweep {
   std::set<std::string> SweepCheckpoints(const std::set<std::string>& suspects,
                                          const std::string& in_use) const;
   void SweepTemporaryFiles(const std::set<std::string>& suspects, double since) const;
+  // What parts of `suspects` there are, and what the `unlisted` ones have without an index.
+  void SweepHalves(const std::set<std::string>& suspects, const std::set<std::string>& unlisted,
+                   double since) const;
+  // Whether the file, or all that the directory holds, was written last before `since`.
+  bool IsOlder(const std::string& path, double since) const;
+  bool HoldsOlderPartsOnly(const std::string& directory, double since) const;
 
   FileSystem* const fs_;
   const std::string speaker_, directory_;

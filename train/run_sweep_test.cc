@@ -315,6 +315,69 @@ TEST_F(RunSweepTest, TemporaryFilesOlderThanTheChiefGoAndEveryOtherFileStays) {
   EXPECT_TRUE(Has("run.json.tmpfedcba9876543210")) << "a directory";
 }
 
+// The chief after it may save only once more, or not at all.
+TEST_F(RunSweepTest, HalvesOfASaveThatWasKilledGoAndWhatAnybodyMayBeWritingStays) {
+  const std::vector<std::string> kept = {"m-1", "m-2", "m-3", "m-4", "m-5"};
+  for (const std::string& name : kept) WriteCheckpoint(name);
+  WriteState(kept);
+  const std::string hex = "0123456789abcdef0123456789abcdef";
+  const auto write_parts = [&](const std::string& directory, const std::string& file) {
+    ASSERT_OK(fs_->RecursivelyCreateDirectory(Path(directory)));
+    WriteOld(JoinPath(directory, file));
+    const auto now = std::filesystem::file_time_type::clock::now();
+    std::filesystem::last_write_time(Path(directory), now - std::chrono::hours(1));
+  };
+  const std::string part = "part-00000-of-00002.index";
+  {
+    const Chief killed = NewChief();
+    killed.sweep->SaveBegins(Path("m-6"), Paths(kept), {});
+    WriteOld("m-6.data-00000-of-00002");
+    WriteOld("m-6.meta");
+    ASSERT_NO_FATAL_FAILURE(write_parts("m-6_temp_" + hex, part));
+    // One that was finished, before its parts were deleted.
+    ASSERT_NO_FATAL_FAILURE(write_parts("m-5_temp_" + hex, part));
+  }
+  const std::string notes = "m-6_temp_" + std::string(32, 'a');
+  ASSERT_NO_FATAL_FAILURE(write_parts(notes, "notes.txt"));
+  const std::string foreign = "m-60_temp_" + hex, other = "m-60.data-00000-of-00001";
+  ASSERT_NO_FATAL_FAILURE(write_parts(foreign, part));
+  WriteOld(other);
+  const Chief next = NewChief();
+  // A parameter server is at it still.
+  const std::string young = "m-6_temp_" + std::string(32, 'b');
+  ASSERT_NO_FATAL_FAILURE(write_parts(young, part));
+  Write(JoinPath(young, "part-00001-of-00002.index"));
+  next.sweep->Sweep(Path("m-5"));
+  for (const char* name : {"m-6.data-00000-of-00002", "m-6.meta"}) EXPECT_FALSE(Has(name)) << name;
+  EXPECT_FALSE(Has("m-6_temp_" + hex));
+  EXPECT_FALSE(Has("m-5_temp_" + hex));
+  for (const std::string& name : {notes, foreign, other, young}) EXPECT_TRUE(Has(name)) << name;
+  for (const std::string& name : kept) EXPECT_TRUE(HasCheckpoint(name)) << name;
+}
+
+TEST_F(RunSweepTest, DataThatSomebodyWritesOrListsStaysWithoutItsIndex) {
+  const std::vector<std::string> kept = {"m-4", "m-5"};
+  for (const std::string& name : kept) WriteCheckpoint(name);
+  WriteState(kept);
+  {
+    const Chief killed = NewChief();
+    killed.sweep->SaveBegins(Path("m-6"), Paths(kept), {});
+  }
+  WriteOld("m-4.data-00000-of-00001");
+  WriteOld("m-4.meta");
+  ASSERT_OK(fs_->DeleteFile(Path("m-4.index")));  // listed, and damaged
+  const Chief next = NewChief();
+  WriteOld("m-6.meta");
+  next.sweep->Sweep(Path("m-5"));
+  EXPECT_TRUE(Has("m-6.meta")) << "by itself it may be somebody's";
+  Write("m-6.data-00000-of-00001");
+  next.sweep->Sweep(Path("m-5"));
+  for (const char* name :
+       {"m-6.data-00000-of-00001", "m-6.meta", "m-4.data-00000-of-00001", "m-4.meta"}) {
+    EXPECT_TRUE(Has(name)) << name;
+  }
+}
+
 TEST_F(RunSweepTest, WhatAnEvaluatorMayBeWritingStaysForAMinute) {
   const std::string name = "evaluation_done.tmp0123456789abcdef";
   Write(name);
