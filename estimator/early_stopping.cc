@@ -4,7 +4,9 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,9 +16,7 @@
 #include "core/logging.h"
 #include "core/status.h"
 #include "estimator/estimator_parts.h"
-#include "proto/event.pb.h"
-#include "proto/summary.pb.h"
-#include "saver/event_reader.h"
+#include "saver/event_scan.h"
 #include "train/hooks/early_stopping.h"
 
 namespace millrace {
@@ -24,42 +24,55 @@ namespace {
 
 using Predicate = std::function<StatusOr<bool>()>;
 
-// All evaluations of `metric` in the event files of a directory, by step.
-StatusOr<std::vector<Evaluation>> ReadMetric(const std::string& where, FileSystem* fs,
-                                             const std::string& directory,
-                                             const std::string& metric) {
-  auto events = EventReader::Open(fs, directory);
-  if (absl::IsNotFound(events.status())) return std::vector<Evaluation>();  // none yet
-  MR_RETURN_IF_ERROR(events.status());
-  std::map<int64_t, double> values;
-  std::set<std::string> others;
-  Status loss;  // the last file tells of its own again and again
-  while (true) {
-    const StatusOr<tensorflow::Event> event = (*events)->Next();
-    if (absl::IsDataLoss(event.status()) && event.status() != loss) {
-      loss = event.status();
-      LogWarning(where, ": '", directory, "' is read in part: ", loss.message());
-      continue;
+// Reads the evaluations of one metric, again and again, and tells what is wrong with the files once.
+class EvaluationReader {
+ public:
+  EvaluationReader(std::string where, FileSystem* fs, std::string directory, std::string metric)
+      : where_(std::move(where)),
+        fs_(fs),
+        directory_(std::move(directory)),
+        metric_(std::move(metric)) {}
+
+  // By step; none where the storage does not answer: what would be missing may be the best one.
+  StatusOr<std::vector<Evaluation>> Read() {
+    std::map<int64_t, double> values;
+    std::set<std::string> others;
+    const Status status = ScanScalars(
+        fs_, directory_,
+        [&](const EventScalar& scalar) {
+          if (scalar.tag == metric_) {
+            values[scalar.step] = scalar.value;
+          } else {
+            others.emplace(scalar.tag);
+          }
+        },
+        [this](const Status& damage) { Warn(" is read in part: ", damage); });
+    if (absl::IsNotFound(status)) return std::vector<Evaluation>();  // none yet
+    if (!status.ok()) {
+      Warn(" is not read, and stops nothing now: ", status);
+      return std::vector<Evaluation>();
     }
-    if (absl::IsOutOfRange(event.status()) || absl::IsDataLoss(event.status())) break;
-    MR_RETURN_IF_ERROR(event.status());
-    for (const tensorflow::Summary::Value& value : event->summary().value()) {
-      if (value.value_case() != tensorflow::Summary::Value::kSimpleValue) continue;
-      if (value.tag() == metric) {
-        values[event->step()] = static_cast<double>(value.simple_value());
-      } else {
-        others.insert(value.tag());
-      }
+    if (values.empty() && !others.empty()) {
+      return InvalidArgument(where_, ": metric must be one that the evaluations in '", directory_,
+                             "' have, got '", metric_, "'; they have ",
+                             absl::StrJoin(others, ", "));
     }
+    std::vector<Evaluation> evaluations;
+    for (const auto& [step, value] : values) evaluations.push_back({step, value});
+    return evaluations;
   }
-  if (values.empty() && !others.empty()) {
-    return InvalidArgument(where, ": metric must be one that the evaluations in '", directory,
-                           "' have, got '", metric, "'; they have ", absl::StrJoin(others, ", "));
+
+ private:
+  void Warn(const std::string& what, const Status& status) {
+    if (!told_.emplace(status.message()).second) return;
+    LogWarning(where_, ": '", directory_, "'", what, status.message());
   }
-  std::vector<Evaluation> evaluations;
-  for (const auto& [step, value] : values) evaluations.push_back({step, value});
-  return evaluations;
-}
+
+  const std::string where_;
+  FileSystem* const fs_;
+  const std::string directory_, metric_;
+  std::set<std::string> told_;
+};
 
 Status Check(const std::string& where, const Estimator& estimator, const std::string& metric,
              const StopByMetric& options) {
@@ -85,9 +98,9 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
     hook.is_chief = estimator.config().is_chief();
     const std::string directory =
         options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
-    hook.should_stop = makes([where, fs = estimator.parts().file_system, directory, metric] {
-      return ReadMetric(where, fs, directory, metric);
-    });
+    const auto reader = std::make_shared<EvaluationReader>(where, estimator.parts().file_system,
+                                                           directory, metric);
+    hook.should_stop = makes([reader] { return reader->Read(); });
   }
   return std::make_shared<EarlyStoppingHook>(std::move(hook));
 }

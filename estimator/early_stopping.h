@@ -18,7 +18,8 @@
 //
 // Failure: what is wrong with the arguments, InvalidArgument when training begins; evaluations that
 // do not have the metric, InvalidArgument when the first is there, with the names that they have.
-// Event files that are damaged are read as far as they can be.
+// Event files that are damaged are read as far as they can be, with one warning for each damage.
+// Storage that does not answer stops no training: one warning, and the next look reads again.
 
 #include <cstdint>
 #include <memory>

@@ -2,11 +2,14 @@
 #include "estimator/early_stopping.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -26,7 +29,7 @@
 
 // covers: training: an Estimator is stopped early by the name of a metric, with the metric in the
 //   reason of its end; started again it leaves without a step; names that no evaluation has are
-//   refused with those that there are
+//   refused with those that there are; files that are damaged or not read are told once
 
 namespace millrace {
 namespace {
@@ -191,6 +194,42 @@ TEST_F(EarlyStoppingTest, DamagedFilesAreReadAsFarAsTheyCanBe) {
       line.Train(Points,
                  {.max_steps = 3, .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}}));
   EXPECT_EQ(outcome.reason, "early stopping: auc is above 0.8");
+}
+
+// How often `text` stands in `log`.
+int Count(const std::string& log, const std::string& text) {
+  int count = 0;
+  for (size_t at = 0; (at = log.find(text, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST_F(EarlyStoppingTest, DamageIsToldOnceHoweverOftenItIsRead) {
+  Write("eval", 100, 0.5f);
+  ASSERT_OK(WriteFileAtomically(fs(), JoinPath(dir_, "eval/events.out.tfevents.0000000001.torn"),
+                                "no records at all, only text"));
+  const Estimator line = Line();
+  testing::internal::CaptureStderr();
+  const auto outcome =
+      line.Train(Points, {.max_steps = 5, .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(outcome.status());
+  EXPECT_EQ(outcome->own_steps, 5);
+  EXPECT_EQ(Count(log, "is read in part"), 1) << log;
+}
+
+TEST_F(EarlyStoppingTest, StorageThatDoesNotAnswerStopsNoTraining) {
+  ASSERT_OK(fs()->RecursivelyCreateDirectory(dir_));
+  std::error_code error;
+  std::filesystem::create_symlink("eval", JoinPath(dir_, "eval"), error);  // to itself
+  ASSERT_FALSE(error) << error.message();
+  const Estimator line = Line();
+  testing::internal::CaptureStderr();
+  const auto outcome =
+      line.Train(Points, {.max_steps = 5, .hooks = {StopIfLower(line, "auc", 0.8, {.every = 1})}});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(outcome.status());
+  EXPECT_EQ(outcome->reason, "reached step 5 of 5");
+  EXPECT_EQ(Count(log, "StopIfLower: '" + JoinPath(dir_, "eval") + "' is not read"), 1) << log;
 }
 
 TEST_F(EarlyStoppingTest, WrongArgumentsAreNamedWhenTrainingBegins) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/hooks/early_stopping.h"
 
+#include <cmath>
 #include <utility>
 
 #include "core/logging.h"
@@ -34,7 +35,8 @@ std::function<StatusOr<bool>()> StopIfNoBetter(ReadEvaluations read, int64_t max
     const Evaluation* best = nullptr;
     for (const Evaluation& evaluation : evaluations) {
       if (evaluation.global_step < min_steps) continue;
-      if (best == nullptr ||
+      // A value that is not a number is never the best of several.
+      if (best == nullptr || (std::isnan(best->value) && !std::isnan(evaluation.value)) ||
           (higher ? evaluation.value > best->value : evaluation.value < best->value)) {
         best = &evaluation;
       }

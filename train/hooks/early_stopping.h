@@ -82,7 +82,8 @@ std::function<StatusOr<bool>()> StopIfHigher(ReadEvaluations read, double thresh
                                              int64_t min_steps = 0);
 std::function<StatusOr<bool>()> StopIfLower(ReadEvaluations read, double threshold,
                                             int64_t min_steps = 0);
-// When the best one is `max_steps` older than a later one.
+// When the best one is `max_steps` older than a later one. One that is not a number (a metric of
+// no examples) is never the best of several.
 std::function<StatusOr<bool>()> StopIfNoIncrease(ReadEvaluations read, int64_t max_steps,
                                                  int64_t min_steps = 0);
 std::function<StatusOr<bool>()> StopIfNoDecrease(ReadEvaluations read, int64_t max_steps,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hooks that end a loop, or hold it back.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -302,6 +303,17 @@ TEST_F(StoppingHooksTest, ThePredicatesOfEarlyStopping) {
     const StatusOr<bool> got = cases[i].predicate();
     ASSERT_OK(got.status());
     EXPECT_EQ(*got, cases[i].want) << "case " << i;
+  }
+  // A metric without a value is never the best one; while all are so, nothing has got better.
+  for (const bool later_is_good : {true, false}) {
+    const double later = later_is_good ? 0.7 : std::nan("");
+    const std::vector<Evaluation> aucs = {{0, std::nan("")}, {100, later}, {200, std::nan("")}};
+    const auto read_aucs = [&] { return aucs; };
+    EXPECT_EQ(*StopIfNoIncrease(read_aucs, 200)(), !later_is_good);
+    EXPECT_EQ(*StopIfNoDecrease(read_aucs, 200)(), !later_is_good);
+    EXPECT_TRUE(*StopIfNoIncrease(read_aucs, 100)());
+    EXPECT_FALSE(*StopIfHigher(read_aucs, 0.8)());
+    EXPECT_FALSE(*StopIfLower(read_aucs, 0.6)());
   }
   const auto fails = [] { return absl::NotFoundError("no events"); };
   EXPECT_STATUS(StopIfLower(fails, 1)().status(), StatusCode::kNotFound, "no events");
