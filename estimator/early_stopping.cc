@@ -95,6 +95,7 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
   hook.every = options.every;
   hook.reason = absl::StrCat("early stopping: ", metric, " ", says);
   if (hook.status.ok()) {
+    hook.clock = estimator.parts().clock;
     hook.is_chief = estimator.config().is_chief();
     const std::string directory =
         options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
