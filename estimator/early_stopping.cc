@@ -24,7 +24,7 @@ namespace {
 
 using Predicate = std::function<StatusOr<bool>()>;
 
-// Reads the evaluations of one metric, again and again, and tells what is wrong with the files once.
+// Reads the evaluations of one metric, again and again; tells once what is wrong with the files.
 class EvaluationReader {
  public:
   EvaluationReader(std::string where, FileSystem* fs, std::string directory, std::string metric)

@@ -21,8 +21,8 @@
 #include "proto/summary.pb.h"
 #include "saver/event_writer.h"
 
-// covers: events: a scan reads all files of a directory, damaged, torn and vanished ones, too, tells
-//   each damage once, and knows the scalars of TensorFlow 1 and 2
+// covers: events: a scan reads all files of a directory, damaged, torn and vanished ones, too,
+//   tells each damage once, and knows the scalars of TensorFlow 1 and 2
 
 namespace millrace {
 namespace {

@@ -34,8 +34,8 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
-// covers: training: a chief that is started again after an early stop leaves without a step, and its
-//   workers with it
+// covers: training: a chief that is started again after an early stop leaves without a step, and
+//   its workers with it
 // covers: training: stopping hooks stop at a step, wait for their turn and stop early by
 //   evaluations
 
