@@ -28,8 +28,8 @@
 // that out and leaves with 0, also after an early stop: it trains no step, evaluates and exports
 // nothing again. A chief with more steps to do takes the record back.
 //
-// A line of the log sums the job up at its end: its time, why it ended, the best evaluation, what is
-// exported.
+// A line of the log sums the job up at its end: its time, why it ended, the best evaluation, and
+// what is exported.
 //
 // docs/estimator.md has what happens when each task dies.
 //

@@ -25,6 +25,7 @@
 #include "graph/scope.h"
 #include "proto/meta_graph.pb.h"
 #include "run/run_file.h"
+#include "run/run_id_text.h"
 #include "run/run_session.h"
 #include "run/training_run.h"
 #include "runtime/session.h"
@@ -60,12 +61,13 @@ class SharedDirectoryHook : public SessionRunHook {
       if (i > 0) clock_->SleepFor(kWait);
       const StatusOr<std::optional<RunFile>> run = ReadRunFile(fs_, model_dir_);
       if (!run.ok() || (*run && (*run)->id == id)) return absl::OkStatus();
-      found = *run ? absl::StrCat("that of run ", (*run)->id) : "none";
+      found = *run ? absl::StrCat("that of run ", RunIdText((*run)->id)) : "none";
     }
     return FailedPrecondition("model_dir '", model_dir_,
                               "' must be one directory for all tasks, with the chief's run.json of "
                               "run ",
-                              id, ", got ", found, " there; give all tasks the same storage");
+                              RunIdText(id), ", got ", found,
+                              " there; give all tasks the same storage");
   }
 
  private:
