@@ -31,6 +31,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/linalg/matmul.h"
 #include "proto/event.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/summary.pb.h"
@@ -159,6 +160,33 @@ TEST_F(EstimatorTest, TrainsToTheEndOfTheData) {
 }
 
 // covers: article 1-2: a checkpoint every 300 s, the last three are kept
+TEST_F(EstimatorTest, ADatasetWithoutBatchesIsNamedWhereTheModelWantsRows) {
+  const auto rows = [](const Scope& scope, const Features& features, const Labels& labels,
+                       Mode mode) {
+    const Variable w = MakeVariable(scope.WithName("w"), Const(scope, Tensor::Of({{1.f}})));
+    const Output y = MatMul(scope, features["x"], w.value);
+    EstimatorSpec spec{.mode = mode, .predictions = y};
+    spec.loss = MeanSquaredError(scope, labels, y);
+    spec.train_op = GradientDescentOptimizer({.learning_rate = 0.1})
+                        .Minimize(scope, spec.loss, {.global_step = GlobalStep(scope)});
+    return spec;
+  };
+  const auto points =
+      data::Dataset::FromTensorSlices({Tensor::Of({0.f, 1.f}), Tensor::Of({1.f, 2.f})});
+  const auto train = [&](const data::Dataset& dataset) {
+    return Make(rows)
+        .Train([&] { return Input(dataset, {.names = {"x", "y"}, .labels = {"y"}}); })
+        .status();
+  };
+  const std::string hint =
+      "; the elements of the dataset are (float [], float []), no batches: did you forget Batch?";
+  EXPECT_STATUS(train(points), absl::StatusCode::kInvalidArgument, hint);
+  // The model wants a matrix: of batches that is its own rule.
+  const Status batched = train(points.Batch(2));
+  EXPECT_STATUS(batched, absl::StatusCode::kInvalidArgument, "");
+  EXPECT_FALSE(absl::StrContains(batched.message(), "forget")) << batched;
+}
+
 TEST_F(EstimatorTest, KeepsAsManyCheckpointsAsItIsTold) {
   const Estimator line =
       Make(LineModel, {}, {.save_checkpoints_steps = 5, .keep_checkpoint_max = 2});
