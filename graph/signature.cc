@@ -219,7 +219,7 @@ Status CheckFeeds(const BoundSignature& bound, absl::Span<const FeedRule> rules,
                              " for Tensor '", rule.name, "', which has shape ",
                              rule.shape.ToString(),
                              IsRowOf(rule.shape, value.shape())
-                                 ? "; it is one row: did you forget Batch, or a first dimension of 1?"
+                                 ? "; it is one row: did you forget Batch?"
                                  : "");
     }
   }
