@@ -141,6 +141,13 @@ Variable ExponentialMovingAverage::MakeAverage(const ScopeAt& at, const Variable
     for (Variable& there : VariablesOf(at.scope)) {
       if (there.name == name) return std::move(there);
     }
+    // Under another name it would be saved, and looked for in vain.
+    at.scope.UpdateStatus(
+        InvalidArgument(kWhere, ": the name '", name,
+                        "' must be free for the average of a variable, got a node of the graph; "
+                        "give this ExponentialMovingAverage a name of its own"),
+        at.where);
+    return Variable();
   }
   const StatusOr<Shape> shape = variable.shape.ToShape();
   if (!shape.ok()) {

@@ -218,6 +218,15 @@ TEST(MovingAverage, RefusesToMoveAnAverageTwice) {
   }
 }
 
+TEST(MovingAverage, RefusesANameThatIsTaken) {
+  Scope root;
+  MakeVariable(root.WithName("w"), Const(root, 1.0f));
+  Const(root.WithName("w/ExponentialMovingAverage"), 1.0f);
+  ExponentialMovingAverage().Apply(root);
+  EXPECT_STATUS(root.status(), kInvalid,
+                "the name 'w/ExponentialMovingAverage' must be free for the average of a variable");
+}
+
 TEST(MovingAverage, RefusesWhatHasNoAverage) {
   const auto error = [](const ExponentialMovingAverageOptions& options, DType dtype, int applied) {
     Scope root;

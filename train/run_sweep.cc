@@ -138,10 +138,20 @@ void RunSweep::Sweep(const std::string& in_use) {
   }
   const std::set<std::string> may_come = SweepCheckpoints(suspects, in_use);
   if (since > 0) SweepTemporaryFiles(suspects, since);
-  MutexLock lock(&mu_);
-  std::erase_if(left_, [&](const std::string& name) {
-    return suspects.count(name) > 0 && may_come.count(name) == 0;
-  });
+  RunSavesFile file;
+  {
+    MutexLock lock(&mu_);
+    std::erase_if(left_, [&](const std::string& name) {
+      return suspects.count(name) > 0 && may_come.count(name) == 0;
+    });
+    // A save that began meanwhile has a record of its own.
+    if (suspects.empty() || !in_progress_.empty()) return;
+    recorded_.clear();
+    file.id = run_.id;
+    file.checkpoints.assign(left_.begin(), left_.end());
+  }
+  // What is put back under a name of the last save, from a copy, is its owner's.
+  WriteRunSaves(fs_, directory_, file).IgnoreError();
 }
 
 void RunSweep::Forget() {

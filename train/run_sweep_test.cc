@@ -241,6 +241,21 @@ TEST_F(RunSweepTest, WhatTheNextChiefHasTakenOverIsItsOwnToKeep) {
   }
 }
 
+// The last save had deleted it; a copy of it comes back by hand when the run is over.
+TEST_F(RunSweepTest, WhatAUserPutsBackAfterTheEndStays) {
+  Chief chief = KilledChief();
+  WriteState({"m-2", "m-3", "m-4", "m-5", "m-6"});
+  ASSERT_OK(DeleteCheckpoint(fs_, Path("m-1")));
+  chief.sweep->SaveEnded(Path("m-6"), absl::OkStatus());
+  chief.sweep->Sweep(Path("m-6"));
+  WriteCheckpoint("m-1");
+  const Chief next = NewChief();
+  next.sweep->Sweep(Path("m-6"));
+  for (const char* name : {"m-1", "m-2", "m-3", "m-4", "m-5", "m-6"}) {
+    EXPECT_TRUE(HasCheckpoint(name)) << name;
+  }
+}
+
 TEST_F(RunSweepTest, TheRecordOfAnotherRunSaysNothing) {
   KilledChief();
   // The directory was copied, or moved.

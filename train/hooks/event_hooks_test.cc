@@ -37,7 +37,7 @@
 
 // covers: training: event hooks write summaries
 // covers: training: a killed job has its curves up to its last checkpoint
-// covers: training: an error of the events' disk is told once, and the next checkpoint begins a file
+// covers: training: an error of the disk of events is told once; the next checkpoint begins a file
 // covers: training: summaries, traces and checkpoints of a loop are in event files and Chrome
 //   traces
 
