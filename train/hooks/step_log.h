@@ -12,7 +12,8 @@
 // said which step is the last one, goes by all steps since the session's first line: evaluations
 // in between count.
 //
-// At the first run of a session, without a rate, and then each so many runs of this task.
+// At the first run of a session, without a rate, and then each so many global steps, of all tasks,
+// or after so much time.
 //
 // Failure: InvalidArgument for a loss that is none, and a period that is none; FailedPrecondition
 // without a global step.
@@ -59,9 +60,9 @@ class StepLogHook : public SessionRunHook {
 
   const StepLogOptions options_;
   Variable global_step_;
-  int group_ = 0;
+  int step_group_ = 0, loss_group_ = 0;
   StepTimer timer_;
-  int64_t runs_ = 0, last_step_ = 0;
+  int64_t next_step_ = 0, last_step_ = 0;
   std::optional<Shown> first_, former_;  // of the session
 };
 
