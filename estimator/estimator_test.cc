@@ -461,6 +461,18 @@ TEST_F(EstimatorTest, EvaluatesACheckpointAndWritesWhatItMeasured) {
   }
 }
 
+TEST_F(EstimatorTest, AnEvaluationWhoseResultsCannotBeWrittenHasResults) {
+  const Estimator line = Line();
+  ASSERT_OK(line.Train(Points, {.max_steps = 5}).status());
+  ASSERT_OK(WriteFileAtomically(fs(), dir_ + "/model/eval", "no directory"));
+  testing::internal::CaptureStderr();
+  const auto result = line.Evaluate(Points, {.steps = 1});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->global_step, 5);
+  EXPECT_TRUE(absl::StrContains(log, "the results of an evaluation are not in '" + dir_)) << log;
+}
+
 TEST_F(EstimatorTest, EvaluatesToTheEndOfTheData) {
   const Estimator line = Line();
   ASSERT_OK_AND_ASSIGN(const EvalResult result, line.Evaluate([] { return FewPoints(4); }));
