@@ -159,7 +159,6 @@ TEST_F(EstimatorTest, TrainsToTheEndOfTheData) {
   EXPECT_EQ(line.latest_checkpoint(), dir_ + "/model/model.ckpt-20");
 }
 
-// covers: article 1-2: a checkpoint every 300 s, the last three are kept
 TEST_F(EstimatorTest, ADatasetWithoutBatchesIsNamedWhereTheModelWantsRows) {
   const auto rows = [](const Scope& scope, const Features& features, const Labels& labels,
                        Mode mode) {
@@ -187,6 +186,7 @@ TEST_F(EstimatorTest, ADatasetWithoutBatchesIsNamedWhereTheModelWantsRows) {
   EXPECT_FALSE(absl::StrContains(batched.message(), "forget")) << batched;
 }
 
+// covers: article 1-2: a checkpoint every 300 s, the last three are kept
 TEST_F(EstimatorTest, KeepsAsManyCheckpointsAsItIsTold) {
   const Estimator line =
       Make(LineModel, {}, {.save_checkpoints_steps = 5, .keep_checkpoint_max = 2});
