@@ -66,6 +66,7 @@ class RunSweep {
   // Names in the directory.
   std::set<std::string> Suspects() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsInside(const std::string& path) const;
+  bool IsSaving() const;
   // Those that are for a later sweep: they are not there yet, or in use.
   std::set<std::string> SweepCheckpoints(const std::set<std::string>& suspects,
                                          const std::string& in_use) const;
