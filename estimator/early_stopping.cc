@@ -2,6 +2,7 @@
 #include "estimator/early_stopping.h"
 
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,15 @@ class EvaluationReader {
         directory_(std::move(directory)),
         metric_(std::move(metric)) {}
 
+  // What is there of steps above `step` does not count from now on.
+  void IgnoreAfter(int64_t step) {
+    ignored_.clear();
+    const Status status = ScanScalars(fs_, directory_, [&](const EventScalar& scalar) {
+      if (scalar.step > step) ignored_.emplace(scalar.step, scalar.wall_time);
+    });
+    if (!status.ok() && !absl::IsNotFound(status)) Warn(" is not read: ", status);
+  }
+
   // By step; none where the storage does not answer: what would be missing may be the best one.
   StatusOr<std::vector<Evaluation>> Read() {
     std::map<int64_t, double> values;
@@ -40,6 +50,7 @@ class EvaluationReader {
     const Status status = ScanScalars(
         fs_, directory_,
         [&](const EventScalar& scalar) {
+          if (ignored_.count({scalar.step, scalar.wall_time}) > 0) return;
           if (scalar.tag == metric_) {
             values[scalar.step] = scalar.value;
           } else {
@@ -71,6 +82,7 @@ class EvaluationReader {
   const std::string where_;
   FileSystem* const fs_;
   const std::string directory_, metric_;
+  std::set<std::pair<int64_t, double>> ignored_;  // steps and times of events
   std::set<std::string> told_;
 };
 
@@ -101,6 +113,7 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
         options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
     const auto reader = std::make_shared<EvaluationReader>(where, estimator.parts().file_system,
                                                            directory, metric);
+    hook.on_begin = [reader](int64_t step) { reader->IgnoreAfter(step); };
     hook.should_stop = makes([reader] { return reader->Read(); });
   }
   return std::make_shared<EarlyStoppingHook>(std::move(hook));

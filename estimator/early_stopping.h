@@ -14,7 +14,9 @@
 // measured counts alike. A job that is started again when the evaluations still say so leaves
 // without a step (train/hooks/early_stopping.h).
 //
-// No evaluations: training goes on. Of several at one step the last one counts.
+// No evaluations: training goes on. Of several at one step the last one counts. Those that are
+// there when training begins, of steps that it has not reached, are another training's (whose
+// checkpoints were deleted) and do not count.
 //
 // Failure: what is wrong with the arguments, InvalidArgument when training begins; evaluations that
 // do not have the metric, InvalidArgument when the first is there, with the names that they have.

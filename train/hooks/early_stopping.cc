@@ -91,8 +91,10 @@ Status EarlyStoppingHook::AfterCreateSession(RunContext* context, const CreatedS
   const Operation asked = created.is_recovery ? say_asked_ : clear_asked_;
   MR_RETURN_IF_ERROR(context->session()->Run({}, {}, {stop, asked}).status());
   if (created.is_recovery) return absl::OkStatus();
+  const bool is_new = created.start == SessionManager::Start::kInitialized;
+  if (options_.on_begin) options_.on_begin(is_new ? -1 : created.global_step);
   // The evaluations that ended it may end this one, too: not a step later.
-  if (created.start != SessionManager::Start::kInitialized) MR_RETURN_IF_ERROR(Ask(context));
+  if (!is_new) MR_RETURN_IF_ERROR(Ask(context));
   // After the signal: others look for that once this is said.
   return context->session()->Run({}, {}, {say_asked_}).status();
 }

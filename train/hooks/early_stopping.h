@@ -44,6 +44,9 @@ struct EarlyStoppingOptions {
   bool is_chief = true;
   // Asked on the chief alone.
   std::function<StatusOr<bool>()> should_stop = {};
+  // Called on the chief before its first question: training goes on after this global step; -1: the
+  // model is new. What is known of later steps by then is another training's.
+  std::function<void(int64_t step)> on_begin = {};
   // Runs of the chief, or time, between two questions. The first comes with the first run; before
   // it where the session's variables were trained before.
   Every every = absl::Seconds(60);

@@ -398,6 +398,19 @@ TEST_F(StoppingHooksTest, AChiefThatIsStartedAgainAfterAnEarlyStopLeavesWithoutA
                 "EarlyStoppingHook.AfterCreateSession: torn");
 }
 
+TEST_F(StoppingHooksTest, TheHookSaysWhereTrainingBegins) {
+  std::vector<int64_t> begins;
+  for (const int64_t last_step : {2, 4}) {
+    const Model model;
+    EarlyStoppingHook hook({.should_stop = [] { return false; },
+                            .on_begin = [&](int64_t step) { begins.push_back(step); }});
+    StopAtStepHook last({.last_step = last_step});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook, &last}));
+    EXPECT_EQ(RunsOf(session.get(), model), 2);
+  }
+  EXPECT_EQ(begins, (std::vector<int64_t>{-1, 2})) << "a new model, and what the servers hold";
+}
+
 // Its session is ready as soon as the variables are: before the chief has asked.
 TEST_F(StoppingHooksTest, AWorkerThatIsStartedAgainWithItsChiefLeavesWithoutAStep) {
   {
