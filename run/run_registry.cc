@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
 #include "core/logging.h"
+#include "run/run_id_text.h"
 
 namespace millrace {
 namespace {
@@ -17,7 +18,7 @@ constexpr size_t kMaxRuns = 1000;
 constexpr int64_t kNoteBytes = 96;
 
 std::string Name(const TrainingRun& run) {
-  return absl::StrCat("Run '", run.name, "' (", run.id, ")");
+  return absl::StrCat("Run '", run.name, "' (", RunIdText(run.id), ")");
 }
 
 std::string EpochOf(const TrainingRun& run) {
@@ -69,7 +70,7 @@ StatusOr<RunRegistry::Entry*> RunRegistry::FindOrMake(const TrainingRun& run) {
     if (oldest == runs_.end()) {
       return absl::ResourceExhaustedError(absl::StrCat(task_, ": at most ", kMaxRuns,
                                                        " runs may be under way, got one more: '",
-                                                       run.name, "' (", run.id, ")"));
+                                                       run.name, "' (", RunIdText(run.id), ")"));
     }
     note_bytes_ -= oldest->second.note_bytes;
     runs_.erase(oldest);
@@ -88,8 +89,8 @@ Status RunRegistry::CheckNameIsFree(const TrainingRun& run) const {
       continue;
     }
     return BusyRunError(task_, run,
-                        absl::StrCat(id, " of ", other.run.chief, EpochOf(other.run), ", with ",
-                                     other.sessions, " sessions"));
+                        absl::StrCat(RunIdText(id), " of ", other.run.chief, EpochOf(other.run),
+                                     ", with ", other.sessions, " sessions"));
   }
   return absl::OkStatus();
 }
@@ -119,7 +120,8 @@ Status RunRegistry::Claim(const TrainingRun& run, Entry* entry) {
       continue;
     }
     other.superseded_by = run.id;
-    LogInfo(task_, ": ", Name(other.run), " is superseded by ", run.id, " of ", run.chief);
+    LogInfo(task_, ": ", Name(other.run), " is superseded by ", RunIdText(run.id), " of ",
+            run.chief);
     FreeIfOver(&other);
   }
   FreeIdle(run.id, "was claimed");

@@ -61,6 +61,13 @@ std::optional<double> AgeOfNobodys(absl::string_view name, const std::set<std::s
   return std::nullopt;
 }
 
+// Names of the checkpoints of a state file.
+std::set<std::string> ListedIn(const CheckpointState& state) {
+  std::set<std::string> names = {Basename(state.latest)};
+  for (const std::string& path : state.all) names.insert(Basename(path));
+  return names;
+}
+
 }  // namespace
 
 RunSweep::RunSweep(FileSystem* fs, std::string speaker, std::string directory)
@@ -123,6 +130,11 @@ void RunSweep::SaveEnded(const std::string& path, const Status& status) {
   }
 }
 
+bool RunSweep::IsSaving() const {
+  MutexLock lock(&mu_);
+  return !in_progress_.empty();
+}
+
 std::set<std::string> RunSweep::Suspects() const {
   std::set<std::string> all = left_;
   all.insert(recorded_.begin(), recorded_.end());
@@ -143,10 +155,20 @@ void RunSweep::Sweep(const std::string& in_use) {
     SweepTemporaryFiles(suspects, since);
     SweepHalves(suspects, may_come, since);
   }
-  MutexLock lock(&mu_);
-  std::erase_if(left_, [&](const std::string& name) {
-    return suspects.count(name) > 0 && may_come.count(name) == 0;
-  });
+  RunSavesFile file;
+  {
+    MutexLock lock(&mu_);
+    std::erase_if(left_, [&](const std::string& name) {
+      return suspects.count(name) > 0 && may_come.count(name) == 0;
+    });
+    // A save that began meanwhile has a record of its own.
+    if (suspects.empty() || !in_progress_.empty()) return;
+    recorded_.clear();
+    file.id = run_.id;
+    file.checkpoints.assign(left_.begin(), left_.end());
+  }
+  // What is put back under a name of the last save, from a copy, is its owner's.
+  WriteRunSaves(fs_, directory_, file).IgnoreError();
 }
 
 void RunSweep::Forget() {
@@ -159,11 +181,7 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
   std::set<std::string> may_come;
   if (suspects.empty()) return may_come;
   const std::optional<CheckpointState> state = ReadCheckpointState(fs_, directory_);
-  std::set<std::string> listed;
-  if (state) {
-    listed.insert(Basename(state->latest));
-    for (const std::string& path : state->all) listed.insert(Basename(path));
-  }
+  const std::set<std::string> listed = state ? ListedIn(*state) : std::set<std::string>();
   const bool is_used_unlisted = IsInside(in_use) && listed.count(Basename(in_use)) == 0;
   if (!state || !state->has_checksum || is_used_unlisted) {
     // What was found without a list is of use until there is one.
@@ -179,6 +197,14 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
     }
     // Not while somebody gives files their names under it.
     const auto hold = PrefixHold::Take(fs_, path, Clock::Real(), absl::ZeroDuration());
+    // A save that has ended since the look above has listed it; one that runs is about to.
+    if (IsSaving()) {
+      may_come.insert(name);
+      continue;
+    }
+    const std::optional<CheckpointState> now = ReadCheckpointState(fs_, directory_);
+    if (!now) may_come.insert(name);
+    if (!now || ListedIn(*now).count(name) > 0) continue;
     const Status deleted = hold.ok() ? DeleteCheckpoint(fs_, path) : hold.status();
     if (deleted.ok()) {
       LogInfo(speaker_, ": deleted '", path, "', which a save of this run had left unlisted");

@@ -8,7 +8,7 @@
 //   checkpoints       that the state file does not list, although a save of this run had begun
 //                     them, or was about to delete them, when its process was killed or it failed.
 //                     The record of these is run_saves.json, which each save writes before it
-//                     begins (run/run_file.h)
+//                     begins (run/run_file.h), and which a sweep leaves with what may still come
 //   temporary files   of the names that a run writes, with the ending that its writers give them,
 //                     older than this chief's hold of the directory: graph.pbtxt.tmp<16 digits>,
 //                     run.json.tmp..., <checkpoint of the record>.index.tempstate<16 digits>
@@ -70,6 +70,7 @@ class RunSweep {
   // Names in the directory.
   std::set<std::string> Suspects() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsInside(const std::string& path) const;
+  bool IsSaving() const;
   // Those that are for a later sweep: they are not there yet, or in use.
   std::set<std::string> SweepCheckpoints(const std::set<std::string>& suspects,
                                          const std::string& in_use) const;

@@ -4,16 +4,19 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/status.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "run/run_directory.h"
@@ -167,6 +170,41 @@ TEST_F(RunSweepTest, NothingIsDeletedWhileASaveRuns) {
   EXPECT_TRUE(HasCheckpoint("m-6"));
 }
 
+// Does something right before a lock of m-6 is taken.
+class WatchedFileSystem : public FaultyFileSystem {
+ public:
+  explicit WatchedFileSystem(const std::string& root)
+      : FaultyFileSystem(FileSystem::Posix(), root) {}
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override {
+    if (before_lock && Basename(path) == "m-6.lock") std::exchange(before_lock, nullptr)();
+    return FaultyFileSystem::TryLockFile(path, holder);
+  }
+  std::function<void()> before_lock;
+};
+
+TEST_F(RunSweepTest, WhatASaveListsOrWritesWhileTheSweepLooksStays) {
+  for (const bool ends : {true, false}) {
+    SCOPED_TRACE(ends);
+    KilledChief();
+    const Chief next = NewChief();
+    WatchedFileSystem fs(dir_);
+    RunSweep sweep(&fs, "Test", dir_);
+    sweep.TookOver(next.run);
+    bool was_asked = false;
+    fs.before_lock = [&] {
+      was_asked = true;
+      sweep.SaveBegins(Path("m-6"), Paths({"m-1", "m-2", "m-3", "m-4", "m-5"}), {});
+      if (!ends) return;
+      WriteState({"m-2", "m-3", "m-4", "m-5", "m-6"});
+      sweep.SaveEnded(Path("m-6"), absl::OkStatus());
+    };
+    sweep.Sweep(Path("m-5"));
+    EXPECT_TRUE(was_asked);
+    EXPECT_TRUE(HasCheckpoint("m-6"));
+  }
+}
+
 // --- What a user may own -------------------------------------------------------------------------
 
 TEST_F(RunSweepTest, CheckpointsThatNoRecordNamesStay) {
@@ -237,6 +275,21 @@ TEST_F(RunSweepTest, WhatTheNextChiefHasTakenOverIsItsOwnToKeep) {
   next.sweep->SaveEnded(Path("m-7"), absl::OkStatus());
   next.sweep->Sweep(Path("m-7"));
   for (const char* name : {"m-2", "m-3", "m-4", "m-5", "m-6", "m-7"}) {
+    EXPECT_TRUE(HasCheckpoint(name)) << name;
+  }
+}
+
+// The last save had deleted it; a copy of it comes back by hand when the run is over.
+TEST_F(RunSweepTest, WhatAUserPutsBackAfterTheEndStays) {
+  Chief chief = KilledChief();
+  WriteState({"m-2", "m-3", "m-4", "m-5", "m-6"});
+  ASSERT_OK(DeleteCheckpoint(fs_, Path("m-1")));
+  chief.sweep->SaveEnded(Path("m-6"), absl::OkStatus());
+  chief.sweep->Sweep(Path("m-6"));
+  WriteCheckpoint("m-1");
+  const Chief next = NewChief();
+  next.sweep->Sweep(Path("m-6"));
+  for (const char* name : {"m-1", "m-2", "m-3", "m-4", "m-5", "m-6"}) {
     EXPECT_TRUE(HasCheckpoint(name)) << name;
   }
 }
