@@ -210,8 +210,8 @@ class CoverageTest(unittest.TestCase):
         found = self.said("C steps: a", "C article 0-10: later", "C article 0-9: sooner")
         found += coverage.claims("c/d_test.py", "# covers: " + "steps: a\ndef test_it(self):")
         text = coverage.page(found)
-        self.assertIn("\n| promise | proven by |\n|---|---|\n| a | [a/b_test.cc](../a/b_test.cc), "
-                      "[c/d_test.py](../c/d_test.py) test_it |\n", text)
+        self.assertIn("\n| promise | proven by |\n|---|---|\n| a | [a/b_test.cc](../../a/b_test.cc), "
+                      "[c/d_test.py](../../c/d_test.py) test_it |\n", text)
         self.assertLess(text.index("| 0-9 | sooner |"), text.index("| 0-10 | later |"))
         self.assertNotIn("## Graphs", text)  # nothing is said of them
 
