@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -28,6 +29,7 @@ import disk_cache
 import header_reach
 import house
 import markdown_code
+import page_commands
 import pairs
 import pictures
 import public_headers
@@ -225,6 +227,47 @@ class MarkdownCodeTest(unittest.TestCase):
     def test_a_block_without_an_end_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "must be closed"):
             markdown_code.files_of("```cpp a.cc\nint a;\n")
+
+
+class PageCommandsTest(unittest.TestCase):
+
+    PAGE = ("# A page\n\n```txt a.txt\nhello\n```\n\n```sh c.sh\ncat a.txt\nX=1\n```\nprints\n"
+            "```text\nhello\n```\n```sh\nfalse\n```\n```sh c.sh\necho $X \"$(basename \"$PWD\")\"\n```\n")
+
+    @staticmethod
+    def checked(page):
+        with tempfile.TemporaryDirectory() as folder:
+            return page_commands.check(page, pathlib.Path(folder), [])
+
+    def test_files_are_there_and_blocks_share_one_shell(self):
+        self.assertEqual(page_commands.commands_of(self.PAGE),
+                         [["cat a.txt\nX=1", ["hello"]], ['echo $X "$(basename "$PWD")"', None]])
+        self.assertEqual(self.checked(self.PAGE + "```text\n1 work\n```\n"), "")
+
+    def test_other_output_is_shown_next_to_what_the_page_says(self):
+        said = self.checked(self.PAGE + "```text\n2 work\n```\n")
+        self.assertIn("print:\n1 work\n\nbut the page shows:\n2 work\n", said)
+        self.assertNotIn("cat a.txt", said)
+
+    def test_a_command_that_fails_is_named_with_its_output(self):
+        said = self.checked(self.PAGE.replace("X=1", "exit 3"))
+        self.assertIn("commands:\ncat a.txt\nexit 3\n\nprint:\nhello\nand fail with 3", said)
+
+    def test_what_differs_between_machines_may_differ(self):
+        for shown, printed in [("auc  0.75", "auc 0.7712"), ("run/...", "run/1700000001"),
+                               ("  [0] [...] [0.70, 0.30]", "[0] [-0.92] [0.7166, 0.2834]"),
+                               ("loss 20.0", "loss 21.9"), ("steps 5..2000", "steps 5..2000")]:
+            self.assertTrue(page_commands.is_line(shown, printed), shown)
+        for shown, printed in [("auc 0.75", "auc 0.64"), ("loss 20.0", "loss 22.1"), ("7", "8"),
+                               ("auc 0.75", "auc"), ("a.c", "abc"), ("step 2000", "step 2001")]:
+            self.assertFalse(page_commands.is_line(shown, printed), shown)
+
+    def test_a_line_of_dots_stands_for_any_lines(self):
+        for shown, printed, wanted in [(["a", "...", "d"], ["a", "b", "c", "d"], True),
+                                       (["...", "a"], ["a"], True), (["a", "..."], ["a"], True),
+                                       (["a"], ["a", "b"], False), (["a", "...", "d"], ["a"], False),
+                                       ([], [], True), ([], ["a"], False)]:
+            self.assertEqual(page_commands.is_output(shown, printed), wanted, shown)
 
 
 class PublicHeadersTest(unittest.TestCase):
