@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The programs of docs/hooks.md, docs/saving.md and docs/summaries.md, as they stand there.
+// The programs of docs/hooks.md, docs/saving.md, docs/summaries.md and layers/README.md, as they
+// stand there.
 
 #include <cstdint>
 #include <map>
@@ -133,6 +134,21 @@ TEST(SummariesPageTest, ALoopOfOnesOwnWritesThemByHand) {
 }
 
 }  // namespace summaries_page
+
+#include "docs/layers_program.inc"
+
+TEST(LayersPageTest, ALayerKnowsItsVariables) {
+  Scope model;
+  Output penalty;
+  const Output logits = SmallNetwork(model, Placeholder(model, DT_FLOAT, {-1, 4, 4}), &penalty);
+  ASSERT_OK(model.status());
+  EXPECT_EQ(model.shape(logits).ToString(), "[?,10]");
+  EXPECT_EQ(model.shape(penalty).ToString(), "[]");
+  std::vector<std::string> names;
+  for (const Variable& variable : VariablesOf(model)) names.push_back(variable.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"dense/kernel", "dense/bias", "logits/kernel",
+                                             "logits/bias"}));
+}
 
 }  // namespace
 }  // namespace millrace

@@ -167,6 +167,21 @@ class HouseTest(unittest.TestCase):
         self.assertEqual(list(house.long_readmes(readmes)),
                          ["house: ops/math/README.md must have at most 500 words, got 501"])
 
+    def test_code_of_a_page_has_a_test(self):
+        block = "```{}\nint a;\n```\n"
+        tests = {"docs/BUILD.bazel": 'markdown_code(page = "a.md")\nx(page = "//layers:README.md")\n',
+                 "tests/outside/a_test.py": 'code_of("b.md", folder)\n', "BUILD.bazel": 'page = "c.md"'}
+        self.assertEqual(house.pages_of_tests(tests),
+                         {"docs/a.md", "docs/b.md", "layers/README.md", "c.md"})
+        pages = {"docs/a.md": block.format("cpp a.cc"), "docs/b.md": block.format("sh b.sh"),
+                 "layers/README.md": block.format(""), "docs/d.md": block.format("c d.c"),
+                 "docs/e.md": block.format("cpp"), "docs/f.md": block.format("sh"), "c.md": "text"}
+        self.assertEqual(list(house.untested_code(pages, tests, {"docs/f.md": "", "docs/a.md": ""})), [
+            "house: docs/a.md must have code that is not run, got none; NOT_RUN names it",
+            "house: docs/d.md must be built or run by a test, got code that no test has",
+            "house: docs/e.md: a block of code must name its file, which a test builds or runs, got none "
+            "before 'int a;'"])
+
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])
