@@ -182,6 +182,17 @@ class HouseTest(unittest.TestCase):
             "house: docs/e.md: a block of code must name its file, which a test builds or runs, got none "
             "before 'int a;'"])
 
+    def test_links_lead_to_files_and_headings(self):
+        page = ("# A page\n## What `it` does, and how\n[a](a.md) [b](../b/c.h) [f](../b) [w](https://x.y)\n"
+                "[h](#what-it-does-and-how) [g](a.md#none) [n](#none) [m](../none.md)\n"
+                "```cpp\n[x](int)\n```\n")
+        self.assertEqual(
+            list(house.dead_links({"docs/p.md": page, "docs/a.md": "# Another\n"},
+                                  {"docs/p.md", "docs/a.md", "b/c.h"})),
+            ["house: docs/p.md: a link must lead to a heading of 'docs/a.md', got '#none'",
+             "house: docs/p.md: a link must lead to a heading of 'docs/p.md', got '#none'",
+             "house: docs/p.md: a link must lead to a file, got '../none.md'"])
+
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])

@@ -5,8 +5,8 @@
   tools/house.py               one table: lines, comments per line of code, MR_DCHECKs, names of ops,
                                long functions, friends, words of the README
   tools/house.py --check       fails where names of ops, long functions or friends are more than MOST,
-                               a folder's README has more than README_WORDS words, or a page has code
-                               that no test builds or runs
+                               a folder's README has more than README_WORDS words, a page has code
+                               that no test builds or runs, or a link that leads nowhere
   tools/house.py --functions   each function of more than 100 lines
   tools/house.py --rev REV     the same of another commit
 
@@ -179,6 +179,28 @@ def untested_code(pages, tests, not_run=None):
             yield f"house: {path} must be built or run by a test, got code that no test has"
 
 
+def anchor(heading):
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def dead_links(pages, paths):
+    """One line for each link to a file that is none, or to a heading that its page has not. `pages`:
+    path -> text; `paths`: of all files."""
+    folders = {os.path.dirname(path) for path in paths}
+    # Without code: what looks like a link there is none.
+    plain = {path: "".join(re.split(r"(?m)^(```.*)$", text)[::4]) for path, text in pages.items()}
+    anchors = {path: {anchor(heading) for heading in re.findall(r"(?m)^#+ (.*)$", text)}
+               for path, text in plain.items()}
+    for path, text in sorted(plain.items()):
+        for target, heading in re.findall(r"\]\(([\w./-]*)(?:#([\w-]*))?\)", text):
+            place = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
+            if place not in paths and place not in folders:
+                yield f"house: {path}: a link must lead to a file, got '{target}'"
+            elif heading and heading not in anchors.get(place, {heading}):
+                yield f"house: {path}: a link must lead to a heading of '{place}', got '#{heading}'"
+
+
 def texts(rev, *patterns):
     """Path -> text of the files in the work tree, or in `rev`."""
     if rev is None:
@@ -206,8 +228,10 @@ def main():
     folders = count(texts(args.rev, "*.cc", "*.h"),
                     {path: text for path, text in readmes.items() if path.count("/") == 1})
     if args.check:
-        lines = [*excesses(folders), *long_readmes(readmes),
-                 *untested_code(texts(args.rev, "*.md"), texts(args.rev, "*BUILD.bazel", "*_test.py"))]
+        pages = texts(args.rev, "*.md")
+        paths = set(subprocess.check_output(["git", "ls-files"], text=True).split())
+        lines = [*excesses(folders), *long_readmes(readmes), *dead_links(pages, paths),
+                 *untested_code(pages, texts(args.rev, "*BUILD.bazel", "*_test.py"))]
         for line in lines:
             print(line)
         return 1 if lines else 0

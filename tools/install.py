@@ -109,13 +109,11 @@ class Installer:
             relative = os.path.relpath(place, os.path.dirname(path))
             return f"{match[1]}[{match[2]}]({relative}{match[4] or ''})"
 
-        is_code = False
-        lines = []
-        for line in self.read(name).splitlines():
-            is_code ^= line.startswith("```")
-            lines.append(line if is_code else LINK.sub(linked, line))
+        # Text, fence, code, fence, text, ...
+        parts = re.split(r"(?m)^(```.*)$", self.read(name))
+        parts[::4] = [LINK.sub(linked, text) for text in parts[::4]]
         with open(os.path.join(self.prefix, path), "w", encoding="utf-8") as out:
-            out.write("\n".join(lines) + "\n")
+            out.write("".join(parts))
 
     def pages(self):
         for folder in ("docs", "examples"):
