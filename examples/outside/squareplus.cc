@@ -5,6 +5,7 @@
 //
 // How an op is written, and tested, is in the page adding_an_op.md.
 #include <millrace/graph/gradient.h>
+#include <millrace/graph/scope.h>
 #include <millrace/ops/array/scalar_like.h>
 #include <millrace/ops/math/cwise_binary.h>
 #include <millrace/ops/math/cwise_unary.h>
