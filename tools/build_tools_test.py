@@ -28,6 +28,7 @@ import declared_uses
 import disk_cache
 import header_reach
 import house
+import install
 import markdown_code
 import page_commands
 import pairs
@@ -253,6 +254,40 @@ class MarkdownCodeTest(unittest.TestCase):
     def test_a_block_without_an_end_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "must be closed"):
             markdown_code.files_of("```cpp a.cc\nint a;\n")
+
+
+class InstallTest(unittest.TestCase):
+
+    def test_pages_and_examples_are_installed_and_their_links_lead_there(self):
+        files = {
+            "core/version.h": '#define MILLRACE_VERSION "1.2.3"\n',
+            "README.md": "![p](docs/pictures/a.svg) [index](docs/README.md)\n",
+            "docs/README.md": "[a\nb](../README.md#top) [h](../core/c.h) [own](../core/own.h) "
+                              "[e](../examples/outside/x.cc)\n```cpp\n[x](int)\n```\n"
+                              "[gone](../core/README.md) [api](../api/c_api.h)\n",
+            "docs/tutorial.md": "```cpp ask.cc\nint a;\n```\n```sh tutorial.sh\nls\n```\n",
+            "docs/pictures/a.svg": "<svg/>", "docs/pictures/unused.svg": "<svg/>", "docs/BUILD.bazel": "",
+            "examples/outside/README.md": "[d](../../docs/tutorial.md)\n", "examples/outside/x.cc": "int x;\n"}
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = os.path.join(folder, "prefix")
+            for name, text in [*((f"from/{name}", text) for name, text in files.items()),
+                               ("prefix/include/millrace/core/c.h", ""), ("prefix/include/millrace/c_api.h", ""),
+                               ("prefix/share/millrace/docs/old.md", "of the last release")]:
+                path = os.path.join(folder, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                pathlib.Path(path).write_text(text, encoding="utf-8")
+            install.Installer([os.path.join(folder, "from")], prefix).pages()
+            share = pathlib.Path(prefix, "share", "millrace")
+            self.assertEqual(sorted(str(path.relative_to(share)) for path in share.rglob("*.*")), [
+                "README.md", "docs/README.md", "docs/pictures/a.svg", "docs/tutorial.md", "examples/README.md",
+                "examples/ask.cc", "examples/x.cc"])
+            self.assertEqual((share / "docs" / "README.md").read_text(encoding="utf-8"),
+                             "[a\nb](../README.md#top) [h](../../../include/millrace/core/c.h) own "
+                             "[e](../examples/x.cc)\n```cpp\n[x](int)\n```\n"
+                             "gone [api](../../../include/millrace/c_api.h)\n")
+            self.assertEqual((share / "README.md").read_text(encoding="utf-8"), files["README.md"])
+            self.assertEqual((share / "examples" / "README.md").read_text(encoding="utf-8"),
+                             "[d](../docs/tutorial.md)\n")
 
 
 class PageCommandsTest(unittest.TestCase):

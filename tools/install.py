@@ -3,9 +3,9 @@
 """Installs what Bazel has built, for programs outside of this repository.
 
 DIR/lib/libmillrace.so.X.Y.Z with its links, lib/pkgconfig, lib/cmake/Millrace, include/millrace,
-bin and share/millrace, which has the pages and examples. Files are looked for under each --from in turn, by their names in this
-repository. What was installed under the prefix before is replaced; other files stay. The tree can be
-moved as a whole. tools/install.sh builds first.
+bin and share/millrace, which has the pages and examples. Files are looked for under each --from in
+turn, by their names in this repository. What was installed under the prefix before is replaced;
+other files stay. The tree can be moved as a whole. tools/install.sh builds first.
 """
 
 import os

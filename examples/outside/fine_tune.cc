@@ -43,7 +43,7 @@ StatusOr<Output> OutputOf(const Scope& model, const std::string& node) {
   return Output(found, 0);
 }
 
-Status Train(const std::string& checkpoint, const std::string& export_to) {
+Status TrainFurther(const std::string& checkpoint, const std::string& export_to) {
   MR_ASSIGN_OR_RETURN(auto meta, ReadMetaGraph(FileSystem::Posix(), checkpoint + ".meta"));
   MR_ASSIGN_OR_RETURN(const Scope model, ImportMetaGraph(std::move(meta)));
   for (const Variable& variable : VariablesOf(model, "trainable_variables")) {
@@ -82,7 +82,8 @@ Status Train(const std::string& checkpoint, const std::string& export_to) {
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "make" && argc == 3) return ReportedExitCode(argv[0], Make(argv[2]));
-  if (command == "train" && argc == 4) return ReportedExitCode(argv[0], Train(argv[2], argv[3]));
+  if (command == "train" && argc == 4)
+    return ReportedExitCode(argv[0], TrainFurther(argv[2], argv[3]));
   std::fprintf(stderr, "usage: %s make DIRECTORY | train CHECKPOINT EXPORT_TO\n", argv[0]);
   return 2;
 }
