@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The programs of docs/hooks.md, docs/saving.md, docs/summaries.md and layers/README.md, as they
-// stand there.
+// The programs of docs/control_flow.md, docs/hooks.md, docs/saving.md, docs/summaries.md and
+// layers/README.md, as they stand there.
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,6 +18,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/layers.h"
@@ -34,6 +36,7 @@
 #include "train/hooks/monitored_training_session.h"
 #include "train/summaries.h"
 
+// covers: graphs: the program of the page on control flow: a loop with its gradient, a branch
 // covers: training: the program of the page on hooks: an own hook ends the training, and its reason
 //   is the session's
 // covers: training: the program of the page on saving: checkpoints by hand, some variables under
@@ -47,6 +50,25 @@ std::string NewDirectory() {
   const std::string directory = JoinPath(::testing::TempDir(), "page_" + RandomHexName());
   EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(directory));
   return directory;
+}
+
+#include "docs/control_flow_program.inc"
+
+TEST(ControlFlowPageTest, ALoopAndABranchComputeAndTheLoopHasAGradient) {
+  Scope root;
+  const Output x = Placeholder(root, DT_FLOAT, PartialShape::Scalar());
+  const Output n = Placeholder(root, DT_INT32, PartialShape::Scalar());
+  const Output power = Power(root, x, n), absolute = Absolute(root, x);
+  ASSERT_OK(root.status());
+  ASSERT_OK_AND_ASSIGN(const auto gradients, AddGradients(root, {power}, {x}));
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(root));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                       session->Run({{x, Tensor::Scalar(-2.0f)}, {n, Tensor::Scalar(5)}},
+                                    {power, absolute, std::get<Output>(gradients[0])}));
+  EXPECT_EQ(out[0].scalar<float>(), -32);
+  EXPECT_EQ(out[1].scalar<float>(), 2);
+  EXPECT_EQ(out[2].scalar<float>(), 80);  // 5 x^4
 }
 
 namespace hooks_page {

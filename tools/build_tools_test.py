@@ -5,6 +5,7 @@
 # covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
 # covers: build: the arrows between folders hold; files include the project headers that they use
 # covers: outside: no declaration of a public header hides the one after it from the library's symbols
+# covers: build: code of a page is built or run by a test, and links of pages lead somewhere
 # covers: build: a header of protobuf behind a public header is named with its chain, without a build
 
 import contextlib
