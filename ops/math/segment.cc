@@ -237,6 +237,15 @@ struct SegmentRule {
   }
 };
 
+template <typename W>
+W NumberOf(size_t count) {
+  if constexpr (math::kIsComplex<W>) {
+    return W(static_cast<typename W::value_type>(count));
+  } else {
+    return static_cast<W>(count);
+  }
+}
+
 // What the rows of a segment are put to: infinities, unlike in the unsorted ops, as in TensorFlow.
 template <typename T, typename Step>
 math::Wide<T> SortedStart() {
@@ -268,7 +277,8 @@ Status RunSegment(KernelContext* ctx, const SegmentRule&) {
       const absl::Span<W> row = rows.subspan(static_cast<size_t>(segment) * width, width);
       if constexpr (kMean) {
         if (count == 0) continue;
-        for (W& v : row) v /= static_cast<W>(count);
+        const W divisor = NumberOf<W>(count);
+        for (W& v : row) v /= divisor;
       } else if (count == 0) {
         std::fill(row.begin(), row.end(), W{0});
       } else if (count == 1) {
