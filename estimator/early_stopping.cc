@@ -111,8 +111,8 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
     hook.is_chief = estimator.config().is_chief();
     const std::string directory =
         options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
-    const auto reader = std::make_shared<EvaluationReader>(where, estimator.parts().file_system,
-                                                           directory, metric);
+    const auto reader =
+        std::make_shared<EvaluationReader>(where, estimator.parts().file_system, directory, metric);
     hook.on_begin = [reader](int64_t step) { reader->IgnoreAfter(step); };
     hook.should_stop = makes([reader] { return reader->Read(); });
   }

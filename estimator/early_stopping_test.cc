@@ -177,8 +177,8 @@ TEST_F(EarlyStoppingTest, EvaluationsOfAnotherTrainingDoNotCount) {
   Write("eval", 300, 0.9f);
   const Estimator line = Line();
   const auto train = [&](int64_t max_steps) {
-    return line.Train(Points, {.max_steps = max_steps,
-                               .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}});
+    return line.Train(
+        Points, {.max_steps = max_steps, .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}});
   };
   ASSERT_OK_AND_ASSIGN(const TrainOutcome fresh, train(3));
   EXPECT_EQ(fresh.reason, "reached step 3 of 3");

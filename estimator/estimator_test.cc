@@ -174,7 +174,9 @@ TEST_F(EstimatorTest, ADatasetWithoutBatchesIsNamedWhereTheModelWantsRows) {
       data::Dataset::FromTensorSlices({Tensor::Of({0.f, 1.f}), Tensor::Of({1.f, 2.f})});
   const auto train = [&](const data::Dataset& dataset) {
     return Make(rows)
-        .Train([&] { return Input(dataset, {.names = {"x", "y"}, .labels = {"y"}}); })
+        .Train([&] {
+          return Input(dataset, {.names = {"x", "y"}, .labels = {"y"}});
+        })
         .status();
   };
   const std::string hint =

@@ -340,9 +340,8 @@ class Job {
 // What a person who comes back wants to know; "" for a ps.
 std::string Summary(const TrainAndEvaluateResult& result, absl::Duration time) {
   if (result.reason.empty() && result.num_evaluations == 0) return "";
-  std::string text =
-      absl::StrCat("done in ", ClockText(absl::ToDoubleSeconds(time)),
-                   result.reason.empty() ? "" : absl::StrCat(": ", result.reason));
+  std::string text = absl::StrCat("done in ", ClockText(absl::ToDoubleSeconds(time)),
+                                  result.reason.empty() ? "" : absl::StrCat(": ", result.reason));
   if (result.best_evaluation) {
     absl::StrAppend(&text, "; ", result.num_evaluations,
                     result.num_evaluations == 1 ? " evaluation" : " evaluations",

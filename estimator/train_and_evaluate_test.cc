@@ -182,8 +182,9 @@ TEST_F(TrainAndEvaluateTest, TheLastLineSumsTheJobUp) {
   log.pop_back();
   const std::string last = log.substr(log.rfind('\n') + 1);
   EXPECT_TRUE(absl::StrContains(last, "Estimator: done in 0:")) << last;
-  EXPECT_TRUE(absl::StrContains(last, ": reached step 25 of 25; 3 evaluations, smallest loss at "
-                                      "step 25: global_step = 25, loss = "))
+  EXPECT_TRUE(absl::StrContains(last,
+                                ": reached step 25 of 25; 3 evaluations, smallest loss at "
+                                "step 25: global_step = 25, loss = "))
       << last;
   EXPECT_TRUE(absl::EndsWith(last, absl::StrCat("; exported '", result->exports[0], "'"))) << last;
 }

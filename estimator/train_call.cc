@@ -188,10 +188,8 @@ class TrainingLoop {
     const std::optional<int64_t> log_every = config_.log_step_count_steps();
     if (log_every) {
       // A master evaluates between two steps: what is measured over time is another task's.
-      hooks.push_back(std::make_shared<StepLogHook>(
-          StepLogOptions{.loss = graph_.spec.loss,
-                         .every = *log_every,
-                         .shows_rate = !others_show_summaries()}));
+      hooks.push_back(std::make_shared<StepLogHook>(StepLogOptions{
+          .loss = graph_.spec.loss, .every = *log_every, .shows_rate = !others_show_summaries()}));
     }
     if (shows_summaries_for_master()) {
       if (config_.save_summary_steps() > 0) {

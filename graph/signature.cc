@@ -215,12 +215,10 @@ Status CheckFeeds(const BoundSignature& bound, absl::Span<const FeedRule> rules,
                              DTypeName(rule.type));
     }
     if (!rule.shape.IsCompatibleWith(value.shape())) {
-      return InvalidArgument("Cannot feed value of shape ", value.shape().ToString(),
-                             " for Tensor '", rule.name, "', which has shape ",
-                             rule.shape.ToString(),
-                             IsRowOf(rule.shape, value.shape())
-                                 ? "; it is one row: did you forget Batch?"
-                                 : "");
+      return InvalidArgument(
+          "Cannot feed value of shape ", value.shape().ToString(), " for Tensor '", rule.name,
+          "', which has shape ", rule.shape.ToString(),
+          IsRowOf(rule.shape, value.shape()) ? "; it is one row: did you forget Batch?" : "");
     }
   }
   return absl::OkStatus();

@@ -130,8 +130,7 @@ std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::st
       text.ok() ? ParseState(*text, &state.has_checksum)
                 : StatusOr<tensorflow::CheckpointState>(text.status());
   if (!parsed.ok()) {
-    WarnOnce(
-        absl::StrCat("State file '", path, "' is passed over: ", parsed.status().message()));
+    WarnOnce(absl::StrCat("State file '", path, "' is passed over: ", parsed.status().message()));
     return std::nullopt;
   }
   const std::string clean = CleanDirectory(directory);

@@ -58,9 +58,15 @@ TEST(CurveSvg, TicksAreRoundNumbersWithinTheirRange) {
 }
 
 TEST(CurveSvg, TicksOfEveryRangeAreFewGrowingAndInside) {
-  const std::vector<std::pair<double, double>> ranges = {
-      {-kMax, kMax}, {0, kMax}, {kMax / 2, kMax}, {-5e-324, 5e-324}, {0, 1e-320},
-      {1e16, 1e16 + 4}, {1, std::nextafter(1.0, 2.0)}, {-1e-300, 1e300}, {0.9, 1.9}};
+  const std::vector<std::pair<double, double>> ranges = {{-kMax, kMax},
+                                                         {0, kMax},
+                                                         {kMax / 2, kMax},
+                                                         {-5e-324, 5e-324},
+                                                         {0, 1e-320},
+                                                         {1e16, 1e16 + 4},
+                                                         {1, std::nextafter(1.0, 2.0)},
+                                                         {-1e-300, 1e300},
+                                                         {0.9, 1.9}};
   for (const auto& [low, high] : ranges) {
     for (const int at_most : {2, 3, 8}) {
       const std::vector<double> ticks = AxisTicks(low, high, at_most);
@@ -124,10 +130,10 @@ TEST(CurveSvg, EachRunHasItsLineAndItsName) {
 }
 
 TEST(CurveSvg, ValuesThatAreNotFiniteAreLeftOutAndCounted) {
-  const std::string svg = CurveSvg(
-      {.title = "t",
-       .x_label = "step",
-       .curves = {{".", {{0, 1}, {1, kNan}, {2, kInf}, {3, -kInf}, {4, 3}}}}});
+  const std::string svg =
+      CurveSvg({.title = "t",
+                .x_label = "step",
+                .curves = {{".", {{0, 1}, {1, kNan}, {2, kInf}, {3, -kInf}, {4, 3}}}}});
   EXPECT_NE(svg.find("points=\"80.0,340.0 680.0,40.0\""), std::string::npos) << svg;
   EXPECT_NE(svg.find(">3 not finite, not shown</text>"), std::string::npos) << svg;
   EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;

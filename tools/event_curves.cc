@@ -112,8 +112,8 @@ Status NoSuchCurve(const std::string& path, const std::string& tag, const OtherT
     return InvalidArgument("'", path, "': a curve must be of scalars, got '", tag,
                            "', which has other values; of scalars ", there);
   }
-  return absl::NotFoundError(absl::StrCat("'", path, "': tag must be one of its scalars, got '",
-                                          tag, "'; ", there));
+  return absl::NotFoundError(
+      absl::StrCat("'", path, "': tag must be one of its scalars, got '", tag, "'; ", there));
 }
 
 bool IsFloat(double value) {

@@ -89,10 +89,9 @@ TEST_F(EventCurvesTest, CsvHasEachEventAndQuotesWhatMustBe) {
 }
 
 TEST_F(EventCurvesTest, ATableAndJsonHaveTheRuns) {
-  const EventCurves curves = {
-      .tag = "loss",
-      .runs = {{"eval", {{10, 5, 2}, {20, 6, 0.5}, {30, 7, std::nan("")}}}},
-      .damage = {}};
+  const EventCurves curves = {.tag = "loss",
+                              .runs = {{"eval", {{10, 5, 2}, {20, 6, 0.5}, {30, 7, std::nan("")}}}},
+                              .damage = {}};
   EXPECT_EQ(
       CurvesText(curves),
       "loss\n"

@@ -52,8 +52,9 @@ constexpr char kProgram[] = "inspect_events";
 
 ProgramHelp Help() {
   return {.name = kProgram,
-          .about = "Shows what event files hold: records by kind, and the tags of summaries; or "
-                   "with --tag\nhow one scalar went, in DIR and all directories below it.",
+          .about =
+              "Shows what event files hold: records by kind, and the tags of summaries; or "
+              "with --tag\nhow one scalar went, in DIR and all directories below it.",
           .flags = {{.name = "json", .help = "prints JSON"},
                     {.name = "tag", .value = "TAG", .help = "shows this scalar, run by run"},
                     {.name = "csv", .help = "prints its events: run, step, wall_time, value"},
@@ -240,9 +241,7 @@ std::string Text(const Contents& contents) {
   return text;
 }
 
-void Explain(const Status& status) {
-  std::cerr << kProgram << ": " << status.message() << "\n";
-}
+void Explain(const Status& status) { std::cerr << kProgram << ": " << status.message() << "\n"; }
 
 Status ShowContents(const std::string& path, bool as_json) {
   Contents contents;
@@ -308,8 +307,7 @@ int Main(const std::vector<std::string>& args) {
   }
   Status status = LookForOpLibraries(*flags);
   if (status.ok()) {
-    status = flags->has("tag") ? ShowCurves(path, *flags)
-                               : ShowContents(path, flags->has("json"));
+    status = flags->has("tag") ? ShowCurves(path, *flags) : ShowContents(path, flags->has("json"));
   }
   if (!status.ok()) Explain(status);
   return ExitCode(status);

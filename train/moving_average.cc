@@ -82,8 +82,8 @@ Status ExponentialMovingAverage::CheckVariable(const Scope& scope, const Variabl
   }
   const std::string average = absl::StrCat(variable.name, "/", options_.name);
   if (const Node* const mover = MoverOf(*scope.graph(), average)) {
-    return InvalidArgument(kWhere, ": the average '", average,
-                           "' must be moved by one node, got '", mover->name(),
+    return InvalidArgument(kWhere, ": the average '", average, "' must be moved by one node, got '",
+                           mover->name(),
                            "', which moves it already; run that one, or give this "
                            "ExponentialMovingAverage a name of its own");
   }

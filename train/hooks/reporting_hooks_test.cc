@@ -177,7 +177,9 @@ TEST_F(ReportingHooksTest, AGroupOfStepsIsOneLineWithItsRateAndTheTimeLeft) {
   const std::vector<Case> cases = {
       {"all", {.every = 3}, 100, with_rate + ", 3:14 left"},
       {"no last step", {.every = 3}, 0, with_rate},
-      {"no rate", {.every = 3, .shows_rate = false}, 100,
+      {"no rate",
+       {.every = 3, .shows_rate = false},
+       100,
        "loss = 1, step = 0|loss = 4, step = 3 (6.000 sec), 3:14 left"},
       {"by time", {.every = absl::Seconds(5)}, 0, with_rate},
   };
