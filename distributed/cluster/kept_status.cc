@@ -16,8 +16,8 @@ constexpr int64_t kPayloadBytes = 128;
 
 Status KeptStatus(const Status& status) {
   if (status.message().size() <= kMaxKeptMessageBytes) return status;
-  Status kept(status.code(), absl::StrCat(status.message().substr(0, kMaxKeptMessageBytes),
-                                          " ... [truncated]"));
+  Status kept(status.code(),
+              absl::StrCat(status.message().substr(0, kMaxKeptMessageBytes), " ... [truncated]"));
   status.ForEachPayload([&kept](absl::string_view type, const absl::Cord& payload) {
     kept.SetPayload(type, payload);
   });

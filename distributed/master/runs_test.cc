@@ -709,9 +709,9 @@ TEST_F(RunsTest, ASessionOfARemoteClientWithoutALeaseEndsOnlyAmongTooManyIdleOne
   EXPECT_EQ(remote.num_sessions(), 3);
   clock.AdvanceAndSettle(idle * 0.25);
   clock.AdvanceAndSettle(idle * 0.25);
-  EXPECT_EQ(remote.RenewSessions(
-                {own.session_handle(), first.session_handle(), second.session_handle()}),
-            std::vector<std::string>{second.session_handle()});
+  EXPECT_EQ(
+      remote.RenewSessions({own.session_handle(), first.session_handle(), second.session_handle()}),
+      std::vector<std::string>{second.session_handle()});
   remote.Shutdown(absl::AbortedError("Shutdown"));
 }
 

@@ -25,8 +25,9 @@ Worker::Worker(WorkerOptions options)
       steps_(std::make_shared<StepTable>(options_.clock, options_.limits)),
       plans_(options_.task),
       running_(&options_),
-      runs_(options_.task, options_.clock, options_.run_linger,
-            [this] { return devices_.MakeContainer(); }, options_.limits.max_run_note_bytes),
+      runs_(
+          options_.task, options_.clock, options_.run_linger,
+          [this] { return devices_.MakeContainer(); }, options_.limits.max_run_note_bytes),
       sessions_(&options_, &devices_, &runs_, &leases_),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);

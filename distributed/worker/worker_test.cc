@@ -471,10 +471,12 @@ TEST_F(WorkerTest, AHandleOfASessionHasAtMost256Bytes) {
 
 // A step that has not quite ended keeps a plan whose devices are those of the freed container.
 TEST_F(WorkerTest, KernelsThatASessionKeepsAreBoundedAlsoWhenTheirGraphsAreDropped) {
+  testing::SetAsyncHook(
+      "none", [](KernelContext*, AsyncKernel::DoneCallback done) { done(absl::OkStatus()); });
   limits_.max_session_kernels = 10;
   Start();
   const auto add_and_drop = [&](int i) {
-    tensorflow::NodeDef* const node = Add("TestProbe", absl::StrCat("probe", i));
+    tensorflow::NodeDef* const node = Add("TestProbeAsync", absl::StrCat("probe", i));
     Set(node, "N", int64_t{0});
     Set(node, "M", int64_t{0});
     Set(node, "hook", std::string("none"));

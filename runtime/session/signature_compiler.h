@@ -276,9 +276,8 @@ void SignatureCompiler<Compiled>::Keep(const std::string& key,
   const int64_t latest_bytes = latest_names + (latest == nullptr ? 0 : latest->held.total());
   // Each at most once, so that somebody goes.
   size_t may_be_spared = entries_.size() - 1;
-  while (entries_.size() > 1 &&
-         (entries_.size() > max_entries_ ||
-          held_.total() + name_bytes_ - latest_bytes > max_bytes_)) {
+  while (entries_.size() > 1 && (entries_.size() > max_entries_ ||
+                                 held_.total() + name_bytes_ - latest_bytes > max_bytes_)) {
     const auto oldest = std::prev(entries_.end());
     if (may_be_spared > 0 && oldest->binding->is_used.exchange(false, std::memory_order_relaxed)) {
       --may_be_spared;

@@ -37,14 +37,15 @@ int64_t HeapInUse() {
 // Says so until it goes.
 class Report {
  public:
-  Report() : thread_([this] {
-    while (!stop_) {
-      std::printf("soak %lld %lld soak-end\n", static_cast<long long>(HeapInUse()),
-                  static_cast<long long>(steps.load()));
-      std::fflush(stdout);
-      absl::SleepFor(absl::Milliseconds(200));
-    }
-  }) {}
+  Report()
+      : thread_([this] {
+          while (!stop_) {
+            std::printf("soak %lld %lld soak-end\n", static_cast<long long>(HeapInUse()),
+                        static_cast<long long>(steps.load()));
+            std::fflush(stdout);
+            absl::SleepFor(absl::Milliseconds(200));
+          }
+        }) {}
   ~Report() {
     stop_ = true;
     thread_.join();

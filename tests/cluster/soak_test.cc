@@ -336,9 +336,9 @@ class Strangers {
       for (size_t i = 0; i < targets_.size(); ++i) {
         const size_t n = num_methods();
         const size_t one = what > n ? static_cast<size_t>(mutators[i][0].Below(n + 1)) : what;
-        const bool is_well = one == n ? OpenAndLeave(clients[i].get(), targets_[i], ++left_)
-                                      : CallOnce(clients[i].get(), targets_[i].methods[one],
-                                                 &mutators[i][one]);
+        const bool is_well =
+            one == n ? OpenAndLeave(clients[i].get(), targets_[i], ++left_)
+                     : CallOnce(clients[i].get(), targets_[i].methods[one], &mutators[i][one]);
         calls_.fetch_add(1);
         if (is_well) answered_.fetch_add(1);
       }
@@ -362,19 +362,16 @@ class Strangers {
 // A ps and a worker that trains, each in a process of its own.
 class SoakTest : public ::testing::Test {
  protected:
-  SoakTest() {
-    std::printf("MILLRACE_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed_));
-  }
+  SoakTest() { std::printf("MILLRACE_FUZZ_SEED=%llu\n", static_cast<unsigned long long>(seed_)); }
 
   void Start(const std::map<std::string, std::string>& environment, const Metadata& metadata) {
     for (const char* job : {"ps", "worker"}) {
       std::map<std::string, std::string> env = environment;
       env["TF_CONFIG"] = TfConfig(ports_, job, 0);
       env["MILLRACE_SOAK_LINGER_MS"] = absl::StrCat(absl::ToInt64Milliseconds(linger_));
-      ASSERT_OK_AND_ASSIGN(processes_[job],
-                           Process::Start({.name = job,
-                                           .program = "tests/cluster/soak_task",
-                                           .env = std::move(env)}));
+      ASSERT_OK_AND_ASSIGN(processes_[job], Process::Start({.name = job,
+                                                            .program = "tests/cluster/soak_task",
+                                                            .env = std::move(env)}));
       ASSERT_OK(processes_[job]->WaitForLine("listens on", kGuard).status());
     }
     const absl::Time guard = absl::Now() + kGuard;
@@ -458,8 +455,8 @@ class SoakTest : public ::testing::Test {
 
   const absl::Duration time_ = absl::Seconds(FromEnvironment("MILLRACE_SOAK_SECONDS", 12));
   const absl::Duration linger_ = std::clamp(time_ / 6, absl::Seconds(2), absl::Seconds(30));
-  const uint64_t seed_ = static_cast<uint64_t>(FromEnvironment(
-      "MILLRACE_FUZZ_SEED", static_cast<int64_t>(RandomUint64() >> 1)));
+  const uint64_t seed_ = static_cast<uint64_t>(
+      FromEnvironment("MILLRACE_FUZZ_SEED", static_cast<int64_t>(RandomUint64() >> 1)));
   const ClusterPorts ports_ = FreeClusterPorts(1, 0, 1);
   std::map<std::string, std::unique_ptr<Process>> processes_;
   std::map<std::string, State> before_;
