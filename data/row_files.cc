@@ -116,18 +116,17 @@ Status RowFiles::OpenFile() {
     return absl::OkStatus();
   }
   const std::string label = absl::StrCat("'", path, "'");
-  const bool is_csv = options_.format == RowFormat::kCsv ||
-                      (options_.csv_by_name && NamedAsCsv(path));
+  const bool is_csv =
+      options_.format == RowFormat::kCsv || (options_.csv_by_name && NamedAsCsv(path));
   MR_ASSIGN_OR_RETURN(auto bytes, ByteReader::Open(fs, path, label, compression));
   is_ahead_ = false;
   line_ = 1;
-  text_ = std::make_unique<TextRows>(
-      std::move(bytes),
-      TextRowsOptions{.quotes = is_csv,
-                      .field_delim = options_.field_delim,
-                      .any_delim = options_.any_delim,
-                      .max_row_bytes = kMaxRowBytes,
-                      .label = label});
+  text_ = std::make_unique<TextRows>(std::move(bytes),
+                                     TextRowsOptions{.quotes = is_csv,
+                                                     .field_delim = options_.field_delim,
+                                                     .any_delim = options_.any_delim,
+                                                     .max_row_bytes = kMaxRowBytes,
+                                                     .label = label});
   return options_.has_header ? ReadHeader() : absl::OkStatus();
 }
 

@@ -166,17 +166,19 @@ TEST_F(Inspect, PrintsTheCurveOfATag) {
     ASSERT_OK(writer->AddScalar("loss", 0.25f, 2));
     ASSERT_OK(writer->Close());
   }
-  const std::string asked = absl::StrCat("events --tag loss ", directory_);
-  const Ended csv = Inspected(asked + " --csv");
+  const auto asked = [this](const char* flag) {
+    return absl::StrCat("events --tag loss ", flag, " ", directory_);
+  };
+  const Ended csv = Inspected(asked("--csv"));
   EXPECT_EQ(csv.code, 0);
   EXPECT_THAT(csv.text, StartsWith("run,step,wall_time,value\n.,1,"));
   EXPECT_THAT(csv.text, HasSubstr("\neval,2,"));
-  const Ended svg = Inspected(asked + " --svg");
+  const Ended svg = Inspected(asked("--svg"));
   EXPECT_EQ(svg.code, 0);
   EXPECT_THAT(svg.text, StartsWith("<svg "));
   EXPECT_THAT(svg.text, HasSubstr(absl::StrCat("loss in ", directory_)));
-  EXPECT_EQ(JsonOf(asked + " --json").at("runs").at("eval").at("values"), (json{0.1, 0.25}));
-  EXPECT_THAT(Inspected(asked).text, HasSubstr("\neval       2  1..2 "));
+  EXPECT_EQ(JsonOf(asked("--json")).at("runs").at("eval").at("values"), (json{0.1, 0.25}));
+  EXPECT_THAT(Inspected(asked("")).text, HasSubstr("\neval       2  1..2 "));
 
   const Ended none = Inspected(absl::StrCat("events --csv --tag lost ", directory_));
   EXPECT_EQ(none.code, 1);
