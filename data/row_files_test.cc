@@ -237,7 +237,7 @@ TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
   int number = 0;
   for (const Case& c : std::vector<Case>{
            {"1,2\n1,2,3\n", csv, " line 2: a record must have 2 fields, got 3"},
-           {"1,2\n\n3,4\n5\n", csv, " line 4: a record must have 2 fields, got 1"},
+           {"1,2\n\n3,4\n", csv, " line 2: a record must have 2 fields, got 0"},
            {"a,b\n1\n", with_header, " line 2: a record must have 2 fields, got 1"},
            {"1,2\n",
             {.format = RowFormat::kCsv, .columns = {"x"}},

@@ -66,7 +66,7 @@ TEST(FeatureColumnsPageTest, IdsAreMadeWhereRowsAreRead) {
       data::Dataset::FromTensorSlices({Tensor::Of({"23,40, Male, Sales", "51,50, Female, ?"})})
           .Map(data::DecodeCsv({.defaults = {number, number, text, text},
                                 .names = {"age", "hours_per_week", "gender", "occupation"}}));
-  const data::Dataset given = WithIds(people);
+  const data::Dataset given = WithRowIds(people);
   ASSERT_OK(given.status());
   std::set<std::string> names;
   for (const data::ComponentSpec& component : given.spec()) names.insert(component.name);

@@ -40,6 +40,7 @@
 #include "saver/loaded_model.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
+#include "train/gradient_descent.h"
 #include "train/hooks/checkpoint_saver.h"
 #include "train/session_run_hook.h"
 
