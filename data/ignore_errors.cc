@@ -148,8 +148,9 @@ class IgnoreErrorsIterator : public ElementIterator {
     ++files_;
     context_.environment->dropped.fetch_add(1, std::memory_order_relaxed);
     const Status allowed = rows_.Drop(error);
-    if (Raise(&Log::files, files_))
+    if (Raise(&Log::files, files_)) {
       LogWarning("IgnoreErrors: dropped the rest of a file: ", error.message());
+    }
     return Told(error, allowed);
   }
 

@@ -156,6 +156,7 @@ TEST_F(RowFilesTest, ReadsCsvAsTheWorldWritesIt) {
   for (const auto& c : cases) EXPECT_EQ(Rows({Write("f", c.bytes)}, c.options), c.rows) << c.bytes;
 
   // Blank lines end a file; between records they are a bad one.
+  EXPECT_EQ(Rows({Write("f", "\n")}, csv), Texts{});
   EXPECT_EQ(Rows({Write("f", "1,a\n\r\n\n"), Write("g", "2,b\n\n")}, csv), (Texts{"1|a", "2|b"}));
   ASSERT_OK_AND_ASSIGN(const auto blank, RowFiles::Open({Write("f", "1,a\n\n\n2,b\n")}, csv));
   EXPECT_TRUE(*blank->Next());
@@ -237,6 +238,7 @@ TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
   int number = 0;
   for (const Case& c : std::vector<Case>{
            {"1,2\n1,2,3\n", csv, " line 2: a record must have 2 fields, got 3"},
+           {"\n1,2\n", csv, " line 1: a record must have 1 fields, got 0"},
            {"1,2\n\n3,4\n", csv, " line 2: a record must have 2 fields, got 0"},
            {"a,b\n1\n", with_header, " line 2: a record must have 2 fields, got 1"},
            {"1,2\n",

@@ -337,7 +337,7 @@ class Job {
   const TrainAndEvaluateOptions& options_;
 };
 
-// What a person who comes back wants to know; "" for a ps.
+// The last line of the log: time, why training ended, evaluations, exports; "" for a ps.
 std::string Summary(const TrainAndEvaluateResult& result, absl::Duration time) {
   if (result.reason.empty() && result.num_evaluations == 0) return "";
   std::string text = absl::StrCat("done in ", ClockText(absl::ToDoubleSeconds(time)),

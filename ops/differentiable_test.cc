@@ -532,6 +532,20 @@ std::vector<Case> TensorListCases() {
   return cases;
 }
 
+// Condition and body of a loop over (i, x) that makes x to -x^2 twice.
+std::pair<FunctionName, FunctionName> TwoRounds(const Scope& s) {
+  const std::vector<DType> types = {DT_INT32, DT_DOUBLE};
+  const FunctionName cond = {
+      DefineFunction(s, "cond", types, [](const Scope& t, const Outputs& in) {
+        return Outputs{Less(t, in[0], Const(t, 2))};
+      }).name};
+  const FunctionName body = {
+      DefineFunction(s, "body", types, [](const Scope& t, const Outputs& in) {
+        return Outputs{Add(t, in[0], Const(t, 1)), Mul(t, in[1], Neg(t, in[1]))};
+      }).name};
+  return {cond, body};
+}
+
 // Calls of functions; what a function's gradient does with what is inside of it is proved in the
 // families' test.
 std::vector<Case> FunctionCases() {
@@ -597,21 +611,13 @@ std::vector<Case> FunctionCases() {
   }
   cases.push_back({.op = "_Alive", .args = {Matrix()}, .outputs = {0}});
   for (const std::string op : {"While", "StatelessWhile"}) {
-    cases.push_back(
-        {.op = op, .args = {Matrix()}, .build = [=](const Scope& s, const Outputs& x) {
-           const std::vector<DType> types = {DT_INT32, DT_DOUBLE};
-           const FunctionName cond = {
-               DefineFunction(s, "cond", types, [](const Scope& t, const Outputs& in) {
-                 return Outputs{Less(t, in[0], Const(t, 2))};
-               }).name};
-           const FunctionName body = {
-               DefineFunction(s, "body", types, [](const Scope& t, const Outputs& in) {
-                 return Outputs{Add(t, in[0], Const(t, 1)), Mul(t, in[1], Neg(t, in[1]))};
-               }).name};
-           const Outputs variables = {Const(s, 0), x[0]};
-           return Outputs{op == "While" ? While(s, variables, cond, body).output(1)
-                                        : StatelessWhile(s, variables, cond, body).output(1)};
-         }});
+    cases.push_back({.op = op, .args = {Matrix()}, .build = [=](const Scope& s, const Outputs& x) {
+                       const auto [cond, body] = TwoRounds(s);
+                       const Outputs variables = {Const(s, 0), x[0]};
+                       return Outputs{op == "While"
+                                          ? While(s, variables, cond, body).output(1)
+                                          : StatelessWhile(s, variables, cond, body).output(1)};
+                     }});
   }
   cases.push_back({.op = "For", .args = {Matrix()}, .build = [](const Scope& s, const Outputs& x) {
                      const DefinedFunction body = DefineFunction(
@@ -747,18 +753,10 @@ TEST(DifferentiableFunctions, OfTheSecondOrderWhereABranchHasALoop) {
   for (const bool loops : {true, false}) {
     SCOPED_TRACE(loops ? "the loop's branch" : "the other branch");
     const BuildOutput build = [loops](const Scope& s, const Outputs& x) {
-      const std::vector<DType> types = {DT_INT32, DT_DOUBLE};
-      const FunctionName cond = {
-          DefineFunction(s, "cond", types, [](const Scope& t, const Outputs& in) {
-            return Outputs{Less(t, in[0], Const(t, 2))};
-          }).name};
-      const FunctionName body = {
-          DefineFunction(s, "body", types, [](const Scope& t, const Outputs& in) {
-            return Outputs{Add(t, in[0], Const(t, 1)), Mul(t, in[1], Neg(t, in[1]))};
-          }).name};
+      const auto rounds = TwoRounds(s);
       const FunctionName loop = {
           DefineFunction(s, "loop", {DT_DOUBLE}, [&](const Scope& t, const Outputs& in) {
-            return Outputs{While(t, {Const(t, 0), in[0]}, cond, body).output(1)};
+            return Outputs{While(t, {Const(t, 0), in[0]}, rounds.first, rounds.second).output(1)};
           }).name};
       const FunctionName square = {
           DefineFunction(s, "square", {DT_DOUBLE}, [](const Scope& t, const Outputs& in) {

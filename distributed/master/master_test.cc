@@ -76,10 +76,14 @@ class MasterTest : public ::testing::Test {
   }
   Master* NewMaster(const std::string& task, Clock* clock = Clock::Real()) {
     MasterOptions options;
+    options.clock = clock;
+    return NewMasterWith(std::move(options), task);
+  }
+  // What the options do not say is the cluster's.
+  Master* NewMasterWith(MasterOptions options, const std::string& task = kWorker0) {
     options.task = task;
     options.cluster = cluster_;
     options.peer = [this](absl::string_view name) { return Peer(name); };
-    options.clock = clock;
     masters_.push_back(std::make_unique<Master>(std::move(options)));
     return masters_.back().get();
   }
@@ -341,12 +345,8 @@ TEST_F(MasterTest, AStepWhoseTimeIsOverNamesTheTensorsThatItWaitsForAndWhoWasToS
 TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
   WatchedClock clock;
   MasterOptions options;
-  options.task = kWorker0;
-  options.cluster = cluster_;
-  options.peer = [this](absl::string_view name) { return Peer(name); };
   options.log_clock = &clock;
-  masters_.push_back(std::make_unique<Master>(std::move(options)));
-  Master* const master = masters_.back().get();
+  Master* const master = NewMasterWith(std::move(options));
   SmallModel model = MakeSmallModel();
   const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
   const std::string session = NewSessionOn(master, model.root);
@@ -375,12 +375,8 @@ TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
 // lease of another session, nor the end of the master.
 TEST_F(MasterTest, ClosingIsBoundedWhenAStepDoesNotEnd) {
   MasterOptions options;
-  options.task = kWorker0;
-  options.cluster = cluster_;
-  options.peer = [this](absl::string_view name) { return Peer(name); };
   options.close_bound = absl::Milliseconds(50);
-  masters_.push_back(std::make_unique<Master>(std::move(options)));
-  Master* const master = masters_.back().get();
+  Master* const master = NewMasterWith(std::move(options));
   SmallModel model = MakeSmallModel();
   const Output silent = TestSilent(model.root.WithDevice("/job:ps/task:0"));
   std::vector<std::string> sessions;
@@ -731,12 +727,8 @@ TEST_F(MasterTest, CallablesRunInTheOrderOfTheirFeeds) {
 
 TEST_F(MasterTest, CallablesOfASessionAreBounded) {
   MasterOptions options;
-  options.task = kWorker0;
-  options.cluster = cluster_;
-  options.peer = [this](absl::string_view name) { return Peer(name); };
   options.limits.max_callables = 2;
-  masters_.push_back(std::make_unique<Master>(std::move(options)));
-  Master* const master = masters_.back().get();
+  Master* const master = NewMasterWith(std::move(options));
   const SmallModel model = MakeSmallModel();
   const std::string session = NewSessionOn(master, model.root);
   tensorflow::MakeCallableRequest make;
@@ -757,12 +749,8 @@ TEST_F(MasterTest, CallablesOfASessionAreBounded) {
 
 TEST_F(MasterTest, MessagesThatASessionKeepsAreBounded) {
   MasterOptions options;
-  options.task = kWorker0;
-  options.cluster = cluster_;
-  options.peer = [this](absl::string_view name) { return Peer(name); };
   options.limits.max_graph_bytes = 256 << 10;
-  masters_.push_back(std::make_unique<Master>(std::move(options)));
-  Master* const master = masters_.back().get();
+  Master* const master = NewMasterWith(std::move(options));
   const SmallModel model = MakeSmallModel();
   const std::string session = NewSessionOn(master, model.root);
   tensorflow::MakeCallableRequest make;

@@ -184,23 +184,9 @@ Status RunGatherNd(KernelContext* ctx, const GatherNdRule&) {
                     [slice = slices.data()](int64_t i) { return slice[i]; });
 }
 
-// Rows that are named by one coordinate each are slices, as those of Gather.
 Status GatherNdGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& s = c->scope();
-  const Output params = c->input(0), indices = c->input(1);
-  const PartialShape known = s.shape(indices);
-  if (known.has_rank() && known.rank() == 2 && known.dim(1) == 1) {
-    IndexedSlices slices;
-    slices.values = c->dense_grad(0);
-    slices.indices = Reshape(s, indices, Const<int32_t>(s, {-1}));
-    slices.dense_shape = ShapeOf(s, params);
-    c->set_input_grad(0, slices);
-  } else {
-    const Output shape = ShapeOf(s, params, {.out_type = indices.dtype()});
-    c->set_input_grad(0, ScatterNd(s, indices, c->dense_grad(0), shape));
-  }
-  return absl::OkStatus();
+  return GatherNdGradientOf(
+      c, [c](DType type) { return ShapeOf(c->scope(), c->input(0), {.out_type = type}); });
 }
 
 const OpRegistration kGatherNd =

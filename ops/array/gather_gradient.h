@@ -3,12 +3,17 @@
 #define MILLRACE_OPS_ARRAY_GATHER_GRADIENT_H_
 
 // The way back from slices that were picked along any axis: they are added up by index, as a dense
-// tensor. (Rows of the first dimension without batches are better off as IndexedSlices.)
+// tensor. (Rows of the first dimension without batches are better off as IndexedSlices.) And from
+// slices that were picked by coordinates.
 
 #include "absl/types/span.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "graph/gradient.h"
 #include "graph/scope.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/gather.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/array/transpose.h"
@@ -57,6 +62,27 @@ inline Output DenseGatherGradient(const Scope& s, Output shape, Output indices, 
   const Output sums = UnsortedSegmentSum(s, rows, Reshape(s, indices, Const<int32_t>(s, {-1})),
                                          Reshape(s, Mul(s, batch, dim), scalar));
   return Reshape(s, Transpose(s, shaped(sums, {batch, dim, outer, inner}), swap), shape);
+}
+
+// The gradient of a gather by coordinates: of input 0, of which `shape(type)` is the shape as a
+// vector of that type, by the indices that are input 1. Rows that one coordinate each names stay
+// slices, so that an optimizer touches no others; what is smaller is put into zeros.
+template <typename ShapeOfParams>
+Status GatherNdGradientOf(GradientContext* c, ShapeOfParams shape) {
+  if (!c->has_grad(0)) return absl::OkStatus();
+  const Scope& s = c->scope();
+  const Output indices = c->input(1);
+  const PartialShape known = s.shape(indices);
+  if (known.has_rank() && known.rank() == 2 && known.dim(1) == 1) {
+    IndexedSlices slices;
+    slices.values = c->dense_grad(0);
+    slices.indices = Reshape(s, indices, Const<int32_t>(s, {-1}));
+    slices.dense_shape = shape(DT_INT32);
+    c->set_input_grad(0, slices);
+  } else {
+    c->set_input_grad(0, ScatterNd(s, indices, c->dense_grad(0), shape(indices.dtype())));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

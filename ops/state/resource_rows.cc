@@ -256,23 +256,9 @@ class ResourceGatherNdKernel : public Kernel {
   DType dtype_ = DT_INVALID;
 };
 
-// Rows stay slices, so that an optimizer touches no others; what is smaller is put into zeros.
 Status ResourceGatherNdGradient(GradientContext* c) {
-  if (!c->has_grad(0)) return absl::OkStatus();
-  const Scope& s = c->scope();
-  const Output indices = c->input(1);
-  const PartialShape known = s.shape(indices);
-  if (known.has_rank() && known.rank() == 2 && known.dim(1) == 1) {
-    IndexedSlices slices;
-    slices.values = c->dense_grad(0);
-    slices.indices = Reshape(s, indices, Const<int32_t>(s, {-1}));
-    slices.dense_shape = VariableShape(s, c->input(0));
-    c->set_input_grad(0, slices);
-  } else {
-    const Output shape = VariableShape(s, c->input(0), {.out_type = indices.dtype()});
-    c->set_input_grad(0, ScatterNd(s, indices, c->dense_grad(0), shape));
-  }
-  return absl::OkStatus();
+  return GatherNdGradientOf(
+      c, [c](DType type) { return VariableShape(c->scope(), c->input(0), {.out_type = type}); });
 }
 
 const OpRegistration kResourceGatherNd =
