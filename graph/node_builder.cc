@@ -213,7 +213,7 @@ Status NodeBuilder::AdoptInputs() {
   for (InputArg& arg : inputs_) {
     for (Output& output : arg.outputs) {
       if (!across_contexts_) {
-        StatusOr<Output> inside = scope.Adopted(output, def_->op());
+        StatusOr<Output> inside = scope.Adopted(output, def_->op(), at_.where);
         if (!inside.ok()) return Named(absl::StrCat("input ", index), inside.status());
         output = *std::move(inside);
       }
@@ -224,7 +224,7 @@ Status NodeBuilder::AdoptInputs() {
   bool waits = false;  // for something of the same loop
   for (Operation& operation : control_) {
     if (operation.node() == nullptr || operation.node()->graph() != scope.graph()) continue;
-    StatusOr<Operation> inside = scope.AdoptedControl(operation, def_->op());
+    StatusOr<Operation> inside = scope.AdoptedControl(operation, def_->op(), at_.where);
     if (!inside.ok()) return Named("control input", inside.status());
     waits = waits || (inside->node() == operation.node() &&
                       scope.ContextOf(*operation.node()) == scope.context());
