@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <complex>
 #include <limits>
+#include <ostream>
 #include <type_traits>
 
 #include "absl/strings/escaping.h"
@@ -401,6 +402,10 @@ Tensor Tensor::Literal(DType dtype, std::initializer_list<size_t> dims) {
   StatusOr<Tensor> tensor = Allocate(dtype, *Shape::Make(sizes));
   if (!tensor.ok()) throw std::bad_alloc();
   return *std::move(tensor);
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  return out << tensor.DebugString();
 }
 
 std::string Tensor::DebugString(int max_elements) const {

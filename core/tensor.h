@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <new>
 #include <string>
@@ -47,6 +48,13 @@ class Resource;  // core/resource_handle.h
 
 namespace tensor_internal {
 [[noreturn]] void NoSuchRow(int64_t row, int64_t num_rows);
+
+// Values in braces of whatever types convert to E.
+template <typename E>
+struct Literals {
+  Literals(std::initializer_list<E> v) : values(v) {}  // NOLINT
+  std::initializer_list<E> values;
+};
 }  // namespace tensor_internal
 
 // The rows of a tensor, for range-based for; valid as long as the tensor. A row that is not there
@@ -113,6 +121,9 @@ class Tensor {
   static Tensor Of(std::initializer_list<std::initializer_list<T>> rows);
   template <typename E = void, typename T>
   static Tensor Of(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks);
+  // Values of several types, Of<float>({1, 2.5f}), and none, Of<float>({}).
+  template <typename E>
+  static Tensor Of(tensor_internal::Literals<E> values);
   // One element.
   template <typename T>
   static Tensor Scalar(T value);
@@ -280,6 +291,9 @@ class Tensor {
 };
 static_assert(sizeof(Tensor) <= 64);  // one cache line per edge of a step
 
+// As DebugString.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
 // Element-wise equality of dtype, shape and values (NaN equals NaN bit for bit).
 bool operator==(const Tensor& a, const Tensor& b);
 inline bool operator!=(const Tensor& a, const Tensor& b) { return !(a == b); }
@@ -311,6 +325,14 @@ Tensor Tensor::Of(std::initializer_list<T> values) {
   Tensor tensor = Literal(DTypeOf<Element>, {values.size()});
   Element* out = tensor.mutable_raw<Element>().data();
   for (const T& value : values) *out++ = tensor_internal::LiteralValue<Element>(value);
+  return tensor;
+}
+
+template <typename E>
+Tensor Tensor::Of(tensor_internal::Literals<E> values) {
+  Tensor tensor = Literal(DTypeOf<E>, {values.values.size()});
+  E* out = tensor.mutable_raw<E>().data();
+  for (const E& value : values.values) *out++ = value;
   return tensor;
 }
 

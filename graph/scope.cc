@@ -341,6 +341,22 @@ void Scope::SetShape(Output output, const PartialShape& shape, std::source_locat
                ScopeAt(*this, where).where);
 }
 
+StatusOr<Output> Scope::Find(absl::string_view tensor) const {
+  MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(tensor));
+  Node* const node = graph()->FindNode(name.node);
+  if (node == nullptr) {
+    return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,
+                                            "' must be of the graph, got no node '", name.node,
+                                            "'"));
+  }
+  if (name.index < 0 || name.index >= node->num_outputs()) {
+    return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,
+                                            "' must be of the graph, got a node with ",
+                                            node->num_outputs(), " outputs"));
+  }
+  return Output(node, name.index);
+}
+
 const Tensor* Scope::constant_value(Output output) const {
   return output.valid() ? shared_->refiner.ConstantValue(*output.node(), output.index()) : nullptr;
 }

@@ -16,6 +16,8 @@
 //
 // Thread-safety: thread-compatible; scopes of one root belong to one thread at a time.
 
+#include <concepts>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -71,11 +73,21 @@ class Operation {
   std::shared_ptr<Node> node_;  // of the graph's reference count
 };
 
+// An index with the line that has it; made implicitly.
+struct RowIndex {
+  RowIndex(int64_t i, std::source_location w = std::source_location::current())  // NOLINT
+      : index(i), where(w) {}
+  int64_t index;
+  std::source_location where;
+};
+
 // One output of a node; as Operation.
 class Output {
  public:
   Output() = default;
-  Output(Node* node, int index) : op_(node), index_(index) {}
+  // Never of a 0 that would be a null pointer: {0, 1} is a list of numbers.
+  template <std::same_as<Node> N>
+  Output(N* node, int index) : op_(node), index_(index) {}
   Output(Operation op, int index) : op_(std::move(op)), index_(index) {}
   Node* node() const { return op_.node(); }
   int index() const { return index_; }
@@ -84,6 +96,9 @@ class Output {
   DType dtype() const;
   // "name:0"; "" when invalid.
   std::string name() const;
+  // x[i], as in Python: element i of dimension 0, from the end where i is negative. A StridedSlice
+  // that is built as operators build theirs (ops/operators.h, whose library has it).
+  Output operator[](const RowIndex& row) const;
   friend bool operator==(const Output& a, const Output& b) {
     return a.op_ == b.op_ && a.index_ == b.index_;
   }
@@ -231,6 +246,9 @@ class Scope {
   // Merges what the caller knows (set_shape). An error goes into status().
   void SetShape(Output output, const PartialShape& shape,
                 std::source_location where = std::source_location::current()) const;
+  // The tensor "add:0" (or "add", its first output) of the graph. NotFound where there is none,
+  // InvalidArgument for what is no name of a tensor; neither becomes the Scope's error.
+  StatusOr<Output> Find(absl::string_view tensor) const;
   // The value when it is constant, else null. Valid until the graph changes.
   const Tensor* constant_value(Output output) const;
 
