@@ -67,8 +67,7 @@ inline Output RandomUniform(ScopeAt at, Output shape, DType dtype, const RandomA
 }
 // Uniform over [minval, maxval): int32 or int64 scalars. InvalidArgument unless minval < maxval.
 inline Output RandomUniformInt(ScopeAt at, const TensorArg& shape, const TensorArg& minval,
-                               const TensorArg& maxval,
-                               const RandomAttrs& attrs = {}) {
+                               const TensorArg& maxval, const RandomAttrs& attrs = {}) {
   return SeededOp(at, "RandomUniformInt", {shape, minval, maxval}, attrs);
 }
 // Normal with mean 0 and standard deviation 1.
