@@ -359,6 +359,11 @@ void Tensor::MakeUnique() {
   *this = *std::move(copy);
 }
 
+void Tensor::EndRead(const Status& status, const std::source_location& where) {
+  if (where.line() == 0) EndProgram(status);
+  EndProgram(Suffixed(status, absl::StrCat("; read at ", where.file_name(), ":", where.line())));
+}
+
 Status Tensor::WrongType(const char* accessor, DType wanted) const {
   return InvalidArgument(
       "Tensor: ", accessor, "<", wanted, ">() must be asked of a ", wanted, " tensor, got ",

@@ -28,6 +28,7 @@
 #include <iosfwd>
 #include <memory>
 #include <new>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -161,7 +162,8 @@ class Tensor {
   //
   // Other bytes are never returned: another T than the dtype's element type, a wrong number of
   // indices or elements, an index out of range are refused. values and value tell it by a Status,
-  // for tensors that come from elsewhere; the others end the program with a message.
+  // for tensors that come from elsewhere; the others end the program with a message and, all but
+  // at, the line of the call.
 
   // All elements. InvalidArgument for another T.
   template <typename T>
@@ -178,36 +180,36 @@ class Tensor {
   }
   // All elements as one span.
   template <typename T>
-  absl::Span<const T> flat() const {
-    CheckAccess("flat", DTypeOf<T>);
+  absl::Span<const T> flat(std::source_location where = std::source_location::current()) const {
+    CheckAccess("flat", DTypeOf<T>, where);
     return raw<T>();
   }
   // The same to be written; elements that others hold, too, are copied before, so spans that were
   // taken before may be of other elements. To be taken anew once the tensor was copied or fed.
   template <typename T>
-  absl::Span<T> mutable_flat() {
-    CheckAccess("mutable_flat", DTypeOf<T>);
+  absl::Span<T> mutable_flat(std::source_location where = std::source_location::current()) {
+    CheckAccess("mutable_flat", DTypeOf<T>, where);
     MakeUnique();
     return mutable_raw<T>();
   }
   // The only element.
   template <typename T>
-  const T& scalar() const {
-    CheckAccess("scalar", DTypeOf<T>);
-    if (ABSL_PREDICT_FALSE(num_elements() != 1)) EndProgram(NotOneElement("scalar"));
+  const T& scalar(std::source_location where = std::source_location::current()) const {
+    CheckAccess("scalar", DTypeOf<T>, where);
+    if (ABSL_PREDICT_FALSE(num_elements() != 1)) EndRead(NotOneElement("scalar"), where);
     return *static_cast<const T*>(data_);
   }
   // The element at these indices, one per dimension: t.at<float>(1, 2).
   template <typename T, typename... Index>
   const T& at(Index... indices) const {
-    CheckAccess("at", DTypeOf<T>);
+    CheckAccess("at", DTypeOf<T>, {});
     return static_cast<const T*>(data_)[OffsetOf({static_cast<int64_t>(indices)...})];
   }
   // Dimension 0, row by row; a row is the span of its elements. Not of a scalar.
   template <typename T>
-  TensorRows<T> rows() const& {
-    CheckAccess("rows", DTypeOf<T>);
-    if (ABSL_PREDICT_FALSE(rank() == 0)) EndProgram(NoRows());
+  TensorRows<T> rows(std::source_location where = std::source_location::current()) const& {
+    CheckAccess("rows", DTypeOf<T>, where);
+    if (ABSL_PREDICT_FALSE(rank() == 0)) EndRead(NoRows(), where);
     return TensorRows<T>(static_cast<const T*>(data_), dim(0), shape_.NumElements(1, rank()));
   }
   template <typename T>
@@ -269,9 +271,11 @@ class Tensor {
   Tensor(DType dtype, const Shape& shape, BufferRef buffer, void* data)
       : buffer_(std::move(buffer)), data_(data), dtype_(dtype), shape_(shape) {}
 
-  void CheckAccess(const char* accessor, DType wanted) const {
-    if (ABSL_PREDICT_FALSE(wanted != dtype_)) EndProgram(WrongType(accessor, wanted));
+  void CheckAccess(const char* accessor, DType wanted, const std::source_location& where) const {
+    if (ABSL_PREDICT_FALSE(wanted != dtype_)) EndRead(WrongType(accessor, wanted), where);
   }
+  // Ends the program with the message and the line that reads, where one is known.
+  [[noreturn]] static void EndRead(const Status& status, const std::source_location& where);
   Status WrongType(const char* accessor, DType wanted) const;
   Status NotOneElement(const char* accessor) const;
   Status NoRows() const;
