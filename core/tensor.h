@@ -54,7 +54,7 @@ namespace tensor_internal {
 template <typename E>
 struct Literals {
   Literals(std::initializer_list<E> v) : values(v) {}  // NOLINT
-  std::initializer_list<E> values;
+  std::vector<E> values;
 };
 }  // namespace tensor_internal
 
