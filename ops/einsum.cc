@@ -172,7 +172,8 @@ Status CheckInputs(const Scope& scope, const Equation& equation, absl::Span<cons
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].valid()) {
-      return InvalidArgument("inputs[", i, "] must be a tensor of the graph, got an invalid Output");
+      return InvalidArgument("inputs[", i,
+                             "] must be a tensor of the graph, got an invalid Output");
     }
     const PartialShape shape = scope.shape(inputs[i]);
     const auto rank = static_cast<int>(equation.inputs[i].size());
