@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <ostream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -293,6 +294,11 @@ StatusOr<PartialShape> PartialShape::MergeWith(const PartialShape& other) const 
 void PartialShape::ToProto(tensorflow::TensorShapeProto* proto) const {
   DimsToProto(dims_, proto);
   if (!has_rank_) proto->set_unknown_rank(true);
+}
+
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.ToString(); }
+std::ostream& operator<<(std::ostream& out, const PartialShape& shape) {
+  return out << shape.ToString();
 }
 
 std::string PartialShape::ToString() const { return has_rank_ ? DimsToString(dims_) : "<unknown>"; }

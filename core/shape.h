@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <string>
 #include <utility>
 #include <vector>
@@ -154,6 +155,10 @@ class PartialShape {
   bool has_rank_ = false;
   bool valid_ = true;
 };
+
+// "[2,3]", as ToString.
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+std::ostream& operator<<(std::ostream& out, const PartialShape& shape);
 
 inline Shape Shape::Of(const PartialShape& known) {
   Shape shape;

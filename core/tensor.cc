@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <complex>
 #include <limits>
+#include <ostream>
 #include <type_traits>
 
 #include "absl/strings/escaping.h"
@@ -358,6 +359,11 @@ void Tensor::MakeUnique() {
   *this = *std::move(copy);
 }
 
+void Tensor::EndRead(const Status& status, const std::source_location& where) {
+  if (where.line() == 0) EndProgram(status);
+  EndProgram(Suffixed(status, absl::StrCat("; read at ", where.file_name(), ":", where.line())));
+}
+
 Status Tensor::WrongType(const char* accessor, DType wanted) const {
   return InvalidArgument(
       "Tensor: ", accessor, "<", wanted, ">() must be asked of a ", wanted, " tensor, got ",
@@ -401,6 +407,10 @@ Tensor Tensor::Literal(DType dtype, std::initializer_list<size_t> dims) {
   StatusOr<Tensor> tensor = Allocate(dtype, *Shape::Make(sizes));
   if (!tensor.ok()) throw std::bad_alloc();
   return *std::move(tensor);
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  return out << tensor.DebugString();
 }
 
 std::string Tensor::DebugString(int max_elements) const {

@@ -25,8 +25,10 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <new>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -47,6 +49,13 @@ class Resource;  // core/resource_handle.h
 
 namespace tensor_internal {
 [[noreturn]] void NoSuchRow(int64_t row, int64_t num_rows);
+
+// Values in braces of whatever types convert to E.
+template <typename E>
+struct Literals {
+  Literals(std::initializer_list<E> v) : values(v) {}  // NOLINT
+  std::vector<E> values;
+};
 }  // namespace tensor_internal
 
 // The rows of a tensor, for range-based for; valid as long as the tensor. A row that is not there
@@ -113,6 +122,9 @@ class Tensor {
   static Tensor Of(std::initializer_list<std::initializer_list<T>> rows);
   template <typename E = void, typename T>
   static Tensor Of(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks);
+  // Values of several types, Of<float>({1, 2.5f}), and none, Of<float>({}).
+  template <typename E>
+  static Tensor Of(tensor_internal::Literals<E> values);
   // One element.
   template <typename T>
   static Tensor Scalar(T value);
@@ -150,7 +162,8 @@ class Tensor {
   //
   // Other bytes are never returned: another T than the dtype's element type, a wrong number of
   // indices or elements, an index out of range are refused. values and value tell it by a Status,
-  // for tensors that come from elsewhere; the others end the program with a message.
+  // for tensors that come from elsewhere; the others end the program with a message and, all but
+  // at, the line of the call.
 
   // All elements. InvalidArgument for another T.
   template <typename T>
@@ -167,36 +180,36 @@ class Tensor {
   }
   // All elements as one span.
   template <typename T>
-  absl::Span<const T> flat() const {
-    CheckAccess("flat", DTypeOf<T>);
+  absl::Span<const T> flat(std::source_location where = std::source_location::current()) const {
+    CheckAccess("flat", DTypeOf<T>, where);
     return raw<T>();
   }
   // The same to be written; elements that others hold, too, are copied before, so spans that were
   // taken before may be of other elements. To be taken anew once the tensor was copied or fed.
   template <typename T>
-  absl::Span<T> mutable_flat() {
-    CheckAccess("mutable_flat", DTypeOf<T>);
+  absl::Span<T> mutable_flat(std::source_location where = std::source_location::current()) {
+    CheckAccess("mutable_flat", DTypeOf<T>, where);
     MakeUnique();
     return mutable_raw<T>();
   }
   // The only element.
   template <typename T>
-  const T& scalar() const {
-    CheckAccess("scalar", DTypeOf<T>);
-    if (ABSL_PREDICT_FALSE(num_elements() != 1)) EndProgram(NotOneElement("scalar"));
+  const T& scalar(std::source_location where = std::source_location::current()) const {
+    CheckAccess("scalar", DTypeOf<T>, where);
+    if (ABSL_PREDICT_FALSE(num_elements() != 1)) EndRead(NotOneElement("scalar"), where);
     return *static_cast<const T*>(data_);
   }
   // The element at these indices, one per dimension: t.at<float>(1, 2).
   template <typename T, typename... Index>
   const T& at(Index... indices) const {
-    CheckAccess("at", DTypeOf<T>);
+    CheckAccess("at", DTypeOf<T>, {});
     return static_cast<const T*>(data_)[OffsetOf({static_cast<int64_t>(indices)...})];
   }
   // Dimension 0, row by row; a row is the span of its elements. Not of a scalar.
   template <typename T>
-  TensorRows<T> rows() const& {
-    CheckAccess("rows", DTypeOf<T>);
-    if (ABSL_PREDICT_FALSE(rank() == 0)) EndProgram(NoRows());
+  TensorRows<T> rows(std::source_location where = std::source_location::current()) const& {
+    CheckAccess("rows", DTypeOf<T>, where);
+    if (ABSL_PREDICT_FALSE(rank() == 0)) EndRead(NoRows(), where);
     return TensorRows<T>(static_cast<const T*>(data_), dim(0), shape_.NumElements(1, rank()));
   }
   template <typename T>
@@ -258,9 +271,11 @@ class Tensor {
   Tensor(DType dtype, const Shape& shape, BufferRef buffer, void* data)
       : buffer_(std::move(buffer)), data_(data), dtype_(dtype), shape_(shape) {}
 
-  void CheckAccess(const char* accessor, DType wanted) const {
-    if (ABSL_PREDICT_FALSE(wanted != dtype_)) EndProgram(WrongType(accessor, wanted));
+  void CheckAccess(const char* accessor, DType wanted, const std::source_location& where) const {
+    if (ABSL_PREDICT_FALSE(wanted != dtype_)) EndRead(WrongType(accessor, wanted), where);
   }
+  // Ends the program with the message and the line that reads, where one is known.
+  [[noreturn]] static void EndRead(const Status& status, const std::source_location& where);
   Status WrongType(const char* accessor, DType wanted) const;
   Status NotOneElement(const char* accessor) const;
   Status NoRows() const;
@@ -279,6 +294,9 @@ class Tensor {
   Shape shape_;
 };
 static_assert(sizeof(Tensor) <= 64);  // one cache line per edge of a step
+
+// As DebugString.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 // Element-wise equality of dtype, shape and values (NaN equals NaN bit for bit).
 bool operator==(const Tensor& a, const Tensor& b);
@@ -311,6 +329,14 @@ Tensor Tensor::Of(std::initializer_list<T> values) {
   Tensor tensor = Literal(DTypeOf<Element>, {values.size()});
   Element* out = tensor.mutable_raw<Element>().data();
   for (const T& value : values) *out++ = tensor_internal::LiteralValue<Element>(value);
+  return tensor;
+}
+
+template <typename E>
+Tensor Tensor::Of(tensor_internal::Literals<E> values) {
+  Tensor tensor = Literal(DTypeOf<E>, {values.values.size()});
+  E* out = tensor.mutable_raw<E>().data();
+  for (const E& value : values.values) *out++ = value;
   return tensor;
 }
 

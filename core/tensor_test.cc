@@ -218,6 +218,16 @@ TEST(TensorDeathTest, EveryAccessorRefusesAnotherType) {
   EXPECT_DEATH(Tensor().flat<float>(), "got no value");
 }
 
+TEST(TensorDeathTest, AWrongReadNamesItsLine) {
+  Tensor ints = Tensor::Of<int32_t>({{1, 2}, {3, 4}});
+  const std::string line = "; read at .*tensor_test.cc:";
+  EXPECT_DEATH(ints.flat<float>(), "got int32 of shape .2,2." + line);
+  EXPECT_DEATH(ints.mutable_flat<float>(), "got int32 of shape .2,2." + line);
+  EXPECT_DEATH(ints.scalar<float>(), "got int32 of shape .2,2." + line);
+  EXPECT_DEATH(ints.scalar<int32_t>(), "got shape .2,2." + line);
+  EXPECT_DEATH(ints.rows<float>(), "got int32 of shape .2,2." + line);
+}
+
 TEST(TensorDeathTest, WrongNumbersOfElementsAndIndicesAreRefused) {
   const Tensor x = Tensor::Of({{1.0f, 2.0f}, {3.0f, 4.0f}});
   EXPECT_DEATH(x.scalar<float>(),

@@ -155,9 +155,10 @@ ParsedFeatures ParseExample(ScopeAt at, Output serialized, const FeatureSpecs& s
   if (!at.scope.ok()) return {};
   const ParseExampleOutputs outputs = ParseExample(at, serialized, keys.features(), names);
   if (!at.scope.ok()) return {};
+  const Scope here = at.here();
   ParsedFeatures parsed;
   for (const auto& [name, spec] : specs) {
-    std::visit(AddResults{at.scope, name, keys, outputs, &parsed}, spec);
+    std::visit(AddResults{here, name, keys, outputs, &parsed}, spec);
   }
   return parsed;
 }

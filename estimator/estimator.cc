@@ -123,11 +123,13 @@ StatusOr<std::optional<int64_t>> GlobalStepIn(FileSystem* fs, const std::string&
 
 Estimator::Estimator(std::shared_ptr<const EstimatorParts> parts) : parts_(std::move(parts)) {}
 
-StatusOr<Estimator> Estimator::Make(ModelFn model_fn, const EstimatorOptions& options) {
+StatusOr<Estimator> Estimator::Make(ModelFn model_fn, const EstimatorOptions& options,
+                                    std::source_location where) {
   if (!model_fn.valid()) {
     return InvalidArgument("Estimator: model_fn must be a function, got none");
   }
   auto parts = std::make_shared<EstimatorParts>();
+  parts->where = where;
   parts->model_fn = std::move(model_fn);
   if (options.config) {
     parts->config = *options.config;
@@ -147,7 +149,7 @@ StatusOr<Estimator> Estimator::Make(ModelFn model_fn, const EstimatorOptions& op
 
 Estimator Estimator::MakeAt(std::source_location where, ModelFn model_fn,
                             const EstimatorOptions& options) {
-  StatusOr<Estimator> made = Make(std::move(model_fn), options);
+  StatusOr<Estimator> made = Make(std::move(model_fn), options, where);
   return made.ok() ? *std::move(made) : ErrorAt(where, made.status());
 }
 

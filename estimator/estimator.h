@@ -153,7 +153,10 @@ struct ExportReceivers {
 
 class Estimator {
  public:
-  static StatusOr<Estimator> Make(ModelFn model_fn, const EstimatorOptions& options = {});
+  // What the Estimator adds to the model's graph (the step counter, the Saver, ...) was built at
+  // `where`; what the functions of the program build, at their own lines.
+  static StatusOr<Estimator> Make(ModelFn model_fn, const EstimatorOptions& options = {},
+                                  std::source_location where = std::source_location::current());
   // For functions that make Estimators (estimator/canned/): an error, of theirs or of Make, is kept
   // with the line that called them, and returned by every call.
   static Estimator MakeAt(std::source_location where, ModelFn model_fn,

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ namespace millrace {
 
 struct EstimatorParts {
   Status status;  // not OK: there is no model, and nothing else is of use
+  // The line that made the Estimator: what it adds to a model's graph names it.
+  std::source_location where;
   ModelFn model_fn;
   std::string model_dir;
   RunConfig config;

@@ -22,6 +22,7 @@ namespace {
 StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, Placement placement,
                            ModelGraph* graph) {
   const RunConfig& config = parts.config;
+  graph->root = graph->root.BuiltAt(parts.where);
   if (config.tf_random_seed()) graph->root.SetGraphSeed(*config.tf_random_seed());
   Scope model = graph->root;
   if (placement == Placement::kCluster ||
@@ -52,7 +53,8 @@ StatusOr<ModelInput> CallInputFn(const EstimatorParts& parts, Mode mode, const S
   // On this task, whatever device function the model has.
   const Scope scope = model.WithDevice("/device:CPU:0");
   const RunConfig& config = parts.config;
-  MR_ASSIGN_OR_RETURN(const Input input, input_fn(InputFnCall{scope, mode, parts.params, config}));
+  const Scope own = scope.BuiltWhereCalled();
+  MR_ASSIGN_OR_RETURN(const Input input, input_fn(InputFnCall{own, mode, parts.params, config}));
   graph->cardinality = data::kUnknownCardinality;
   if (!input.dataset()) {
     graph->has_reader = graph->root.collections()->contains("queue_runners");
@@ -94,10 +96,11 @@ Status CallModelFn(const EstimatorParts& parts, Mode mode, const Scope& model, M
     return InvalidArgument(
         "Estimator: model_fn must take Params, since some were given, got one that does not");
   }
-  const Features features = input.features.In(model);
-  const Labels labels = input.labels.In(model);
+  const Scope own = model.BuiltWhereCalled();
+  const Features features = input.features.In(own);
+  const Labels labels = input.labels.In(own);
   MR_ASSIGN_OR_RETURN(graph->spec,
-                      f(ModelFnCall{model, features, labels, mode, parts.params, parts.config}));
+                      f(ModelFnCall{own, features, labels, mode, parts.params, parts.config}));
   return CheckSpec(graph->root, mode, &graph->spec);
 }
 
@@ -128,7 +131,7 @@ StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts, Mode mode,
                                          const ServingInputReceiverFn& receiver_fn) {
   ServingGraph graph;
   MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, Placement::kHere, &graph.model));
-  MR_ASSIGN_OR_RETURN(graph.receiver, receiver_fn(model));
+  MR_ASSIGN_OR_RETURN(graph.receiver, receiver_fn(model.BuiltWhereCalled()));
   MR_RETURN_IF_ERROR(CallModelFn(parts, mode, model,
                                  ModelInput{graph.receiver.features, graph.receiver.labels},
                                  &graph.model));

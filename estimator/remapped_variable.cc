@@ -79,7 +79,9 @@ StatusOr<std::unique_ptr<RemappedVariable>> RemappedVariable::Make(
                              .WithoutControlDependencies()
                              .WithSubScope(absl::StrCat("warm_start/", variable.name))
                              .ColocatedWith(variable.handle.op());
-    part.backup = info.backup_initializer(beside, InitialShape(part_shape, shape), variable.dtype);
+    const Scope own = beside.BuiltWhereCalled();
+    part.backup = info.backup_initializer(ScopeAt(own, ScopeAt(beside).where),
+                                          InitialShape(part_shape, shape), variable.dtype);
     part.values = Placeholder(beside.WithName("values"), variable.dtype, {});
     if (info.axis == 0) {
       part.rows = Placeholder(beside.WithName("rows"), DT_INT64, {-1});

@@ -67,9 +67,11 @@ StatusOr<ServingInputReceiver> ServingInputReceiverFn::operator()(const Scope& s
 }
 
 ServingInputReceiverFn BuildRawServingInputReceiverFn(std::map<std::string, RawFeature> features,
-                                                      std::optional<int64_t> default_batch_size) {
-  return [features = std::move(features),
-          default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+                                                      std::optional<int64_t> default_batch_size,
+                                                      std::source_location where) {
+  return [features = std::move(features), default_batch_size,
+          where](const Scope& given) -> StatusOr<ServingInputReceiver> {
+    const Scope scope = given.BuiltAt(where);
     MR_ASSIGN_OR_RETURN(const auto tensors, RawPlaceholders(scope, features, default_batch_size));
     return ServingInputReceiver{.features = tensors, .receivers = tensors};
   };
@@ -77,9 +79,10 @@ ServingInputReceiverFn BuildRawServingInputReceiverFn(std::map<std::string, RawF
 
 ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
     std::map<std::string, RawFeature> features, std::map<std::string, RawFeature> labels,
-    std::optional<int64_t> default_batch_size) {
-  return [features = std::move(features), labels = std::move(labels),
-          default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+    std::optional<int64_t> default_batch_size, std::source_location where) {
+  return [features = std::move(features), labels = std::move(labels), default_batch_size,
+          where](const Scope& given) -> StatusOr<ServingInputReceiver> {
+    const Scope scope = given.BuiltAt(where);
     for (const auto& [name, label] : labels) {
       if (features.count(name) == 0) continue;
       return InvalidArgument(
@@ -95,9 +98,10 @@ ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
 }
 
 ServingInputReceiverFn BuildParsingServingInputReceiverFn(
-    FeatureSpecs features, std::optional<int64_t> default_batch_size) {
-  return [features = std::move(features),
-          default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+    FeatureSpecs features, std::optional<int64_t> default_batch_size, std::source_location where) {
+  return [features = std::move(features), default_batch_size,
+          where](const Scope& given) -> StatusOr<ServingInputReceiver> {
+    const Scope scope = given.BuiltAt(where);
     MR_RETURN_IF_ERROR(CheckBatchSize(default_batch_size));
     const Output serialized = Placeholder(scope.WithName("input_example_tensor"), DT_STRING,
                                           PartialShape{default_batch_size.value_or(-1)});
@@ -109,9 +113,11 @@ ServingInputReceiverFn BuildParsingServingInputReceiverFn(
 }
 
 ServingInputReceiverFn BuildCsvServingInputReceiverFn(data::CsvOptions csv,
-                                                      CsvServingOptions options) {
-  return [csv = std::move(csv),
-          options = std::move(options)](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+                                                      CsvServingOptions options,
+                                                      std::source_location where) {
+  return [csv = std::move(csv), options = std::move(options),
+          where](const Scope& given) -> StatusOr<ServingInputReceiver> {
+    const Scope scope = given.BuiltAt(where);
     MR_RETURN_IF_ERROR(CheckBatchSize(options.default_batch_size));
     // The rules of options, besides those of the op.
     MR_RETURN_IF_ERROR(Prefixed("ServingInputReceiver", data::CsvParser::Make(csv).status()));
@@ -183,9 +189,11 @@ struct JsonForm {
 }  // namespace
 
 ServingInputReceiverFn BuildJsonServingInputReceiverFn(FeatureSpecs features,
-                                                       std::optional<int64_t> default_batch_size) {
-  return [features = std::move(features),
-          default_batch_size](const Scope& scope) -> StatusOr<ServingInputReceiver> {
+                                                       std::optional<int64_t> default_batch_size,
+                                                       std::source_location where) {
+  return [features = std::move(features), default_batch_size,
+          where](const Scope& given) -> StatusOr<ServingInputReceiver> {
+    const Scope scope = given.BuiltAt(where);
     MR_RETURN_IF_ERROR(CheckBatchSize(default_batch_size));
     Features::Map tensors;
     for (const auto& [name, spec] : features) {

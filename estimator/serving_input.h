@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -39,6 +40,8 @@ struct ServingInputReceiver {
   // Of graphs that train or evaluate (Estimator::ExportAllSavedModels); others do without.
   Labels labels = {};
 };
+
+// The functions that this header makes build their nodes at `where`, the line that made them.
 
 // A function of the scope; it returns a ServingInputReceiver or a StatusOr of one.
 class ServingInputReceiverFn {
@@ -67,20 +70,23 @@ struct RawFeature {
 // `default_batch_size`: in place of an open first dimension.
 ServingInputReceiverFn BuildRawServingInputReceiverFn(
     std::map<std::string, RawFeature> features,
-    std::optional<int64_t> default_batch_size = std::nullopt);
+    std::optional<int64_t> default_batch_size = std::nullopt,
+    std::source_location where = std::source_location::current());
 
 // The same for labels, too: what a graph that trains or evaluates is fed. InvalidArgument for a
 // name that is in both.
 ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
     std::map<std::string, RawFeature> features, std::map<std::string, RawFeature> labels,
-    std::optional<int64_t> default_batch_size = std::nullopt);
+    std::optional<int64_t> default_batch_size = std::nullopt,
+    std::source_location where = std::source_location::current());
 
 // --- Parsing: serialized tensorflow.Examples -----------------------------------------------------
 
 // One string placeholder "input_example_tensor" [batch], receiver "examples". VarLen and sparse
 // features are sparse tensors.
 ServingInputReceiverFn BuildParsingServingInputReceiverFn(
-    FeatureSpecs features, std::optional<int64_t> default_batch_size = std::nullopt);
+    FeatureSpecs features, std::optional<int64_t> default_batch_size = std::nullopt,
+    std::source_location where = std::source_location::current());
 
 // --- CSV: rows of text ---------------------------------------------------------------------------
 
@@ -91,15 +97,17 @@ struct CsvServingOptions {
 };
 // One string placeholder "csv_row" [batch], receiver "csv_row". `csv` says what the columns are, as
 // it does for the data that the model was trained on; they need names. Each feature is [batch, 1].
-ServingInputReceiverFn BuildCsvServingInputReceiverFn(data::CsvOptions csv,
-                                                      CsvServingOptions options = {});
+ServingInputReceiverFn BuildCsvServingInputReceiverFn(
+    data::CsvOptions csv, CsvServingOptions options = {},
+    std::source_location where = std::source_location::current());
 
 // --- JSON: a value per feature and instance ------------------------------------------------------
 
 // A placeholder for each feature, of its name: what `{"age": 25, "education": "11th"}` fills. Those
 // with at most one value per example (shape [] or [1], a VarLenFeature) are [batch].
 ServingInputReceiverFn BuildJsonServingInputReceiverFn(
-    FeatureSpecs features, std::optional<int64_t> default_batch_size = std::nullopt);
+    FeatureSpecs features, std::optional<int64_t> default_batch_size = std::nullopt,
+    std::source_location where = std::source_location::current());
 
 }  // namespace millrace
 

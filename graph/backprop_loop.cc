@@ -93,7 +93,7 @@ Output Zeros(const Scope& scope, const Output& like) {
   if (!handle) {
     scope.UpdateStatus(InvalidArgument("Gradients: what '", like.name(),
                                        "' holds must be known, got a handle of unknown type"),
-                       std::source_location::current());
+                       ScopeAt(scope).where);
     return Output();
   }
   const Output value = NodeBuilder(scope, "ReadVariableOp")

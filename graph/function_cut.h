@@ -43,7 +43,8 @@ struct ArgumentGradient {
 // A function's graph with the nodes of its gradient.
 struct Differentiated {
   Differentiated(const Scope& outer, std::shared_ptr<const FunctionBody> function)
-      : scope(Scope::ForFunction(outer, nullptr)), body(std::move(function)) {}
+      : scope(Scope::ForFunction(outer, nullptr).BuiltAt(outer.built_at())),
+        body(std::move(function)) {}
 
   Scope scope;
   std::shared_ptr<const FunctionBody> body;

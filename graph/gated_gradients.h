@@ -21,7 +21,7 @@
 namespace millrace {
 
 // As AddGradients.
-StatusOr<std::vector<Gradient>> AddGatedGradients(const Scope& scope, absl::Span<const Output> ys,
+StatusOr<std::vector<Gradient>> AddGatedGradients(ScopeAt at, absl::Span<const Output> ys,
                                                   absl::Span<const Output> xs,
                                                   const GradientOptions& options = {});
 

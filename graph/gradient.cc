@@ -137,22 +137,23 @@ void GradientContext::set_input_grads(absl::Span<const Output> gradients) {
     scope_.UpdateStatus(Internal("Gradient of ", node_->op(), " '", node_->name(), "': must have ",
                                  input_gradients_.size(), " gradients or fewer, one an input, got ",
                                  gradients.size()),
-                        std::source_location::current());
+                        ScopeAt(scope_).where);
     return;
   }
   for (size_t i = 0; i < gradients.size(); ++i) set_input_grad(static_cast<int>(i), gradients[i]);
 }
 
-Output DenseGradient(const Scope& scope, const Gradient& gradient) {
+Output DenseGradient(ScopeAt at, const Gradient& gradient) {
   if (const Output* dense = std::get_if<Output>(&gradient)) return *dense;
   const IndexedSlices* slices = std::get_if<IndexedSlices>(&gradient);
   if (slices == nullptr) return Output();
+  const Scope scope = at.here();
   if (!slices->dense_shape.valid()) {
     if (slices->values.valid()) {
       scope.UpdateStatus(
           InvalidArgument("Gradients: slices '", slices->values.name(),
                           "' must have a dense_shape to become one dense tensor, got none"),
-          std::source_location::current());
+          at.where);
     }
     return Output();
   }
@@ -240,16 +241,16 @@ StatusOr<std::vector<Gradient>> Add(const Scope& scope, absl::Span<const Output>
 
 }  // namespace
 
-StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<const Output> ys,
+StatusOr<std::vector<Gradient>> AddGradients(ScopeAt at, absl::Span<const Output> ys,
                                              absl::Span<const Output> xs,
                                              const GradientOptions& options) {
-  return Add(scope, ys, xs, options, /*gated=*/false);
+  return Add(at.here(), ys, xs, options, /*gated=*/false);
 }
 
-StatusOr<std::vector<Gradient>> AddGatedGradients(const Scope& scope, absl::Span<const Output> ys,
+StatusOr<std::vector<Gradient>> AddGatedGradients(ScopeAt at, absl::Span<const Output> ys,
                                                   absl::Span<const Output> xs,
                                                   const GradientOptions& options) {
-  return Add(scope, ys, xs, options, /*gated=*/true);
+  return Add(at.here(), ys, xs, options, /*gated=*/true);
 }
 
 std::string WhyNoGradient(const Output& y, const Output& x) {

@@ -38,7 +38,7 @@ class GradientContext {
   GradientContext(const Scope& scope, Node* node, std::vector<Gradient> output_gradients,
                   std::string source = "gradients");
 
-  // New nodes go here: name, device and colocation are set.
+  // New nodes go here: name, device, colocation and the line that asked for gradients are set.
   const Scope& scope() const { return scope_; }
   const Node& node() const { return *node_; }
   // Stands for the calculation of gradients that this is part of: for what is shared by the nodes
@@ -123,7 +123,7 @@ struct GradientOptions {
 // depend on an x. InvalidArgument for a y that is not floating (or is complex and has no grad_y);
 // Unimplemented when a while loop is on the way; NotFound "No gradient defined for
 // operation 'name' (op type: X)" for an op without gradient on the way.
-StatusOr<std::vector<Gradient>> AddGradients(const Scope& scope, absl::Span<const Output> ys,
+StatusOr<std::vector<Gradient>> AddGradients(ScopeAt at, absl::Span<const Output> ys,
                                              absl::Span<const Output> xs,
                                              const GradientOptions& options = {});
 
@@ -134,7 +134,7 @@ std::string WhyNoGradient(const Output& y, const Output& x);
 
 // `gradient` as one dense tensor (UnsortedSegmentSum for slices). Invalid for monostate; slices
 // without dense_shape are an error in the scope.
-Output DenseGradient(const Scope& scope, const Gradient& gradient);
+Output DenseGradient(ScopeAt at, const Gradient& gradient);
 
 // Conditionals: the gradients of Switch and Merge, for the op family to register. A conditional
 // runs backwards as a conditional: Switch merges what came back along its two branches (zeros that

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/gradient_nodes.h"
 
-#include <source_location>
 #include <utility>
 #include <variant>
 
@@ -40,8 +39,7 @@ Output FilledLike(const Scope& scope, absl::string_view name, const Output& like
   StatusOr<Tensor> scalar = ScalarTensor(dtype, static_cast<double>(value));
   StatusOr<Shape> shape = known.ToShape();
   if (!scalar.ok() || !shape.ok()) {
-    scope.UpdateStatus(scalar.ok() ? shape.status() : scalar.status(),
-                       std::source_location::current());
+    scope.UpdateStatus(scalar.ok() ? shape.status() : scalar.status(), ScopeAt(scope).where);
     return Output();
   }
   if (shape->is_scalar()) return Const(scope, name, *scalar);

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "graph/control_flow_context.h"
@@ -136,8 +137,112 @@ std::vector<Output> BuiltNode::outputs(int begin, int count) const {
 
 int BuiltNode::num_outputs() const { return op_.valid() ? op_.node()->num_outputs() : 0; }
 
+namespace {
+
+// The dtype of input `index`, which is `literal`: what the op, an attr that the caller gives, or
+// another input with the same type says; else the attr's default, where it has the values.
+DType LiteralType(const OpDef& op, int index, const TensorArg& literal,
+                  absl::Span<const BuilderInput> inputs, absl::Span<const BuilderAttr> attrs) {
+  const OpDef::ArgDef& arg = op.input_arg(index);
+  const std::string& of = arg.type_attr();
+  if (of.empty()) {
+    return arg.type() == tensorflow::DT_INVALID ? literal.own_type()
+                                                : static_cast<DType>(arg.type());
+  }
+  for (const BuilderAttr& attr : attrs) {
+    if (attr.name() != of) continue;
+    tensorflow::AttrValue value;
+    attr.WriteTo(&value);
+    return static_cast<DType>(value.type());
+  }
+  std::vector<const TensorArg*> literals;  // that have this type
+  const int known = std::min(op.input_arg_size(), static_cast<int>(inputs.size()));
+  for (int i = 0; i < known; ++i) {
+    const BuilderInput& input = inputs[static_cast<size_t>(i)];
+    if (op.input_arg(i).type_attr() != of) continue;
+    if (input.literal() != nullptr) literals.push_back(input.literal());
+    for (const Output& tensor : input.tensors()) {
+      if (tensor.valid()) return WithoutRef(tensor.dtype());
+    }
+  }
+  for (const OpDef::AttrDef& attr : op.attr()) {
+    if (attr.name() != of || !attr.has_default_value()) continue;
+    const DType by_default = static_cast<DType>(attr.default_value().type());
+    if (std::all_of(literals.begin(), literals.end(),
+                    [&](const TensorArg* one) { return one->As(by_default).ok(); })) {
+      return by_default;
+    }
+  }
+  // Of numbers among themselves the widest.
+  DType type = literal.own_type();
+  for (const TensorArg* one : literals) {
+    const DType other = one->own_type();
+    const bool is_wider = (type == DT_INT32 && (other == DT_INT64 || other == DT_FLOAT)) ||
+                          (type == DT_INT64 && other == DT_FLOAT);
+    if (is_wider) type = other;
+  }
+  return type;
+}
+
+// A node some inputs of which are values: these are constants in the scope of the node's name.
+BuiltNode BuildNodeOfLiterals(const ScopeAt& at, absl::string_view op,
+                              absl::Span<const BuilderInput> inputs,
+                              absl::Span<const BuilderAttr> attrs) {
+  if (!at.scope.MayBuild(at.where)) return BuiltNode();
+  const StatusOr<const OpEntry*> entry = FindOp(op);
+  if (!entry.ok()) {
+    at.scope.UpdateStatus(entry.status(), at.where);
+    return BuiltNode();
+  }
+  const OpDef& def = (*entry)->def;
+  const std::string asked = at.scope.RequestedName(op);
+  absl::string_view name = asked;
+  std::string unique;
+  if (!absl::ConsumeSuffix(&name, "/")) {
+    unique = at.scope.UniqueName(asked);
+    name = unique;
+  }
+  const std::string full = absl::StrCat(name, "/");
+  const Scope beside = at.scope.WithoutControlDependencies().WithSubScope(full);
+  const Scope named = at.scope.WithName(full);
+  NodeBuilder builder({named, at.where}, op);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const BuilderInput& input = inputs[i];
+    if (input.is_list()) {
+      builder.Input(input.tensors());
+      continue;
+    }
+    const TensorArg* const literal = input.literal();
+    if (literal == nullptr || i >= static_cast<size_t>(def.input_arg_size())) {
+      builder.Input(input.tensors()[0]);
+      continue;
+    }
+    const int index = static_cast<int>(i);
+    const std::string& arg = def.input_arg(index).name();
+    const StatusOr<Tensor> value = literal->As(LiteralType(def, index, *literal, inputs, attrs));
+    if (!value.ok()) {
+      at.scope.UpdateStatus(
+          Prefixed(absl::StrCat(op, " '", name, "': input '", arg, "'"), value.status()), at.where);
+      return BuiltNode();
+    }
+    const Scope here = beside.WithName(arg);
+    builder.Input(NodeBuilder({here, at.where}, "Const")
+                      .Attr("dtype", value->dtype())
+                      .Value(*value)
+                      .Finish()
+                      .output(0));
+  }
+  for (const BuilderAttr& attr : attrs) builder.Attr(attr);
+  return builder.Finish();
+}
+
+}  // namespace
+
 BuiltNode BuildNode(const ScopeAt& at, absl::string_view op, absl::Span<const BuilderInput> inputs,
                     absl::Span<const BuilderAttr> attrs) {
+  for (const BuilderInput& input : inputs) {
+    if (input.literal() != nullptr) return BuildNodeOfLiterals(at, op, inputs, attrs);
+  }
   NodeBuilder builder(at, op);
   for (const BuilderInput& input : inputs) {
     input.is_list() ? builder.Input(input.tensors()) : builder.Input(input.tensors()[0]);
@@ -148,7 +253,7 @@ BuiltNode BuildNode(const ScopeAt& at, absl::string_view op, absl::Span<const Bu
 
 Output UnaryBuilder::operator()(ScopeAt at, const Output& x) const { return BuildOp(at, op, {x}); }
 
-Output BinaryBuilder::operator()(ScopeAt at, const Output& x, const Output& y) const {
+Output BinaryBuilder::operator()(ScopeAt at, const TensorArg& x, const TensorArg& y) const {
   return BuildOp(at, op, {x, y});
 }
 
@@ -213,7 +318,7 @@ Status NodeBuilder::AdoptInputs() {
   for (InputArg& arg : inputs_) {
     for (Output& output : arg.outputs) {
       if (!across_contexts_) {
-        StatusOr<Output> inside = scope.Adopted(output, def_->op());
+        StatusOr<Output> inside = scope.Adopted(output, def_->op(), at_.where);
         if (!inside.ok()) return Named(absl::StrCat("input ", index), inside.status());
         output = *std::move(inside);
       }
@@ -224,7 +329,7 @@ Status NodeBuilder::AdoptInputs() {
   bool waits = false;  // for something of the same loop
   for (Operation& operation : control_) {
     if (operation.node() == nullptr || operation.node()->graph() != scope.graph()) continue;
-    StatusOr<Operation> inside = scope.AdoptedControl(operation, def_->op());
+    StatusOr<Operation> inside = scope.AdoptedControl(operation, def_->op(), at_.where);
     if (!inside.ok()) return Named("control input", inside.status());
     waits = waits || (inside->node() == operation.node() &&
                       scope.ContextOf(*operation.node()) == scope.context());

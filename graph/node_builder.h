@@ -28,7 +28,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "graph/attr.h"
-#include "graph/scope.h"  // IWYU pragma: export
+#include "graph/scope.h"       // IWYU pragma: export
+#include "graph/tensor_arg.h"  // IWYU pragma: export
 
 namespace millrace {
 
@@ -54,18 +55,23 @@ class BuiltNode {
   Operation op_;
 };
 
-// One argument of an op: a tensor, or the tensors of a list argument. It refers to them: for the
-// arguments of one call.
+// One argument of an op: a tensor, the values of one, or the tensors of a list argument. It refers
+// to them: for the arguments of one call.
 class BuilderInput {
  public:
-  BuilderInput(const Output& output) : tensors_(&output, 1) {}                       // NOLINT
+  BuilderInput(const Output& output) : tensors_(&output, 1) {}  // NOLINT
+  BuilderInput(const TensorArg& arg)                            // NOLINT
+      : tensors_(&arg.output(), 1), literal_(arg.is_literal() ? &arg : nullptr) {}
   BuilderInput(absl::Span<const Output> list) : tensors_(list), is_list_(true) {}    // NOLINT
   BuilderInput(const std::vector<Output>& list) : tensors_(list), is_list_(true) {}  // NOLINT
   absl::Span<const Output> tensors() const { return tensors_; }
   bool is_list() const { return is_list_; }
+  // Null unless it is values: tensors() has an invalid one then.
+  const TensorArg* literal() const { return literal_; }
 
  private:
   absl::Span<const Output> tensors_;
+  const TensorArg* literal_ = nullptr;
   bool is_list_ = false;
 };
 
@@ -180,7 +186,7 @@ struct UnaryBuilder {
 };
 struct BinaryBuilder {
   const char* op;
-  Output operator()(ScopeAt at, const Output& x, const Output& y) const;
+  Output operator()(ScopeAt at, const TensorArg& x, const TensorArg& y) const;
 };
 
 }  // namespace millrace

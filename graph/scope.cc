@@ -183,6 +183,12 @@ Scope Scope::WithDevice(DeviceFunction function) const {
   return At(std::move(place));
 }
 
+Scope Scope::BuiltAt(std::source_location where) const {
+  Scope result = *this;
+  result.built_at_ = where;
+  return result;
+}
+
 std::optional<Scope> Scope::HomeOf(const Output& output) {
   if (!output.valid()) return std::nullopt;
   const Graph* const graph = output.node()->graph();
@@ -253,7 +259,8 @@ ControlFlowContext* Scope::FindContext(absl::string_view name) const {
   return nullptr;
 }
 
-StatusOr<Output> Scope::Adopted(const Output& tensor, absl::string_view op) const {
+StatusOr<Output> Scope::Adopted(const Output& tensor, absl::string_view op,
+                                const std::source_location& where) const {
   ControlFlowContext* const of = ContextOf(*tensor.node());
   if (UsesAsTheyAre(of)) return tensor;
   if (context_ == nullptr) {
@@ -262,18 +269,23 @@ StatusOr<Output> Scope::Adopted(const Output& tensor, absl::string_view op) cons
                            "; build with the Scope that the branch or body was given, or return "
                            "the tensor from it");
   }
-  const Scope inside = WithoutControlDependencies().WithSubScope(absl::StrCat(AskedName(op), "/"));
+  const Scope inside = WithoutControlDependencies()
+                           .BuiltAt(where)
+                           .WithSubScope(absl::StrCat(AskedName(op), "/"));
   return context_->Adopt(inside, tensor);
 }
 
-StatusOr<Operation> Scope::AdoptedControl(const Operation& operation, absl::string_view op) const {
+StatusOr<Operation> Scope::AdoptedControl(const Operation& operation, absl::string_view op,
+                                          const std::source_location& where) const {
   ControlFlowContext* const of = ContextOf(*operation.node());
   if (LoopOf(of) == LoopOf(context_)) return operation;
   if (context_ == nullptr) {
     return InvalidArgument("must be outside of all loops, got '", operation.name(), "' of ",
                            of->Title());
   }
-  const Scope inside = WithoutControlDependencies().WithSubScope(absl::StrCat(AskedName(op), "/"));
+  const Scope inside = WithoutControlDependencies()
+                           .BuiltAt(where)
+                           .WithSubScope(absl::StrCat(AskedName(op), "/"));
   return context_->AdoptControl(inside, operation);
 }
 
@@ -325,7 +337,24 @@ void Scope::SetShape(Output output, const PartialShape& shape, std::source_locat
         absl::InvalidArgumentError("SetShape: output must be a tensor, got an invalid one"), where);
     return;
   }
-  UpdateStatus(shared_->refiner.MergeOutputShape(*output.node(), output.index(), shape), where);
+  UpdateStatus(shared_->refiner.MergeOutputShape(*output.node(), output.index(), shape),
+               ScopeAt(*this, where).where);
+}
+
+StatusOr<Output> Scope::Find(absl::string_view tensor) const {
+  MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(tensor));
+  Node* const node = graph()->FindNode(name.node);
+  if (node == nullptr) {
+    return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,
+                                            "' must be of the graph, got no node '", name.node,
+                                            "'"));
+  }
+  if (name.index < 0 || name.index >= node->num_outputs()) {
+    return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,
+                                            "' must be of the graph, got a node with ",
+                                            node->num_outputs(), " outputs"));
+  }
+  return Output(node, name.index);
 }
 
 const Tensor* Scope::constant_value(Output output) const {

@@ -16,6 +16,8 @@
 //
 // Thread-safety: thread-compatible; scopes of one root belong to one thread at a time.
 
+#include <concepts>
+#include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -71,11 +73,21 @@ class Operation {
   std::shared_ptr<Node> node_;  // of the graph's reference count
 };
 
+// An index with the line that has it; made implicitly.
+struct RowIndex {
+  RowIndex(int64_t i, std::source_location w = std::source_location::current())  // NOLINT
+      : index(i), where(w) {}
+  int64_t index;
+  std::source_location where;
+};
+
 // One output of a node; as Operation.
 class Output {
  public:
   Output() = default;
-  Output(Node* node, int index) : op_(node), index_(index) {}
+  // Never of a 0 that would be a null pointer: {0, 1} is a list of numbers.
+  template <std::same_as<Node> N>
+  Output(N* node, int index) : op_(node), index_(index) {}
   Output(Operation op, int index) : op_(std::move(op)), index_(index) {}
   Node* node() const { return op_.node(); }
   int index() const { return index_; }
@@ -84,6 +96,9 @@ class Output {
   DType dtype() const;
   // "name:0"; "" when invalid.
   std::string name() const;
+  // x[i], as in Python: element i of dimension 0, from the end where i is negative. A StridedSlice
+  // that is built as operators build theirs (ops/operators.h, whose library has it).
+  Output operator[](const RowIndex& row) const;
   friend bool operator==(const Output& a, const Output& b) {
     return a.op_ == b.op_ && a.index_ == b.index_;
   }
@@ -171,6 +186,15 @@ class Scope {
   Scope WithoutControlDependencies() const;
   // Nodes go where `operation` goes: attr _class "loc:@name", and its device.
   Scope ColocatedWith(Operation operation) const;
+  // Nodes made with the result, and their errors, name `where` as the line that built them,
+  // whatever line calls the builder. What a composite (a layer, loss, optimizer, ...) builds with:
+  // the program's line counts, not one of the library's.
+  Scope BuiltAt(std::source_location where) const;
+  // The line that calls a builder counts again: for the functions that the program gives to a
+  // composite (bodies of loops, model functions, initializers), which have lines of their own.
+  Scope BuiltWhereCalled() const { return BuiltAt({}); }
+  // What BuiltAt has set; line() is 0 when it has set nothing.
+  const std::source_location& built_at() const { return built_at_; }
   // Where operators on `output` (ops/operators.h) build: the graph, name prefix and devices of the
   // scope with which the program called the builder, without control dependencies or colocation;
   // the root for imported nodes. None for an invalid output and when all scopes of the graph are
@@ -222,6 +246,9 @@ class Scope {
   // Merges what the caller knows (set_shape). An error goes into status().
   void SetShape(Output output, const PartialShape& shape,
                 std::source_location where = std::source_location::current()) const;
+  // The tensor "add:0" (or "add", its first output) of the graph. NotFound where there is none,
+  // InvalidArgument for what is no name of a tensor; neither becomes the Scope's error.
+  StatusOr<Output> Find(absl::string_view tensor) const;
   // The value when it is constant, else null. Valid until the graph changes.
   const Tensor* constant_value(Output output) const;
 
@@ -256,9 +283,11 @@ class Scope {
   // Gives `def` its unique name, _class and (unless `own_device`) its device.
   Status Prepare(bool own_device, tensorflow::NodeDef* def) const;
   // An input of a node of this op as a tensor of the scope's context; likewise a control input.
-  // InvalidArgument "must be ...".
-  StatusOr<Output> Adopted(const Output& tensor, absl::string_view op) const;
-  StatusOr<Operation> AdoptedControl(const Operation& operation, absl::string_view op) const;
+  // What leads it there was built at `where`. InvalidArgument "must be ...".
+  StatusOr<Output> Adopted(const Output& tensor, absl::string_view op,
+                           const std::source_location& where) const;
+  StatusOr<Operation> AdoptedControl(const Operation& operation, absl::string_view op,
+                                     const std::source_location& where) const;
   // What WithControlDependencies has added.
   absl::Span<const Operation> control_dependencies() const { return control_; }
   // What the node remembers (Node::set_home).
@@ -280,13 +309,17 @@ class Scope {
   std::string next_name_;  // set by WithName
   std::vector<Operation> control_;
   Operation colocated_;
+  std::source_location built_at_;  // set by BuiltAt
 };
 
-// A Scope together with the source line that calls a builder; made implicitly.
+// A Scope together with the source line that calls a builder, or the one that the Scope carries
+// (BuiltAt); made implicitly.
 struct ScopeAt {
   ScopeAt(const Scope& s,  // NOLINT: every builder takes a Scope through it
           std::source_location w = std::source_location::current())
-      : scope(s), where(w) {}
+      : scope(s), where(s.built_at().line() == 0 ? w : s.built_at()) {}
+  // The scope for all that a composite builds: its nodes name `where`.
+  Scope here() const { return scope.BuiltAt(where); }
   const Scope& scope;
   std::source_location where;
 };

@@ -249,6 +249,42 @@ TEST(ScopeTest, NodesKnowWhereTheyWereBuilt) {
   EXPECT_EQ(x.node()->built_at(), absl::StrCat(__FILE__, ":", line));
 }
 
+TEST(ScopeTest, NodesOfAScopeThatCarriesALineNameThatOne) {
+  Scope root;
+  const std::source_location line = std::source_location::current();
+  const std::string want = absl::StrCat(line.file_name(), ":", line.line());
+  const Scope carries = root.BuiltAt(line);
+  // Whatever else is made of it.
+  const Scope scopes[] = {carries,
+                          carries.WithSubScope("a"),
+                          carries.CompositeScope("b"),
+                          carries.WithName("c"),
+                          carries.WithDevice("/cpu:0"),
+                          carries.WithoutControlDependencies().WithRootPrefix(),
+                          carries.ColocatedWith(In(carries).op())};
+  for (const Scope& scope : scopes) {
+    EXPECT_EQ(In(scope).node()->built_at(), want);
+    // A line that is given explicitly is that of the Scope, too.
+    EXPECT_EQ(In({scope, std::source_location::current()}).node()->built_at(), want);
+    EXPECT_EQ(ScopeAt(scope).here().built_at().line(), line.line());
+  }
+  // For functions of the program the line that calls counts again.
+  const int own = __LINE__ + 1;
+  const Output x = In(carries.BuiltWhereCalled());
+  EXPECT_EQ(x.node()->built_at(), absl::StrCat(__FILE__, ":", own));
+  // A builder hands the line of its caller on.
+  const auto composite = [](ScopeAt at) { return In(at.here().WithSubScope("d")); };
+  const int caller = __LINE__ + 1;
+  const Output y = composite(root);
+  EXPECT_EQ(y.node()->built_at(), absl::StrCat(__FILE__, ":", caller));
+  EXPECT_TRUE(root.ok()) << root.status();
+  // Errors, those of SetShape as well.
+  carries.SetShape(y, {1, 2, 3});
+  carries.SetShape(y, {4});
+  EXPECT_TRUE(absl::EndsWith(root.status().message(), absl::StrCat("; built at ", want)))
+      << root.status();
+}
+
 TEST(ScopeTest, ShapesAreInferredAndCanBeMerged) {
   Scope root;
   Output a = In(root, DT_FLOAT, {-1, 3});

@@ -75,7 +75,7 @@ std::vector<Output> CondAll(ScopeAt at, const Output& pred, const BranchFn& then
     scope.SetContextOf(*pivot.node(), context);
     const Scope inside = scope.InContext(context).WithoutControlDependencies();
     Outputs& result = results[branch ? 1 : 0];
-    result = (branch ? then : otherwise)(inside);
+    result = (branch ? then : otherwise)(inside.BuiltWhereCalled());
     if (!scope.ok()) return {};
     for (size_t i = 0; i < result.size(); ++i) {
       if (!result[i].valid()) {
@@ -84,7 +84,9 @@ std::vector<Output> CondAll(ScopeAt at, const Output& pred, const BranchFn& then
         return {};
       }
       // What the branch passes on as it is comes in here.
-      if (scope.ContextOf(*result[i].node()) != context) result[i] = Identity(inside, result[i]);
+      if (scope.ContextOf(*result[i].node()) != context) {
+        result[i] = Identity({inside, at.where}, result[i]);
+      }
     }
     if (!AllValid(result)) return {};
   }
@@ -209,7 +211,7 @@ std::vector<Output> WhileLoop(ScopeAt at, const std::vector<Output>& variables,
 
   Outputs now;
   for (int i = first; i < last; ++i) now.push_back(loop.at_condition(i));
-  Output go_on = condition(inside, now);
+  Output go_on = condition(inside.BuiltWhereCalled(), now);
   if (!go_on.valid() || WithoutRef(go_on.dtype()) != DT_BOOL ||
       !inside.shape(go_on).IsCompatibleWith(Shape())) {
     if (scope.ok()) {
@@ -232,7 +234,7 @@ std::vector<Output> WhileLoop(ScopeAt at, const std::vector<Output>& variables,
     if (i >= first) now.push_back(value);
   }
   if (!scope.ok()) return {};
-  const Outputs next = body(inside, now);
+  const Outputs next = body(inside.BuiltWhereCalled(), now);
   if (!scope.ok()) return {};
   if (next.size() != variables.size()) {
     LayerError(at, kBuilder, kName, "body must give a value for each of the ", variables.size(),
@@ -335,7 +337,7 @@ Outputs LoopOverRows(const ScopeAt& at, absl::string_view builder, absl::string_
   Outputs elements;
   for (const TensorArray& array : arrays) elements.push_back(array.Read(body, row));
   if (!scope.ok()) return {};
-  const Outputs given = function(inside, so_far, elements);
+  const Outputs given = function(inside.BuiltWhereCalled(), so_far, elements);
   if (!scope.ok()) return {};
   if (!CheckTensors(at, builder, name, "what the function gives", given)) return {};
   if (initial.empty() ? given.empty() : given.size() != initial.size()) {

@@ -225,7 +225,8 @@ BatchNormalizationLayer BatchNormalization(ScopeAt at, const Output& x,
   return layer;
 }
 
-std::vector<Operation> UpdateOps(const Scope& scope) {
+std::vector<Operation> UpdateOps(ScopeAt at) {
+  const Scope& scope = at.scope;
   std::vector<Operation> operations;
   const auto found = scope.collections()->find(kUpdateOps);
   if (found == scope.collections()->end()) return operations;
@@ -237,7 +238,7 @@ std::vector<Operation> UpdateOps(const Scope& scope) {
       scope.UpdateStatus(
           absl::NotFoundError(absl::StrCat("collection '", kUpdateOps,
                                            "': an entry must be of the graph, got '", name, "'")),
-          std::source_location::current());
+          at.where);
       return {};
     }
     operations.push_back(Operation(node));
@@ -250,7 +251,7 @@ Operation TrainWithUpdates(ScopeAt at, const Operation& train) {
     LayerError(at, "TrainWithUpdates", "train", "train must be an operation, got an invalid one");
     return Operation();
   }
-  std::vector<Operation> operations = UpdateOps(at.scope);
+  std::vector<Operation> operations = UpdateOps(at);
   operations.push_back(train);
   return Group(at, operations);
 }

@@ -68,7 +68,7 @@ BatchNormalizationLayer BatchNormalization(ScopeAt at, const Output& x,
 
 // The operations of the graph's collection "update_ops". NotFound in the Scope for an entry that
 // the graph does not have.
-std::vector<Operation> UpdateOps(const Scope& scope);
+std::vector<Operation> UpdateOps(ScopeAt at);
 // `train` and all of them, in no order among each other.
 Operation TrainWithUpdates(ScopeAt at, const Operation& train);
 

@@ -84,7 +84,8 @@ Regularizer L1L2(double scale_l1, double scale_l2) {
 
 Output AddRegularizationLoss(ScopeAt at, const Regularizer& regularizer, Output weights) {
   if (!regularizer) return Output();
-  Output loss = regularizer(at, std::move(weights));
+  const Scope scope = at.scope.BuiltWhereCalled();
+  Output loss = regularizer(ScopeAt(scope, at.where), std::move(weights));
   if (loss.valid()) at.scope.AddToNodeCollection(kRegularizationLosses, loss.name());
   return loss;
 }

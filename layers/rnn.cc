@@ -186,7 +186,7 @@ RnnOutputs DynamicRnn(ScopeAt at, const RnnCell& cell, const Output& x,
                            {.element_shape = element, .identical_element_shapes = true});
 
   const Scope while_scope = scope.WithSubScope("while");
-  LoopBuilder loop(while_scope,
+  LoopBuilder loop({while_scope, at.where},
                    std::make_unique<WhileContext>(
                        while_scope.UniqueName("while_context"), scope.context(),
                        WhileContextOptions{.parallel_iterations = attrs.parallel_iterations,

@@ -64,7 +64,7 @@ bool CheckState(const ScopeAt& at, absl::string_view cell, const Outputs& state,
 }
 
 Output Apply(const ScopeAt& at, const Activation& activation, const Output& x) {
-  return activation ? activation(at, x) : Tanh(at, x);
+  return activation ? Activated(at, activation, x) : Tanh(at, x);
 }
 
 // [a, b] kernel + bias

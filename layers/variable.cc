@@ -205,7 +205,7 @@ Variable MakeInitialized(const ScopeAt& at, const std::string& name, const Initi
           at.where);
       return Output();
     }
-    const Scope scope = beside.WithSubScope(base + "/Initializer");
+    const Scope scope = beside.WithSubScope(base + "/Initializer").BuiltWhereCalled();
     const Output value = initializer(ScopeAt(scope, at.where), shape, dtype);
     if (!value.valid()) {
       at.scope.UpdateStatus(

@@ -74,9 +74,11 @@ void AddRegularizationLoss(const ScopeAt& at, const Variable& weight,
 // unique, and reserved. Both WithSubScope(name + "/") and WithName(name + "/") take it as it is.
 std::string ReserveName(const Scope& scope, absl::string_view default_name);
 
-// activation(x), or x where there is none.
+// activation(x), or x where there is none. In a function of the program its own lines count.
 inline Output Activated(const ScopeAt& at, const Activation& activation, const Output& x) {
-  return activation && x.valid() ? activation(at, x) : x;
+  if (!activation || !x.valid()) return x;
+  const Scope scope = at.scope.BuiltWhereCalled();
+  return activation(ScopeAt(scope, at.where), x);
 }
 
 }  // namespace millrace

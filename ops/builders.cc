@@ -7,16 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/shape.h"
+#include "core/small_tensors.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "graph/graph.h"
 #include "graph/node_builder.h"
+#include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
 #include "ops/array/identity.h"
 #include "ops/array/indices.h"
 #include "ops/array/reshape.h"
 #include "ops/math/cwise_binary.h"
+#include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
 #include "ops/sparse/sparse_concat.h"
 #include "ops/sparse/sparse_cross.h"
@@ -47,9 +53,55 @@ Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes)
 }
 
 Output AxesReductionBuilder::operator()(ScopeAt at, const Output& input,
-                                        const std::vector<int64_t>& axes,
-                                        const ReductionAttrs& attrs) const {
-  return ReductionBuilder{op}(at, input, ReductionAxes(at, input, axes), attrs);
+                                        const Axes& axes, const ReductionAttrs& attrs) const {
+  return ReductionBuilder{op}(at, input, ReductionAxes(at, input, axes.values()), attrs);
+}
+
+Output Norm(ScopeAt at, const Output& x, const Axes& axes, const ReductionAttrs& attrs) {
+  const Scope scope = at.here().CompositeScope("norm");
+  return Sqrt(scope, ReduceSum(scope, Mul(scope, x, x), axes, attrs));
+}
+
+namespace {
+
+// A tensor of one number in a scope of its own.
+Output Filled(ScopeAt at, const char* name, const TensorArg& shape, DType dtype, int64_t number) {
+  const Scope scope = at.here().CompositeScope(name);
+  // false and "" are zeros, too.
+  const StatusOr<Tensor> value =
+      number == 0 ? Tensor::Zeros(dtype, Shape())
+                  : (dtype == DT_BOOL ? Tensor::Scalar<bool>(true) : ScalarTensor(dtype, number));
+  if (!value.ok()) {
+    at.scope.UpdateStatus(
+        Prefixed(absl::StrCat(name, " '", absl::StripSuffix(scope.prefix(), "/"), "'"),
+                 value.status()),
+        at.where);
+    return Output();
+  }
+  return Fill(scope, shape, Const(scope, *value));
+}
+
+}  // namespace
+
+Output Zeros(ScopeAt at, const TensorArg& shape, DType dtype) {
+  return Filled(at, "zeros", shape, dtype, 0);
+}
+Output Ones(ScopeAt at, const TensorArg& shape, DType dtype) {
+  return Filled(at, "ones", shape, dtype, 1);
+}
+
+std::vector<Output> Unstack(ScopeAt at, const Output& value, int64_t axis) {
+  const PartialShape shape = at.scope.shape(value);
+  const StatusOr<int> dim = ResolveAxis(axis, shape.rank());
+  if (!at.scope.ok() || !value.valid()) return {};
+  if (!shape.has_rank() || !dim.ok() || shape.dim(*dim) < 0 || shape.dim(*dim) > INT32_MAX) {
+    at.scope.UpdateStatus(InvalidArgument("Unstack: dimension ", axis, " of '", value.name(),
+                                          "' must be known, got shape ", shape,
+                                          "; Unpack takes their number"),
+                          at.where);
+    return {};
+  }
+  return Unpack(at, value, static_cast<int>(shape.dim(*dim)), {.axis = axis});
 }
 
 Operation Group(ScopeAt at, absl::Span<const Operation> operations) {

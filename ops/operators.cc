@@ -11,11 +11,23 @@
 #include "graph/control_flow_context.h"
 #include "graph/node_builder.h"
 #include "ops/array/constant.h"
+#include "ops/array/slice.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 
-namespace millrace::operators_internal {
+namespace millrace {
+
+Output Output::operator[](const RowIndex& row) const {
+  const std::optional<Scope> home = Scope::HomeOf(*this);
+  if (!home || !home->ok()) return Output();
+  const Scope named = home->WithName("strided_slice");
+  const int64_t end = row.index + 1;  // 0 behind the last element: it is left out
+  return StridedSlice({named, row.where}, *this, {row.index}, {end}, {1},
+                      {.end_mask = end == 0 ? 1 : 0, .shrink_axis_mask = 1});
+}
+
+namespace operators_internal {
 namespace {
 
 // TensorFlow's names of the nodes.
@@ -136,4 +148,5 @@ Output Negate(const OutputOperand& x) {
   return Neg(ScopeAt(*home, x.where()), *OutputOf(x));
 }
 
-}  // namespace millrace::operators_internal
+}  // namespace operators_internal
+}  // namespace millrace

@@ -19,6 +19,8 @@
 // not with the variable on its parameter server. For another place, another name or control
 // dependencies call the builder: Add(scope.WithName("sum"), x, y).
 //
+// x[i] is element i of x's first dimension, from the end where i is negative ("strided_slice").
+//
 // Comparisons are left to the builders (Less, Equal, ...): a == b asks whether two Outputs are the
 // same.
 //

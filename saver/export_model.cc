@@ -561,7 +561,8 @@ struct ServingGraph {
 StatusOr<ServingGraph> MakeServingGraph(const Scope& from, const ServingPart& part,
                                         const ExportModelOptions& options) {
   ServingGraph made;
-  MR_ASSIGN_OR_RETURN(made.scope, MakeScope(from, part));
+  MR_ASSIGN_OR_RETURN(const Scope copied, MakeScope(from, part));
+  made.scope = copied.BuiltAt(from.built_at());
   const Scope& serving = made.scope;
   if (!VariablesOf(serving).empty() || serving.collections()->count(kSaveableTables) > 0) {
     MR_ASSIGN_OR_RETURN(made.saver, Saver::Make(serving, {.sharded = false}));
@@ -623,9 +624,10 @@ StatusOr<std::vector<ModelAsset>> AssetsInMemory(const Scope& serving, FileSyste
 
 }  // namespace
 
-StatusOr<Model> MakeServingModel(Session* session, const Scope& scope,
+StatusOr<Model> MakeServingModel(Session* session, ScopeAt at,
                                  absl::Span<const ServingSignature> signatures,
                                  const ExportModelOptions& options, const std::string& name) {
+  const Scope scope = at.here();
   MR_RETURN_IF_ERROR(CheckNames(scope, signatures, options));
   const ScopeVariables trained(scope);
   ServingPart part(scope, trained, signatures, options);
@@ -678,21 +680,21 @@ Status WriteModel(const Model& model, const std::string& directory, FileSystem* 
   return file_system->SyncDirectory(Dirname(target));
 }
 
-Status ExportModel(Session* session, const Scope& scope,
+Status ExportModel(Session* session, ScopeAt at,
                    absl::Span<const ServingSignature> signatures, const std::string& directory,
                    const ExportModelOptions& options) {
-  MR_RETURN_IF_ERROR(CheckNames(scope, signatures, options));
+  MR_RETURN_IF_ERROR(CheckNames(at.scope, signatures, options));
   MR_RETURN_IF_ERROR(CheckExportDirectory(directory, options.file_system));
   MR_ASSIGN_OR_RETURN(const Model model,
-                      MakeServingModel(session, scope, signatures, options, directory));
+                      MakeServingModel(session, at, signatures, options, directory));
   return WriteModel(model, directory, options.file_system);
 }
 
-Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,
+Status ExportModel(Session* session, ScopeAt at, const ServingSignature& signature,
                    const std::string& directory, FileSystem* file_system) {
   ExportModelOptions options;
   options.file_system = file_system;
-  return ExportModel(session, scope, {&signature, 1}, directory, options);
+  return ExportModel(session, at, {&signature, 1}, directory, options);
 }
 
 }  // namespace millrace

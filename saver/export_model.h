@@ -67,7 +67,7 @@ Status CheckExportDirectory(const std::string& directory,
 
 // The Model has all values and assets in memory and needs the session no more. `name` stands in
 // messages about it.
-StatusOr<Model> MakeServingModel(Session* session, const Scope& scope,
+StatusOr<Model> MakeServingModel(Session* session, ScopeAt at,
                                  absl::Span<const ServingSignature> signatures,
                                  const ExportModelOptions& options = {},
                                  const std::string& name = "serving model");
@@ -76,10 +76,10 @@ Status WriteModel(const Model& model, const std::string& directory,
                   FileSystem* file_system = FileSystem::Posix());
 
 // MakeServingModel and WriteModel. The directory is looked at first.
-Status ExportModel(Session* session, const Scope& scope,
+Status ExportModel(Session* session, ScopeAt at,
                    absl::Span<const ServingSignature> signatures, const std::string& directory,
                    const ExportModelOptions& options = {});
-Status ExportModel(Session* session, const Scope& scope, const ServingSignature& signature,
+Status ExportModel(Session* session, ScopeAt at, const ServingSignature& signature,
                    const std::string& directory, FileSystem* file_system = FileSystem::Posix());
 
 }  // namespace millrace

@@ -641,12 +641,12 @@ Status Saver::SetLastCheckpointsWithTime(std::vector<TimedCheckpoint>) {
   return absl::UnimplementedError("Saver: this one keeps the list of its checkpoints itself");
 }
 
-StatusOr<std::unique_ptr<Saver>> Saver::Make(const Scope& scope, SaverOptions options) {
+StatusOr<std::unique_ptr<Saver>> Saver::Make(ScopeAt at, SaverOptions options) {
   MR_RETURN_IF_ERROR(CheckOptions(options));
   if (options.defer_build) {
-    return std::unique_ptr<Saver>(new DeferredSaver(scope, std::move(options)));
+    return std::unique_ptr<Saver>(new DeferredSaver(at.here(), std::move(options)));
   }
-  return MakeNow(scope, std::move(options));
+  return MakeNow(at.here(), std::move(options));
 }
 
 std::unique_ptr<Saver> Saver::FromDef(const tensorflow::SaverDef& def, FileSystem* file_system) {

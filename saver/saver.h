@@ -145,7 +145,7 @@ class Saver {
   // device and control dependencies the scope has. InvalidArgument, naming the option, for options
   // that are wrong or exclude each other, when there is nothing to save and allow_empty is off, and
   // when two tensors have one name.
-  static StatusOr<std::unique_ptr<Saver>> Make(const Scope& scope, SaverOptions options = {});
+  static StatusOr<std::unique_ptr<Saver>> Make(ScopeAt at, SaverOptions options = {});
   // For a graph that has the nodes already. It writes no meta graphs: it does not know the graph.
   static std::unique_ptr<Saver> FromDef(const tensorflow::SaverDef& def,
                                         FileSystem* file_system = FileSystem::Posix());

@@ -45,8 +45,9 @@ class TableSaveable final : public Saveable {
 
 }  // namespace
 
-StatusOr<std::shared_ptr<const Saveable>> MakeTableSaveable(const Scope& scope, const Output& table,
+StatusOr<std::shared_ptr<const Saveable>> MakeTableSaveable(ScopeAt at, const Output& table,
                                                             const std::string& name) {
+  const Scope& scope = at.scope;
   if (!table.valid() || !IsMutableTable(table.node()->op())) {
     return InvalidArgument("Saver: '", table.name(),
                            "' must be a table that changes to be saved, got ",
@@ -63,7 +64,8 @@ StatusOr<std::shared_ptr<const Saveable>> MakeTableSaveable(const Scope& scope, 
   if (Node* const made = scope.graph()->FindNode(export_name)) {
     content = {Output(made, 0), Output(made, 1)};
   } else {
-    const Scope here = scope.WithRootPrefix()
+    const Scope here = at.here()
+                           .WithRootPrefix()
                            .WithoutControlDependencies()
                            .ColocatedWith(table.op())
                            .WithName(export_name);
@@ -75,7 +77,8 @@ StatusOr<std::shared_ptr<const Saveable>> MakeTableSaveable(const Scope& scope, 
                                          name.empty() ? node->name() : name);
 }
 
-StatusOr<std::vector<std::shared_ptr<const Saveable>>> TableSaveablesOf(const Scope& scope) {
+StatusOr<std::vector<std::shared_ptr<const Saveable>>> TableSaveablesOf(ScopeAt at) {
+  const Scope& scope = at.scope;
   std::vector<std::shared_ptr<const Saveable>> saveables;
   const auto found = scope.collections()->find(kSaveableTables);
   if (found == scope.collections()->end()) return saveables;
@@ -87,7 +90,7 @@ StatusOr<std::vector<std::shared_ptr<const Saveable>>> TableSaveablesOf(const Sc
       return InvalidArgument("Saver: collection '", kSaveableTables,
                              "' must name tables of the graph, got '", name, "'");
     }
-    MR_ASSIGN_OR_RETURN(auto saveable, MakeTableSaveable(scope, Output(node, 0)));
+    MR_ASSIGN_OR_RETURN(auto saveable, MakeTableSaveable(at, Output(node, 0)));
     saveables.push_back(std::move(saveable));
   }
   return saveables;

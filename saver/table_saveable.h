@@ -26,11 +26,11 @@ inline constexpr char kSaveableTables[] = "saveable_objects";
 
 // `table`: the handle of a mutable table of the scope's graph. `name`: in the checkpoint, the
 // node's own when empty. The node that exports is made once.
-StatusOr<std::shared_ptr<const Saveable>> MakeTableSaveable(const Scope& scope, const Output& table,
+StatusOr<std::shared_ptr<const Saveable>> MakeTableSaveable(ScopeAt at, const Output& table,
                                                             const std::string& name = "");
 
 // Of all tables in the graph's collection.
-StatusOr<std::vector<std::shared_ptr<const Saveable>>> TableSaveablesOf(const Scope& scope);
+StatusOr<std::vector<std::shared_ptr<const Saveable>>> TableSaveablesOf(ScopeAt at);
 
 }  // namespace millrace
 

@@ -183,7 +183,7 @@ Gradients ClipByNorm(ScopeAt at, Gradients gradients, const NumberOrOutput& clip
 Gradients ClipByAverageNorm(ScopeAt at, Gradients gradients, const NumberOrOutput& clip_norm) {
   if (!IsNorm(at, "ClipByAverageNorm", clip_norm)) return {};
   for (GradientAndVariable& pair : gradients) {
-    if (HasGradient(pair.gradient)) pair.gradient = DenseGradient(at.scope, pair.gradient);
+    if (HasGradient(pair.gradient)) pair.gradient = DenseGradient(at, pair.gradient);
   }
   return ClipEach(at, std::move(gradients), [&](ScopeAt beside, const Output& t) {
     return ClipByAverageNorm(beside, t, clip_norm);

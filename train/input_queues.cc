@@ -24,7 +24,7 @@ struct Input {
   Input(const ScopeAt& from, const char* name)
       : where(from.where),
         title(absl::StrCat("'", from.scope.prefix(), from.scope.RequestedName(name), "'")),
-        scope(from.scope.CompositeScope(name)) {}
+        scope(from.here().CompositeScope(name)) {}
   template <typename... Parts>
   void Refuse(const Parts&... parts) const {
     scope.UpdateStatus(InvalidArgument("Input queue ", title, ": ", parts...), where);

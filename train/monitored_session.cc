@@ -15,15 +15,16 @@ constexpr char kName[] = "MonitoredSession";
 }  // namespace
 
 StatusOr<std::unique_ptr<MonitoredSession>> MonitoredSession::Open(
-    const Scope& scope, std::unique_ptr<SessionCreator> creator, MonitoredSessionOptions options) {
-  MR_RETURN_IF_ERROR(scope.status());
+    ScopeAt at, std::unique_ptr<SessionCreator> creator, MonitoredSessionOptions options) {
+  MR_RETURN_IF_ERROR(at.scope.status());
   std::set<const SessionRunHook*> seen;
   for (const SessionRunHook* hook : options.hooks) {
     if (hook != nullptr && seen.insert(hook).second) continue;
     return InvalidArgument(kName, ": each hook must be given once, got ",
                            hook == nullptr ? "a null one" : absl::StrCat(hook->name(), " twice"));
   }
-  auto loop = std::make_unique<MonitoredLoop>(scope, std::move(options));
+  creator->set_opened_at(at.where);
+  auto loop = std::make_unique<MonitoredLoop>(at.here(), std::move(options));
   std::unique_ptr<MonitoredSession> session(new MonitoredSession(std::move(loop)));
   MR_RETURN_IF_ERROR(session->loop_->Open(creator.get()));
   return session;
@@ -98,10 +99,10 @@ Status MonitoredStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor>
 }
 
 StatusOr<std::unique_ptr<MonitoredSession>> SingularMonitoredSession(
-    const Scope& scope, SessionCreatorOptions options, MonitoredSessionOptions session) {
+    ScopeAt at, SessionCreatorOptions options, MonitoredSessionOptions session) {
   session.max_recoveries = 0;
   return MonitoredSession::Open(
-      scope, std::make_unique<ChiefSessionCreator>(scope, std::move(options)), std::move(session));
+      at, std::make_unique<ChiefSessionCreator>(at.scope, std::move(options)), std::move(session));
 }
 
 }  // namespace millrace

@@ -133,7 +133,7 @@ class MonitoredStep {
 class MonitoredSession {
  public:
   // Begin of the hooks, the graph completed and finalized, a session, AfterCreateSession.
-  static StatusOr<std::unique_ptr<MonitoredSession>> Open(const Scope& scope,
+  static StatusOr<std::unique_ptr<MonitoredSession>> Open(ScopeAt at,
                                                           std::unique_ptr<SessionCreator> creator,
                                                           MonitoredSessionOptions options);
   ~MonitoredSession();  // closes as after an error
@@ -187,7 +187,7 @@ class MonitoredSession {
 // TensorFlow's: no recovery, the first loss is the caller's. On the chief of `options`; in one
 // process, as a rule.
 StatusOr<std::unique_ptr<MonitoredSession>> SingularMonitoredSession(
-    const Scope& scope, SessionCreatorOptions options, MonitoredSessionOptions session = {});
+    ScopeAt at, SessionCreatorOptions options, MonitoredSessionOptions session = {});
 
 }  // namespace millrace
 

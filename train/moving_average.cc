@@ -100,7 +100,7 @@ Operation ExponentialMovingAverage::Apply(ScopeAt at, const std::vector<Variable
         InvalidArgument(kWhere, ": the graph must have trainable variables, got none"), at.where);
     return Operation();
   }
-  const Scope scope = at.scope.WithSubScope(options_.name);
+  const Scope scope = at.here().WithSubScope(options_.name);
   std::vector<Operation> updates;
   for (const Variable& variable : variables) {
     at.scope.UpdateStatus(CheckVariable(at.scope, variable), at.where);

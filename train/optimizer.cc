@@ -120,7 +120,7 @@ std::vector<GradientAndVariable> Optimizer::ComputeGradients(ScopeAt at, Output 
   }
   std::vector<Output> handles;
   for (const Variable& variable : wanted) handles.push_back(variable.handle);
-  const Scope plain = at.scope.WithoutControlDependencies();
+  const Scope plain = at.here().WithoutControlDependencies();
   GradientOptions gradient_options;
   gradient_options.colocate_with_ops = options.colocate_gradients_with_ops;
   if (options.grad_loss.valid()) gradient_options.grad_ys = {options.grad_loss};
@@ -145,9 +145,10 @@ Operation Optimizer::ApplyGradients(ScopeAt at, const std::vector<GradientAndVar
                                     const MinimizeOptions& options) {
   at.scope.UpdateStatus(CheckOptions(at.scope), at.where);
   if (!at.scope.ok()) return Operation();
-  const Scope scope = at.scope.WithoutControlDependencies();
+  const Scope scope = at.here().WithoutControlDependencies();
+  const Scope clips = scope.WithName("").BuiltWhereCalled();
   const std::vector<GradientAndVariable> gradients =
-      options.clip ? options.clip(ScopeAt(scope.WithName(""), at.where), given) : given;
+      options.clip ? options.clip(ScopeAt(clips, at.where), given) : given;
   if (!at.scope.ok()) return Operation();
   if (!HasAny(gradients)) {
     at.scope.UpdateStatus(
@@ -240,14 +241,14 @@ void Optimizer::Prepare(const Scope& scope, const std::vector<Variable>& variabl
 Operation Optimizer::ApplyDense(const Scope& scope, const Variable& variable, Output) {
   scope.UpdateStatus(Unimplemented(name(), ": ApplyDense must be defined to update '",
                                    variable.name, "', got none"),
-                     std::source_location::current());
+                     ScopeAt(scope).where);
   return Operation();
 }
 
 Operation Optimizer::ApplySparse(const Scope& scope, const Variable& variable, Output, Output) {
   scope.UpdateStatus(Unimplemented(name(), ": ApplySparse must be defined to update rows of '",
                                    variable.name, "', got none"),
-                     std::source_location::current());
+                     ScopeAt(scope).where);
   return Operation();
 }
 
@@ -268,7 +269,7 @@ Output Optimizer::Hyperparameter(const Scope& scope, absl::string_view name,
   const NumberOrOutput& value = given(name);
   if (!value.is_number() && !value.output().valid()) {
     scope.UpdateStatus(Internal(spec_.name, ": must have the hyperparameter '", name, "'"),
-                       std::source_location::current());
+                       ScopeAt(scope).where);
     return Output();
   }
   if (value.is_number() && value.number() != 0) {
@@ -332,7 +333,7 @@ Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, doubl
   const StatusOr<Shape> shape = variable.shape.ToShape();
   if (!shape.ok()) {
     scope.UpdateStatus(Prefixed(absl::StrCat(name(), ": '", variable.name, "'"), shape.status()),
-                       std::source_location::current());
+                       ScopeAt(scope).where);
     return Variable();
   }
   // A second slot of that name is "<optimizer>_1", in checkpoints, too.

@@ -98,13 +98,14 @@ StatusOr<std::shared_ptr<JobSessions>> ChiefSessionCreator::CompleteGraph(int64_
         options.checkpoint_path, "' and '",
         options.checkpoint_dir.empty() ? options.begin_from : options.checkpoint_dir, "'");
   }
-  MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
+  const Scope scope = ScopeAt(scope_, opened_at()).here();
+  MR_RETURN_IF_ERROR(TakeDefaults(scope, &options.scaffold));
   JobSessionsOptions of_job = OfJob(options, /*is_chief=*/true, last_step);
   of_job.manager.begin_from =
       options.checkpoint_path.empty() ? options.begin_from : options.checkpoint_path;
   of_job.saver = options.scaffold.saver;
   of_job.saver_options = options.saver;
-  return JobSessions::Make(scope_, std::move(of_job));
+  return JobSessions::Make(scope, std::move(of_job));
 }
 
 // --- The others ----------------------------------------------------------------------------------
@@ -115,10 +116,11 @@ WorkerSessionCreator::WorkerSessionCreator(const Scope& scope, SessionCreatorOpt
 StatusOr<std::shared_ptr<JobSessions>> WorkerSessionCreator::CompleteGraph(int64_t last_step) {
   MR_RETURN_IF_ERROR(scope_.status());
   SessionCreatorOptions options = options_;
-  MR_RETURN_IF_ERROR(TakeDefaults(scope_, &options.scaffold));
+  const Scope scope = ScopeAt(scope_, opened_at()).here();
+  MR_RETURN_IF_ERROR(TakeDefaults(scope, &options.scaffold));
   JobSessionsOptions of_job = OfJob(options, /*is_chief=*/false, last_step);
   of_job.may_save = false;
-  return JobSessions::Make(scope_, std::move(of_job));
+  return JobSessions::Make(scope, std::move(of_job));
 }
 
 }  // namespace millrace

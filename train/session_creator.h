@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,15 @@ class SessionCreator {
   // Adds what is missing to the graph and finalizes it; once, when the hooks have added to it.
   // `last_step`: at which training is to end; 0 when nobody knows.
   virtual StatusOr<std::shared_ptr<JobSessions>> CompleteGraph(int64_t last_step) = 0;
+
+  // The line that opens the session, which the nodes of CompleteGraph name; before it.
+  void set_opened_at(std::source_location where) { opened_at_ = where; }
+
+ protected:
+  const std::source_location& opened_at() const { return opened_at_; }
+
+ private:
+  std::source_location opened_at_;
 };
 
 class ChiefSessionCreator : public SessionCreator {

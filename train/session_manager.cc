@@ -520,8 +520,8 @@ StatusOr<SessionManager::Ready> SessionManager::Impl::Until(
   }
 }
 
-SessionManager::SessionManager(const Scope& scope, SessionManagerOptions options)
-    : impl_(std::make_unique<Impl>(scope, std::move(options))) {
+SessionManager::SessionManager(ScopeAt at, SessionManagerOptions options)
+    : impl_(std::make_unique<Impl>(at.here(), std::move(options))) {
   impl_->CompleteGraph();
 }
 

@@ -105,7 +105,7 @@ class SessionManager {
     int64_t global_step = -1;              // -1: there is none
   };
 
-  SessionManager(const Scope& scope, SessionManagerOptions options);
+  SessionManager(ScopeAt at, SessionManagerOptions options);
   ~SessionManager();
   SessionManager(const SessionManager&) = delete;
   SessionManager& operator=(const SessionManager&) = delete;

@@ -81,6 +81,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -121,11 +122,13 @@ struct HookGroup {
 // What Begin is given. Valid in Begin only.
 class HookSetup {
  public:
-  // `scope`: the graph's root.
-  explicit HookSetup(const Scope& scope) : scope_(scope) {}
+  // `at`: the graph's root, and the line that opened the session.
+  explicit HookSetup(ScopeAt at) : scope_(at.scope.BuiltWhereCalled()), opened_at_(at.where) {}
 
   // The root of the graph, for what a hook adds to it.
   const Scope& scope() const { return scope_; }
+  // The same for hooks of the library: their nodes name the line that opened the session.
+  Scope scope_of_session() const { return scope_.BuiltAt(opened_at_); }
   // The number of the group: 0, 1, ...
   int AddGroup(HookGroup group);
   // The graph's step counter; FailedPrecondition when it has none.
@@ -144,6 +147,7 @@ class HookSetup {
 
  private:
   const Scope scope_;
+  const std::source_location opened_at_;
   std::string hook_;
   std::vector<HookGroup> groups_;
   std::vector<std::pair<std::string, std::string>> claims_;  // what, by which hook

@@ -75,9 +75,9 @@ Status Supervisor::Impl::CompleteGraph(const Scope& scope) {
   return absl::OkStatus();
 }
 
-Supervisor::Supervisor(const Scope& scope, SupervisorOptions options)
+Supervisor::Supervisor(ScopeAt at, SupervisorOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {
-  impl_->status = impl_->CompleteGraph(scope);
+  impl_->status = impl_->CompleteGraph(at.here());
 }
 
 Supervisor::~Supervisor() {

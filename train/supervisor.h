@@ -144,7 +144,7 @@ class Supervisor {
   // How the variables of a session came to their values; said in the log by the chief.
   using Start = SessionManager::Start;
 
-  Supervisor(const Scope& scope, SupervisorOptions options);
+  Supervisor(ScopeAt at, SupervisorOptions options);
   ~Supervisor();  // stops
 
   // A session whose variables are ready. May be called again after the former session failed. The

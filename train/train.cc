@@ -68,7 +68,8 @@ Status Check(const Scope& model, const Operation& op, const TrainOptions& option
 
 }  // namespace
 
-StatusOr<TrainResult> Train(const Scope& model, const Operation& op, const TrainOptions& options) {
+StatusOr<TrainResult> Train(ScopeAt at, const Operation& op, const TrainOptions& options) {
+  const Scope model = at.here();
   MR_RETURN_IF_ERROR(Check(model, op, options));
   MR_ASSIGN_OR_RETURN(const CountedStep step,
                       MakeCountedStep(model, op,
@@ -87,9 +88,9 @@ StatusOr<TrainResult> Train(const Scope& model, const Operation& op, const Train
     events =
         std::make_shared<TrainEvents>(options.dir, of_supervisor.file_system, of_supervisor.clock);
     of_supervisor.on_checkpoint = [events, next = options.supervisor.on_checkpoint](
-                                      int64_t at, const std::string& checkpoint) {
-      events->AddCheckpoint(checkpoint, at);
-      if (next) next(at, checkpoint);
+                                      int64_t step, const std::string& checkpoint) {
+      events->AddCheckpoint(checkpoint, step);
+      if (next) next(step, checkpoint);
     };
   }
   Supervisor supervisor(model, of_supervisor);

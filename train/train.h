@@ -132,8 +132,8 @@ struct TrainResult {
   std::string reason = "";
 };
 
-// `model` is the graph, `op` what a step runs (what Minimize returned).
-StatusOr<TrainResult> Train(const Scope& model, const Operation& op, const TrainOptions& options);
+// `at` is the model's graph, `op` what a step runs (what Minimize returned).
+StatusOr<TrainResult> Train(ScopeAt at, const Operation& op, const TrainOptions& options);
 
 }  // namespace millrace
 

@@ -47,7 +47,7 @@ Output BatchSize(const Scope& scope, const Features& features, const WeightColum
     scope.UpdateStatus(
         InvalidArgument("Baseline: features must have one besides the weights, which "
                         "says how many examples there are, got none"),
-        std::source_location::current());
+        ScopeAt(scope).where);
     return Output();
   }
   if (sizes.size() == 1) return sizes[0];
@@ -62,8 +62,10 @@ Output BatchSize(const Scope& scope, const Features& features, const WeightColum
 
 Estimator Baseline(const char* name, const BaselineEstimatorOptions& options,
                    const EstimatorOptions& estimator_options, std::source_location where) {
-  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
-                               Mode mode) -> StatusOr<EstimatorSpec> {
+  const auto model = [options, where](const Scope& given, const Features& features,
+                                      const Labels& labels,
+                                      Mode mode) -> StatusOr<EstimatorSpec> {
+    const Scope scope = given.BuiltAt(where);
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));

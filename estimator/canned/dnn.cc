@@ -23,8 +23,10 @@ Status Check(const DNNEstimatorOptions& options) {
 
 Estimator Dnn(const char* name, const DNNEstimatorOptions& options,
               const EstimatorOptions& estimator_options, std::source_location where) {
-  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
-                               Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {
+  const auto model = [options, where](const Scope& given, const Features& features,
+                                      const Labels& labels, Mode mode,
+                                      const RunConfig& config) -> StatusOr<EstimatorSpec> {
+    const Scope scope = given.BuiltAt(where);
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));

@@ -101,7 +101,8 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
     logits = has_dnn ? Add(scope.WithName("add"), logits, linear.logits) : linear.logits;
   }
   MR_RETURN_IF_ERROR(scope.status());
-  const auto train = [&](const Scope& in, const Output& loss) {
+  const auto train = [&](const Scope& given, const Output& loss) {
+    const Scope in = given.BuiltAt(scope.built_at());
     std::vector<Operation> updates;
     if (has_dnn) {
       updates.push_back(
@@ -123,9 +124,9 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
 
 Estimator Combined(const char* name, const DNNLinearCombinedEstimatorOptions& options,
                    const EstimatorOptions& estimator_options, std::source_location where) {
-  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
-                               Mode mode, const RunConfig& config) {
-    return Model(options, scope, features, labels, mode, config);
+  const auto model = [options, where](const Scope& scope, const Features& features,
+                                      const Labels& labels, Mode mode, const RunConfig& config) {
+    return Model(options, scope.BuiltAt(where), features, labels, mode, config);
   };
   return MakePremade(name, where, options.head, Check(options), model, estimator_options);
 }

@@ -26,8 +26,10 @@ Estimator Linear(const char* name, LinearEstimatorOptions options,
     options.optimizer = FtrlOptions{
         .learning_rate = LinearLearningRate(kLearningRate, options.feature_columns.size())};
   }
-  const auto model = [options](const Scope& scope, const Features& features, const Labels& labels,
-                               Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {
+  const auto model = [options, where](const Scope& given, const Features& features,
+                                      const Labels& labels, Mode mode,
+                                      const RunConfig& config) -> StatusOr<EstimatorSpec> {
+    const Scope scope = given.BuiltAt(where);
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));

@@ -55,7 +55,8 @@ Status OptimizerChoice::Check(const char* field) const {
 
 StatusOr<std::shared_ptr<Optimizer>> OptimizerChoice::Make(const Scope& scope,
                                                            double learning_rate) const {
-  std::shared_ptr<Optimizer> made = make_ ? make_(scope) : ByName(name_, learning_rate);
+  std::shared_ptr<Optimizer> made =
+      make_ ? make_(scope.BuiltWhereCalled()) : ByName(name_, learning_rate);
   MR_RETURN_IF_ERROR(scope.status());
   if (made != nullptr) return made;
   MR_RETURN_IF_ERROR(Check("optimizer"));

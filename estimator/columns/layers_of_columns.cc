@@ -40,7 +40,7 @@ Prepared Prepare(const ScopeAt& at, const char* default_name, ColumnLayer layer,
     at.scope.UpdateStatus(plan.status(), at.where);
     return prepared;
   }
-  prepared.scope = at.scope.CompositeScope(default_name);
+  prepared.scope = at.here().CompositeScope(default_name);
   if (options.variable_scope.empty()) {
     const std::string& prefix = prepared.scope.prefix();
     options.variable_scope = prefix.substr(0, prefix.size() - 1);
@@ -67,7 +67,7 @@ SharedIds MakeSharedIds(ScopeAt at, const Features& features, const std::vector<
   if (!at.scope.ok()) return {};
   const StatusOr<ColumnPlan> plan = MakeColumnPlan(layers);
   if (!plan.ok()) return {};
-  const Scope scope = at.scope.CompositeScope("shared_ids");
+  const Scope scope = at.here().CompositeScope("shared_ids");
   return FusedColumns(*plan, features, {}).Ids({scope, at.where});
 }
 

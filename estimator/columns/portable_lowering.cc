@@ -297,7 +297,7 @@ Output PortableColumns::Numeric(const ScopeAt& in, int numeric) {
     return made;
   }
   if (spec.normalizer) {
-    x = spec.normalizer(in.scope, x);
+    x = spec.normalizer(in.scope.BuiltWhereCalled(), x);
     if (!x.valid()) {
       Refuse(in, column, "the normalizer must give a tensor, got an invalid Output");
       return made;
@@ -600,7 +600,9 @@ PortableColumns::Sequence PortableColumns::Steps(const ScopeAt& in, const Consum
       Refuse(in, column, "feature '", spec.key, "' must be a number, got ", dtype);
       return {};
     }
-    if (spec.normalizer) values.values = spec.normalizer(in.scope, values.values);
+    if (spec.normalizer) {
+      values.values = spec.normalizer(in.scope.BuiltWhereCalled(), values.values);
+    }
     if (!values.values.valid()) {
       Refuse(in, column, "the normalizer must give a tensor, got an invalid Output");
       return {};

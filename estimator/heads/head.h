@@ -102,7 +102,9 @@ class LossFn {
   }
   bool valid() const { return call_ != nullptr; }
   Output operator()(ScopeAt at, Output labels, Output logits, const Features& features) const {
-    return call_(at, std::move(labels), std::move(logits), features);
+    // Its own lines count.
+    const Scope own = at.scope.BuiltWhereCalled();
+    return call_(ScopeAt(own, at.where), std::move(labels), std::move(logits), features);
   }
 
  private:

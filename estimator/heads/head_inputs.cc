@@ -255,7 +255,10 @@ Output HeadInputs::Weights(const Features& features, const WeightColumn& column,
   if (scope_.shape(weights).has_rank() && scope_.shape(weights).rank() == 1) {
     weights = ExpandDims(at(), weights, Const(at(), int32_t{-1}));
   }
-  if (column.normalizer()) weights = column.normalizer()(at(), weights);
+  if (column.normalizer()) {
+    const Scope own = scope_.BuiltWhereCalled();
+    weights = column.normalizer()(Named(own), weights);
+  }
   if (!weights.valid()) return Refuse(title, " must be a tensor, got an invalid Output");
   if (!IsNumber(weights.dtype())) {
     return Refuse(title, " must be numbers, got ", weights.dtype(), " from '",

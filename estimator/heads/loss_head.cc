@@ -41,13 +41,13 @@ Operation TrainOpOf(const HeadInputs& in, const HeadCall& call, const Output& lo
   const Operation train =
       call.optimizer != nullptr
           ? call.optimizer->Minimize(in.at(), loss, {.global_step = GlobalStep(in.at())})
-          : call.train_op_fn(in.scope(), loss);
+          : call.train_op_fn(in.scope().BuiltWhereCalled(), loss);
   if (!in.scope().ok()) return Operation();
   if (!train.valid()) {
     in.Refuse("train_op_fn must return an operation, got an invalid one");
     return Operation();
   }
-  return UpdateOps(in.scope()).empty() ? train : TrainWithUpdates(in.at(), train);
+  return UpdateOps(in.at()).empty() ? train : TrainWithUpdates(in.at(), train);
 }
 
 Status BuiltAt(const Status& status, std::source_location where) {

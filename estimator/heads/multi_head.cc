@@ -74,7 +74,7 @@ class Multi : public Head {
                .mode = call.mode,
                .logits = logits.at(head->name()),
                .labels = labels,
-               .train_op_fn = [](const Scope& scope, Output) { return NoOp(scope); }}));
+               .train_op_fn = [&](const Scope& s, Output) { return NoOp({s, at.where}); }}));
       if (!at.scope.ok()) return spec;
     }
     Predictions::Map predictions;

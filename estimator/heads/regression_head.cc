@@ -31,7 +31,8 @@ class Regression : public LossHead {
     Predicted predicted;
     Output value = logits;
     if (inverse_link_fn_) {
-      value = inverse_link_fn_(in.at(), logits);
+      const Scope own = in.scope().BuiltWhereCalled();
+      value = inverse_link_fn_(in.Named(own), logits);
       if (!value.valid()) in.Refuse("inverse_link_fn must return a tensor, got an invalid Output");
       predicted.predictions[kLogits] = logits;
     }

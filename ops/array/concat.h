@@ -14,8 +14,12 @@
 namespace millrace {
 
 // Two or more tensors of one dtype and rank along `axis` (int32 or int64 scalar).
-inline Output ConcatV2(ScopeAt at, absl::Span<const Output> values, Output axis) {
+inline Output ConcatV2(ScopeAt at, absl::Span<const Output> values, const TensorArg& axis) {
   return BuildOp(at, "ConcatV2", {values, axis});
+}
+// TensorFlow's tf.concat: the same.
+inline Output Concat(ScopeAt at, absl::Span<const Output> values, const TensorArg& axis) {
+  return ConcatV2(at, values, axis);
 }
 // The form of old graphs: the axis first.
 inline Output Concat(ScopeAt at, Output concat_dim, absl::Span<const Output> values) {
@@ -36,6 +40,10 @@ struct PackAttrs {
 inline Output Pack(ScopeAt at, absl::Span<const Output> values, const PackAttrs& attrs = {}) {
   return BuildOp(at, "Pack", {values}, "axis", attrs.axis);
 }
+// TensorFlow's tf.stack: the same.
+inline Output Stack(ScopeAt at, absl::Span<const Output> values, int64_t axis = 0) {
+  return Pack(at, values, {.axis = axis});
+}
 struct UnpackAttrs {
   int64_t axis = 0;
 };
@@ -44,15 +52,24 @@ inline std::vector<Output> Unpack(ScopeAt at, Output value, int num,
                                   const UnpackAttrs& attrs = {}) {
   return BuildOp(at, "Unpack", {value}, "num", int64_t{num}, "axis", attrs.axis).outputs(0, num);
 }
+// TensorFlow's tf.unstack: all slices of a dimension whose size is known; InvalidArgument
+// otherwise.
+std::vector<Output> Unstack(ScopeAt at, const Output& value, int64_t axis = 0);
 
+// TensorFlow's tf.split: `num_split` parts of equal size along dimension `axis`.
+inline std::vector<Output> Split(ScopeAt at, const Output& value, int num_split,
+                                 const TensorArg& axis = 0) {
+  return BuildOp(at, "Split", {axis, value}, "num_split", int64_t{num_split})
+      .outputs(0, num_split);
+}
 // num_split parts of equal size along split_dim (int32 scalar), which must be a multiple of it.
 inline std::vector<Output> Split(ScopeAt at, Output split_dim, Output value, int num_split) {
   return BuildOp(at, "Split", {split_dim, value}, "num_split", int64_t{num_split})
       .outputs(0, num_split);
 }
 // Parts of the sizes in vector `size_splits` (int32 or int64), one of which may be -1: the rest.
-inline std::vector<Output> SplitV(ScopeAt at, Output value, Output size_splits, Output split_dim,
-                                  int num_split) {
+inline std::vector<Output> SplitV(ScopeAt at, Output value, const TensorArg& size_splits,
+                                  const TensorArg& split_dim, int num_split) {
   return BuildOp(at, "SplitV", {value, size_splits, split_dim}, "num_split", int64_t{num_split})
       .outputs(0, num_split);
 }

@@ -39,16 +39,21 @@ Output ConstVector(ScopeAt at, absl::Span<const T> values) {
 
 // A tensor of shape `dims` (int32 or int64 vector) filled with the scalar `value`.
 // InvalidArgument for a negative dimension or too many elements.
-inline Output Fill(ScopeAt at, Output dims, Output value) {
+inline Output Fill(ScopeAt at, const TensorArg& dims, const TensorArg& value) {
   return BuildOp(at, "Fill", {dims, value});
 }
+// Zeros (0, false, "") and ones of a shape, which may be a vector of the graph; InvalidArgument for
+// a dtype that has no 1.
+Output Zeros(ScopeAt at, const TensorArg& shape, DType dtype = DT_FLOAT);
+Output Ones(ScopeAt at, const TensorArg& shape, DType dtype = DT_FLOAT);
 // Zeros (0, false, "") with the dtype and shape of x.
 inline Output ZerosLike(ScopeAt at, Output x) { return BuildOp(at, "ZerosLike", {x}); }
 // Ones (1, true) with the dtype and shape of x. Numbers and bool.
 inline Output OnesLike(ScopeAt at, Output x) { return BuildOp(at, "OnesLike", {x}); }
 // start, start + delta, ... up to but without `limit`: scalars of one dtype (float, double, int32,
 // int64). InvalidArgument for delta 0.
-inline Output Range(ScopeAt at, Output start, Output limit, Output delta) {
+inline Output Range(ScopeAt at, const TensorArg& start, const TensorArg& limit,
+                    const TensorArg& delta) {
   return BuildOp(at, "Range", {start, limit, delta});
 }
 

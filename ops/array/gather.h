@@ -18,7 +18,7 @@ struct GatherV2Attrs {
 // params[..., indices, ...] at dimension `axis` (scalar): the shape of params with the dimension
 // replaced by the shape of indices (without batch dimensions). All dtypes. The gradient for axis 0
 // is IndexedSlices.
-inline Output GatherV2(ScopeAt at, Output params, Output indices, Output axis,
+inline Output GatherV2(ScopeAt at, Output params, const TensorArg& indices, const TensorArg& axis,
                        const GatherV2Attrs& attrs = {}) {
   return BuildOp(at, "GatherV2", {params, indices, axis}, "batch_dims", attrs.batch_dims);
 }
@@ -29,7 +29,8 @@ inline constexpr BinaryBuilder Gather{"Gather"};
 inline constexpr BinaryBuilder GatherNd{"GatherNd"};
 // Zeros of shape `shape` with updates added at indices (as GatherNd reads them). Repeated indices
 // add up. half, bfloat16 (rounded after each addition), float, double, int32, int64 and complex.
-inline Output ScatterNd(ScopeAt at, Output indices, Output updates, Output shape) {
+inline Output ScatterNd(ScopeAt at, const TensorArg& indices, const TensorArg& updates,
+                        const TensorArg& shape) {
   return BuildOp(at, "ScatterNd", {indices, updates, shape});
 }
 

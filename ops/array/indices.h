@@ -14,7 +14,8 @@ struct OneHotAttrs {
 // A new dimension of size `depth` (int32 scalar) that is on_value at the index and off_value
 // elsewhere (everywhere for an index outside of [0, depth)). Indices: uint8, int32, int64. Values:
 // scalars of any dtype.
-inline Output OneHot(ScopeAt at, Output indices, Output depth, Output on_value, Output off_value,
+inline Output OneHot(ScopeAt at, const TensorArg& indices, const TensorArg& depth,
+                     const TensorArg& on_value = 1.0f, const TensorArg& off_value = 0.0f,
                      const OneHotAttrs& attrs = {}) {
   return BuildOp(at, "OneHot", {indices, depth, on_value, off_value}, "axis", attrs.axis);
 }

@@ -16,16 +16,18 @@
 namespace millrace {
 
 // `paddings[d]` = how many zeros before and after in dimension d.
-inline Output Pad(ScopeAt at, Output input, Output paddings) {
+inline Output Pad(ScopeAt at, Output input, const TensorArg& paddings) {
   return BuildOp(at, "Pad", {input, paddings});
 }
 // The same with a scalar instead of zeros.
-inline Output PadV2(ScopeAt at, Output input, Output paddings, Output constant_values) {
+inline Output PadV2(ScopeAt at, Output input, const TensorArg& paddings,
+                    const TensorArg& constant_values) {
   return BuildOp(at, "PadV2", {input, paddings, constant_values});
 }
 // Padding with the tensor's own elements, mirrored at its border: mode "REFLECT" does not repeat
 // the border itself (paddings < size), "SYMMETRIC" does (paddings <= size).
-inline Output MirrorPad(ScopeAt at, Output input, Output paddings, const std::string& mode) {
+inline Output MirrorPad(ScopeAt at, Output input, const TensorArg& paddings,
+                        const std::string& mode) {
   return BuildOp(at, "MirrorPad", {input, paddings}, "mode", mode);
 }
 // The gradient of MirrorPad: adds up what comes from copies of one element. Numbers only.

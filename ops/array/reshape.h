@@ -14,11 +14,11 @@ namespace millrace {
 // The same elements in the shape that an int32 or int64 vector gives; one dimension may be -1: what
 // remains. InvalidArgument "Input to reshape is a tensor with N values, but the requested shape
 // [...] has M".
-inline Output Reshape(ScopeAt at, Output tensor, Output shape) {
+inline Output Reshape(ScopeAt at, const TensorArg& tensor, const TensorArg& shape) {
   return BuildOp(at, "Reshape", {tensor, shape});
 }
 // With a dimension of size 1 put before position `dim` (scalar; -1 is after the last one).
-inline Output ExpandDims(ScopeAt at, Output input, Output dim) {
+inline Output ExpandDims(ScopeAt at, const TensorArg& input, const TensorArg& dim) {
   return BuildOp(at, "ExpandDims", {input, dim});
 }
 // Without dimensions of size 1: those of squeeze_dims (negative ones count from the end), or all

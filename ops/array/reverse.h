@@ -15,7 +15,7 @@
 namespace millrace {
 
 // The dimensions in `axis` (a vector) backwards.
-inline Output ReverseV2(ScopeAt at, Output tensor, Output axis) {
+inline Output ReverseV2(ScopeAt at, Output tensor, const TensorArg& axis) {
   return BuildOp(at, "ReverseV2", {tensor, axis});
 }
 

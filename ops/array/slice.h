@@ -16,7 +16,7 @@
 namespace millrace {
 
 // The box that starts at `begin` and has `size` elements; a size of -1 is all that remain.
-inline Output Slice(ScopeAt at, Output input, Output begin, Output size) {
+inline Output Slice(ScopeAt at, Output input, const TensorArg& begin, const TensorArg& size) {
   return BuildOp(at, "Slice", {input, begin, size});
 }
 
@@ -36,18 +36,18 @@ inline constexpr std::pair<const char*, int64_t StridedSliceAttrs::*> kStridedSl
     {"new_axis_mask", &StridedSliceAttrs::new_axis_mask},
     {"shrink_axis_mask", &StridedSliceAttrs::shrink_axis_mask},
 };
-inline Output BuildStridedOp(ScopeAt at, absl::string_view op, std::initializer_list<Output> inputs,
+inline Output BuildStridedOp(ScopeAt at, absl::string_view op,
+                             std::initializer_list<BuilderInput> inputs,
                              const StridedSliceAttrs& attrs) {
-  NodeBuilder builder(at, op);
-  for (const Output& input : inputs) builder.Input(input);
-  for (const auto& [name, bits] : kStridedSliceMasks) builder.Attr(name, attrs.*bits);
-  return builder.Finish();
+  return BuildOp(at, op, inputs, "begin_mask", attrs.begin_mask, "end_mask", attrs.end_mask,
+                 "ellipsis_mask", attrs.ellipsis_mask, "new_axis_mask", attrs.new_axis_mask,
+                 "shrink_axis_mask", attrs.shrink_axis_mask);
 }
 
 // NumPy's input[begin:end:strides, ...]. Negative begins and ends count from the end; what is
 // outside is cut off, but an index of shrink_axis_mask must be inside.
-inline Output StridedSlice(ScopeAt at, Output input, Output begin, Output end, Output strides,
-                           const StridedSliceAttrs& attrs = {}) {
+inline Output StridedSlice(ScopeAt at, Output input, const TensorArg& begin, const TensorArg& end,
+                           const TensorArg& strides, const StridedSliceAttrs& attrs = {}) {
   return BuildStridedOp(at, "StridedSlice", {input, begin, end, strides}, attrs);
 }
 // Zeros of shape `shape` with `dy` where StridedSlice would read.

@@ -14,7 +14,7 @@
 namespace millrace {
 
 // The input repeated multiples[d] times along dimension d.
-inline Output Tile(ScopeAt at, Output input, Output multiples) {
+inline Output Tile(ScopeAt at, Output input, const TensorArg& multiples) {
   return BuildOp(at, "Tile", {input, multiples});
 }
 

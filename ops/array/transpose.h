@@ -11,11 +11,11 @@
 namespace millrace {
 
 // result.shape[i] = x.shape[perm[i]]. All dtypes.
-inline Output Transpose(ScopeAt at, Output x, Output perm) {
+inline Output Transpose(ScopeAt at, Output x, const TensorArg& perm) {
   return BuildOp(at, "Transpose", {x, perm});
 }
 // The same with complex elements conjugated.
-inline Output ConjugateTranspose(ScopeAt at, Output x, Output perm) {
+inline Output ConjugateTranspose(ScopeAt at, Output x, const TensorArg& perm) {
   return BuildOp(at, "ConjugateTranspose", {x, perm});
 }
 // y[x[i]] = i.

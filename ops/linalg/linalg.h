@@ -4,6 +4,7 @@
 
 // The builders of this drawer: linear algebra.
 
+#include "ops/linalg/einsum.h"  // IWYU pragma: export
 #include "ops/linalg/matmul.h"  // IWYU pragma: export
 #include "ops/linalg/qr.h"      // IWYU pragma: export
 

@@ -13,6 +13,10 @@
 //
 // ReduceSum, ReduceMean, ... take the axes as numbers: {} for all of them.
 
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 #include "graph/node_builder.h"
@@ -25,7 +29,7 @@ struct ReductionAttrs {
 
 struct ReductionBuilder {
   const char* op;
-  Output operator()(ScopeAt at, Output input, Output reduction_indices,
+  Output operator()(ScopeAt at, Output input, const TensorArg& reduction_indices,
                     const ReductionAttrs& attrs = {}) const {
     return BuildOp(at, op, {input, reduction_indices}, "keep_dims", attrs.keep_dims);
   }
@@ -51,12 +55,14 @@ struct ArgMaxAttrs {
 
 // The index of the largest element along `dimension` (int32 or int64 scalar); the first of equals.
 // InvalidArgument when the dimension is out of range or of size 0.
-inline Output ArgMax(ScopeAt at, Output input, Output dimension, const ArgMaxAttrs& attrs = {}) {
+inline Output ArgMax(ScopeAt at, Output input, const TensorArg& dimension,
+                     const ArgMaxAttrs& attrs = {}) {
   return BuildOp(at, "ArgMax", {input, dimension}, "output_type", attrs.output_type);
 }
 using ArgMinAttrs = ArgMaxAttrs;
 // The index of the smallest element along `dimension`; as ArgMax otherwise.
-inline Output ArgMin(ScopeAt at, Output input, Output dimension, const ArgMinAttrs& attrs = {}) {
+inline Output ArgMin(ScopeAt at, Output input, const TensorArg& dimension,
+                     const ArgMinAttrs& attrs = {}) {
   return BuildOp(at, "ArgMin", {input, dimension}, "output_type", attrs.output_type);
 }
 
@@ -67,11 +73,29 @@ inline Output L2Loss(ScopeAt at, Output t) { return BuildOp(at, "L2Loss", {t}); 
 // Rank(input)).
 Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes);
 
+// The axes of a reduction: none (all of the tensor's), one, or several; negative ones count from
+// the end.
+class Axes {
+ public:
+  Axes() = default;
+  template <std::integral T>
+  Axes(T axis) : values_{static_cast<int64_t>(axis)} {}                     // NOLINT
+  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}              // NOLINT
+  Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}             // NOLINT
+  const std::vector<int64_t>& values() const { return values_; }
+
+ private:
+  std::vector<int64_t> values_;
+};
+
 struct AxesReductionBuilder {
   const char* op;
-  Output operator()(ScopeAt at, const Output& input, const std::vector<int64_t>& axes = {},
+  Output operator()(ScopeAt at, const Output& input, const Axes& axes = {},
                     const ReductionAttrs& attrs = {}) const;
 };
+// The Euclidean norm along the axes: the root of the sum of the squares. Floats. Named "norm".
+Output Norm(ScopeAt at, const Output& x, const Axes& axes = {}, const ReductionAttrs& attrs = {});
+
 inline constexpr AxesReductionBuilder ReduceSum{"Sum"};
 inline constexpr AxesReductionBuilder ReduceMean{"Mean"};
 inline constexpr AxesReductionBuilder ReduceProd{"Prod"};

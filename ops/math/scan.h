@@ -21,13 +21,13 @@ struct ScanAttrs {
 };
 
 // Running sums.
-inline Output Cumsum(ScopeAt at, Output x, Output axis, const ScanAttrs& attrs = {}) {
+inline Output Cumsum(ScopeAt at, Output x, const TensorArg& axis, const ScanAttrs& attrs = {}) {
   return BuildOp(at, "Cumsum", {x, axis}, "exclusive", attrs.exclusive, "reverse", attrs.reverse);
 }
 
 // Running products. Their gradient is right where elements are 0, too (a second one in lines with
 // at most one 0).
-inline Output Cumprod(ScopeAt at, Output x, Output axis, const ScanAttrs& attrs = {}) {
+inline Output Cumprod(ScopeAt at, Output x, const TensorArg& axis, const ScanAttrs& attrs = {}) {
   return BuildOp(at, "Cumprod", {x, axis}, "exclusive", attrs.exclusive, "reverse", attrs.reverse);
 }
 

@@ -16,7 +16,8 @@ namespace millrace {
 // lowest and the highest value for Max and Min). InvalidArgument for an id >= num_segments.
 struct UnsortedSegmentBuilder {
   const char* op;
-  Output operator()(ScopeAt at, Output data, Output segment_ids, Output num_segments) const {
+  Output operator()(ScopeAt at, Output data, Output segment_ids,
+                    const TensorArg& num_segments) const {
     return BuildOp(at, op, {data, segment_ids, num_segments});
   }
 };

@@ -11,7 +11,7 @@ namespace millrace {
 // t where the condition (bool) holds, e elsewhere; t and e have one shape. The condition has that
 // shape too, or is a scalar for all, or a vector that chooses whole rows. Every dtype.
 // InvalidArgument for other shapes.
-inline Output Select(ScopeAt at, Output condition, Output t, Output e) {
+inline Output Select(ScopeAt at, Output condition, const TensorArg& t, const TensorArg& e) {
   return BuildOp(at, "Select", {condition, t, e});
 }
 
@@ -19,13 +19,14 @@ inline Output Select(ScopeAt at, Output condition, Output t, Output e) {
 // has the shape of all three broadcast together, so a vector chooses along the last axis. Every
 // dtype. InvalidArgument "condition ..., then ..., and else ... must be broadcastable" for other
 // shapes.
-inline Output SelectV2(ScopeAt at, Output condition, Output t, Output e) {
+inline Output SelectV2(ScopeAt at, Output condition, const TensorArg& t, const TensorArg& e) {
   return BuildOp(at, "SelectV2", {condition, t, e});
 }
 
 // min(max(t, clip_value_min), clip_value_max); each bound is a scalar or has t's shape. Real
 // numbers. InvalidArgument for other shapes.
-inline Output ClipByValue(ScopeAt at, Output t, Output clip_value_min, Output clip_value_max) {
+inline Output ClipByValue(ScopeAt at, Output t, const TensorArg& clip_value_min,
+                          const TensorArg& clip_value_max) {
   return BuildOp(at, "ClipByValue", {t, clip_value_min, clip_value_max});
 }
 

@@ -17,7 +17,8 @@ struct TopKAttrs {
 };
 // `k`: int32 scalar. InvalidArgument unless 0 <= k <= the size of the last dimension. half,
 // bfloat16, float, double, int32, int64, uint8.
-inline TopKOutputs TopKV2(ScopeAt at, Output input, Output k, const TopKAttrs& attrs = {}) {
+inline TopKOutputs TopKV2(ScopeAt at, Output input, const TensorArg& k,
+                          const TopKAttrs& attrs = {}) {
   const BuiltNode node = BuildOp(at, "TopKV2", {input, k}, "sorted", attrs.sorted);
   return {node.output(0), node.output(1)};
 }

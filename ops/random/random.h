@@ -15,6 +15,7 @@
 // gradient.
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -65,8 +66,8 @@ inline Output RandomUniform(ScopeAt at, Output shape, DType dtype, const RandomA
   return SeededOp(at, "RandomUniform", {shape}, attrs, "dtype", dtype);
 }
 // Uniform over [minval, maxval): int32 or int64 scalars. InvalidArgument unless minval < maxval.
-inline Output RandomUniformInt(ScopeAt at, Output shape, Output minval, Output maxval,
-                               const RandomAttrs& attrs = {}) {
+inline Output RandomUniformInt(ScopeAt at, const TensorArg& shape, const TensorArg& minval,
+                               const TensorArg& maxval, const RandomAttrs& attrs = {}) {
   return SeededOp(at, "RandomUniformInt", {shape, minval, maxval}, attrs);
 }
 // Normal with mean 0 and standard deviation 1.
@@ -92,7 +93,7 @@ struct MultinomialAttrs {
 // [batch, classes] (half, bfloat16, float or double) and num_samples, an int32 scalar. A class
 // whose logit is not finite is never drawn. InvalidArgument for num_samples < 0, for no class, and
 // in the step for a row without a finite logit.
-inline Output Multinomial(ScopeAt at, Output logits, Output num_samples,
+inline Output Multinomial(ScopeAt at, Output logits, const TensorArg& num_samples,
                           const MultinomialAttrs& attrs = {}) {
   return SeededOp(at, "Multinomial", {logits, num_samples}, {.seed = attrs.seed}, "output_dtype",
                   attrs.output_dtype);
@@ -148,6 +149,23 @@ inline Output RandomUniform(ScopeAt at, const millrace::Shape& shape, DType dtyp
                             double maxval, const RandomAttrs& attrs = {}) {
   return random_internal::Scaled(at, "random_uniform", "RandomUniform", shape, dtype,
                                  {"min", minval}, {"max", maxval}, attrs, /*is_range=*/true);
+}
+
+// The same for a shape in braces: RandomNormal(m, {2, 3}). A negative size ends the program.
+inline Output TruncatedNormal(ScopeAt at, std::initializer_list<int64_t> shape,
+                              DType dtype = DT_FLOAT, double mean = 0, double stddev = 1,
+                              const RandomAttrs& attrs = {}) {
+  return TruncatedNormal(at, millrace::Shape(shape), dtype, mean, stddev, attrs);
+}
+inline Output RandomNormal(ScopeAt at, std::initializer_list<int64_t> shape,
+                           DType dtype = DT_FLOAT, double mean = 0, double stddev = 1,
+                           const RandomAttrs& attrs = {}) {
+  return RandomNormal(at, millrace::Shape(shape), dtype, mean, stddev, attrs);
+}
+inline Output RandomUniform(ScopeAt at, std::initializer_list<int64_t> shape,
+                            DType dtype = DT_FLOAT, double minval = 0, double maxval = 1,
+                            const RandomAttrs& attrs = {}) {
+  return RandomUniform(at, millrace::Shape(shape), dtype, minval, maxval, attrs);
 }
 
 }  // namespace millrace

@@ -64,7 +64,7 @@ Status EarlyStoppingHook::Begin(HookSetup* setup) {
   MR_RETURN_IF_ERROR(setup->Claim(kSignal));
   // Where the others' step counter is, all tasks see it.
   MR_ASSIGN_OR_RETURN(const Variable step, setup->GlobalStep());
-  const Scope scope = setup->scope()
+  const Scope scope = setup->scope_of_session()
                           .WithSubScope("signal_early_stopping")
                           .WithDevice(step.handle.node()->requested_device());
   const Output stop =

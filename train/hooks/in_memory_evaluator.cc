@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-Status InMemoryEvaluatorHook::CompleteGraph() {
+Status InMemoryEvaluatorHook::CompleteGraph(const Scope& graph) {
   if (!copies_.empty()) return absl::OkStatus();
-  const Scope root = options_.graph.WithRootPrefix().WithoutControlDependencies();
+  const Scope root = graph.WithRootPrefix().WithoutControlDependencies();
   const Scope scope = root.WithSubScope("in_memory_evaluator");
   for (const Variable& variable : VariablesOf(root)) {
     const Output placeholder = Placeholder(scope, variable.dtype, variable.shape);
@@ -42,7 +42,8 @@ Status InMemoryEvaluatorHook::Begin(HookSetup* setup) {
                            options_.every_n_runs);
   }
   MR_ASSIGN_OR_RETURN(global_step_, setup->GlobalStep());
-  MR_RETURN_IF_ERROR(CompleteGraph());
+  MR_RETURN_IF_ERROR(
+      CompleteGraph(options_.graph.BuiltAt(setup->scope_of_session().built_at())));
   std::map<std::string, Variable> trained;
   for (const Variable& variable : VariablesOf(setup->scope())) {
     trained.emplace(variable.name, variable);

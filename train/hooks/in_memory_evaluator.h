@@ -58,7 +58,7 @@ class InMemoryEvaluatorHook : public SessionRunHook {
     Operation assign;
   };
   // Adds the nodes that assign; once.
-  Status CompleteGraph();
+  Status CompleteGraph(const Scope& graph);
   Status Evaluate(Session* training);
 
   const InMemoryEvaluatorOptions options_;

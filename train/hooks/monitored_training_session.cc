@@ -34,7 +34,7 @@ Status Check(const MonitoredTrainingSessionOptions& options) {
 }  // namespace
 
 StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
-    const Scope& scope, const MonitoredTrainingSessionOptions& options) {
+    ScopeAt at, const MonitoredTrainingSessionOptions& options) {
   MR_RETURN_IF_ERROR(Check(options));
   SessionCreatorOptions creator;
   creator.scaffold = options.scaffold;
@@ -62,9 +62,9 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   session.clock = options.clock;
   if (!options.is_chief) {
     session.hooks = options.hooks;
-    return MonitoredSession::Open(scope,
-                                  std::make_unique<WorkerSessionCreator>(scope, std::move(creator)),
-                                  std::move(session));
+    return MonitoredSession::Open(
+        at, std::make_unique<WorkerSessionCreator>(at.scope, std::move(creator)),
+        std::move(session));
   }
   const auto add_own = [&session](std::unique_ptr<SessionRunHook> hook) {
     session.hooks.push_back(hook.get());
@@ -86,7 +86,7 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   }
   // Without a global step nothing says when.
   if (writer != nullptr && !options.save_summaries_every.never() &&
-      scope.collections()->contains("global_step")) {
+      at.scope.collections()->contains("global_step")) {
     add_own(std::make_unique<SummarySaverHook>(
         SummarySaverOptions{.every = options.save_summaries_every,
                             .summary_op = options.scaffold.summary_op,
@@ -103,7 +103,7 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   }
   session.hooks.insert(session.hooks.end(), options.hooks.begin(), options.hooks.end());
   return MonitoredSession::Open(
-      scope, std::make_unique<ChiefSessionCreator>(scope, std::move(creator)), std::move(session));
+      at, std::make_unique<ChiefSessionCreator>(at.scope, std::move(creator)), std::move(session));
 }
 
 }  // namespace millrace

@@ -82,7 +82,7 @@ struct MonitoredTrainingSessionOptions {
 };
 
 StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
-    const Scope& scope, const MonitoredTrainingSessionOptions& options);
+    ScopeAt at, const MonitoredTrainingSessionOptions& options);
 
 }  // namespace millrace
 

@@ -43,7 +43,7 @@ Status SummarySaverHook::Begin(HookSetup* setup) {
   MR_ASSIGN_OR_RETURN(global_step_, setup->GlobalStep());
   Output summary = options_.summary_op;
   if (!summary.valid()) {
-    MR_ASSIGN_OR_RETURN(summary, DefaultSummaryOp(setup->scope()));
+    MR_ASSIGN_OR_RETURN(summary, DefaultSummaryOp(setup->scope_of_session()));
   }
   if (summary.valid() && summary.dtype() != DT_STRING) {
     return InvalidArgument("summary_op '", summary.name(), "' must give strings, got ",
