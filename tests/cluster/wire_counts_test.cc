@@ -12,8 +12,8 @@
 // Some figures depend on who is faster, and have slack for that:
 //   * messages: a tensor leaves with those that became ready while the one before it was written.
 //     The bound towards the servers is no gathering at all: a message for each tensor;
-//   * wake-ups: a tensor that arrives while an arena thread still works wakes none. The bound is one
-//     for each tensor that arrives, and a few for kernels whose measured time was too long.
+//   * wake-ups: a tensor that arrives while an arena thread still works wakes none. The bound is
+//     one for each tensor that arrives, and a few for kernels whose measured time was too long.
 // Calls and tensors do not depend on it.
 #include <cstdint>
 #include <cstdio>
