@@ -106,9 +106,8 @@ Status RunTrainer() {
   const std::string tf_config = text == nullptr ? "" : text;
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::Parse(tf_config));
   MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
-  MR_ASSIGN_OR_RETURN(
-      const WireModel model,
-      MakeWireModel(absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_batch), tf_config));
+  MR_ASSIGN_OR_RETURN(const WireModel model, MakeWireModel(absl::GetFlag(FLAGS_model),
+                                                           absl::GetFlag(FLAGS_batch), tf_config));
   MR_ASSIGN_OR_RETURN(const auto session, BeginWireModel(model, server->target()));
   MR_ASSIGN_OR_RETURN(const auto step, PrepareWireStep(model, session.get()));
   for (int i = 0; i < kWarmUp; ++i) MR_RETURN_IF_ERROR(step->Run(model.batch).status());

@@ -9,7 +9,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
@@ -24,9 +23,9 @@ namespace {
 
 constexpr char kProgram[] = "tests/cluster/wire_cost_benchmark";
 constexpr absl::Duration kGuard = absl::Minutes(4);
-constexpr const char* kFigures[] = {
-    "ps_switches", "ps_cpu_us", "trainer_switches", "trainer_cpu_us", "switches", "cpu_us",
-    "wall_us"};
+constexpr const char* kFigures[] = {"ps_switches",    "ps_cpu_us", "trainer_switches",
+                                    "trainer_cpu_us", "switches",  "cpu_us",
+                                    "wall_us"};
 
 StatusOr<std::unique_ptr<Process>> Start(const std::vector<std::string>& args) {
   ProcessOptions options;
@@ -39,10 +38,10 @@ void ExpectFigures(const Process& process, const std::string& variant, const std
   for (const char* figure : kFigures) {
     const std::string name = absl::StrCat("\"variant\": \"", variant, " ", figure, which, "\"");
     const std::string line = process.FindLastLine(name).value_or("");
-    constexpr absl::string_view kValue = "\"value\": ";
-    const size_t at = line.find(kValue);
+    const std::string before = "\"value\": ";
+    const size_t at = line.find(before);
     ASSERT_NE(at, std::string::npos) << name << " is missing in\n" << process.output();
-    std::string value = line.substr(at + kValue.size());
+    std::string value = line.substr(at + before.size());
     value = value.substr(0, value.find('}'));
     double number = 0;
     EXPECT_TRUE(absl::SimpleAtod(value, &number)) << line;

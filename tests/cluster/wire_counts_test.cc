@@ -154,13 +154,13 @@ void ExpectWithin(const Bounds& bounds) {
 
   const int64_t from_ps = crossings.Count("ps", "chief"), to_ps = crossings.Count("chief", "ps");
   const int64_t between_ps = crossings.Count("ps", "ps");
-  const std::string all = absl::StrCat(
-      bounds.model, " with ", bounds.num_ps, " ps, per step: ", from_ps, " tensors from ps, ",
-      to_ps, " to ps, ", between_ps, " between ps, ", counts.ToString());
+  const std::string all = absl::StrCat(bounds.model, " with ", bounds.num_ps,
+                                       " ps, per step: ", from_ps, " tensors from ps, ", to_ps,
+                                       " to ps, ", between_ps, " between ps, ", counts.ToString());
   std::printf("%s\n", all.c_str());
   SCOPED_TRACE(all);
-  SCOPED_TRACE(absl::StrCat("tensors: ", absl::StrJoin(crossings.tensors, "; "), "; controls: ",
-                            absl::StrJoin(crossings.controls, "; ")));
+  SCOPED_TRACE(absl::StrCat("tensors: ", absl::StrJoin(crossings.tensors, "; "),
+                            "; controls: ", absl::StrJoin(crossings.controls, "; ")));
 
   // A step reads variables and brings gradients; fewer than so many would be counted wrongly.
   EXPECT_GT(from_ps, 0);

@@ -76,10 +76,10 @@ void BuildCnn(const Scope& scope, const CnnSizes& sizes, int64_t batch, WireMode
   const Output second = half(Conv2D(scope, first, sizes.filters2, sizes.window, attrs));
   const Output hidden = Dense(scope, Flatten(scope, second), sizes.hidden, {.activation = Relu});
   const Output logits = Dense(scope, hidden, kClasses);
-  model->loss = ReduceMean(scope.WithName("loss"),
-                           SoftmaxCrossEntropyWithLogits(scope, logits, labels).loss);
-  model->train = AdamOptimizer({.learning_rate = 1e-4})
-                     .Minimize(scope, model->loss, {.global_step = step});
+  model->loss =
+      ReduceMean(scope.WithName("loss"), SoftmaxCrossEntropyWithLogits(scope, logits, labels).loss);
+  model->train =
+      AdamOptimizer({.learning_rate = 1e-4}).Minimize(scope, model->loss, {.global_step = step});
   model->step = StepAfter(scope.WithName("step_after"), model->train, step);
   model->inputs = {images, labels};
   Tensor classes = *Tensor::Zeros(DT_FLOAT, Shape{batch, kClasses});
