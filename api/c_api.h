@@ -422,8 +422,10 @@ MILLRACE_EXPORT const char* millrace_graph_initialized_value(MillraceGraph* grap
 // The variables of the graph that are saved, in the order in which they were made.
 MILLRACE_EXPORT MillraceStrings* millrace_graph_variables(MillraceGraph* graph,
                                                           MillraceStatus* status);
-// A node that gives all variables that there are their initial values.
-// (millrace_session_initialize_variables needs no node.)
+// A node that gives all variables that there are, local ones with the others, their initial values,
+// in no order: a local variable that begins with what another variable holds needs
+// millrace_graph_initialized_value of that one, or millrace_session_initialize_variables, which
+// needs no node and takes local variables after the others.
 MILLRACE_EXPORT const char* millrace_graph_add_initializer(MillraceGraph* graph, const char* name,
                                                            MillraceStatus* status);
 // The variable "global_step", an int64 that counts updates; made at the first call.
@@ -495,7 +497,8 @@ typedef struct MillraceMovingAverageOptions {
 // Makes a variable "<variable>/ExponentialMovingAverage" for each of `variables` (count 0: all that
 // are trainable) and the node that moves them once: average -= (1 - decay) * (average - variable).
 // It runs `after`; returned is its name, a target of Run. A saver restores variables from their
-// averages with MillraceSaverOptions.moving_average.
+// averages with MillraceSaverOptions.moving_average. An average that a node of the graph moves
+// already is an error, which names both: steps would move it twice.
 MILLRACE_EXPORT const char* millrace_graph_add_moving_average(
     MillraceGraph* graph, const char* const* variables, int count,
     const MillraceMovingAverageOptions* options, MillraceStatus* status);

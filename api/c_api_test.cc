@@ -936,13 +936,39 @@ TEST_F(CApiTest, VariablesAreRestoredFromTheirMovingAverages) {
   millrace_tensor_delete(got);
 
   // What is wrong changes nothing.
+  EXPECT_EQ(millrace_graph_add_moving_average(graph_, &w, 1, &options, status_), nullptr);
+  EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument,
+                "the average 'w/ExponentialMovingAverage' must be moved by one node");
+  options.name = "slow";
+  EXPECT_NE(millrace_graph_add_moving_average(graph_, &w, 1, &options, status_), nullptr);
   options.decay = 2;
+  options.name = "slower";
   EXPECT_EQ(millrace_graph_add_moving_average(graph_, &w, 1, &options, status_), nullptr);
   EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument, "decay must be in [0, 1], got 2");
   EXPECT_EQ(millrace_graph_initialized_value(graph_, "v", status_), nullptr);
   EXPECT_STATUS(status(), absl::StatusCode::kNotFound, "must have variable 'v'");
   millrace_saver_delete(evaluated);
   millrace_saver_delete(saver);
+  millrace_session_delete(session);
+}
+
+// A node cannot say which of its variables is first.
+TEST_F(CApiTest, TheInitializerTakesLocalVariablesThatWaitForNoOther) {
+  const std::string initial = millrace_graph_initialized_value(graph_, "w", status_);
+  MillraceVariableOptions local = Options<MillraceVariableOptions>();
+  local.local = 1;
+  millrace_graph_add_variable(graph_, "copy", initial.c_str(), &local, status_);
+  const char* const value = millrace_graph_variable_value(graph_, "copy", status_);
+  const std::string init = millrace_graph_add_initializer(graph_, "init_all", status_);
+  MillraceSession* const session = millrace_session_new(graph_, nullptr, status_);
+  const char* const target = init.c_str();
+  millrace_session_run(session, nullptr, nullptr, 0, nullptr, nullptr, 0, &target, 1, nullptr,
+                       status_);
+  MillraceTensor* got = nullptr;
+  millrace_session_run(session, nullptr, nullptr, 0, &value, &got, 1, nullptr, 0, nullptr, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(ValuesOf(got), (std::vector<float>{1, 2}));
+  millrace_tensor_delete(got);
   millrace_session_delete(session);
 }
 

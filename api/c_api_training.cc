@@ -235,7 +235,7 @@ const char* millrace_graph_add_initializer(MillraceGraph* graph, const char* nam
     std::vector<Operation> initializers;
     for (const char* collection : {"variables", "local_variables"}) {
       for (const Variable& variable : VariablesOf(scope, collection)) {
-        initializers.push_back(variable.initializer);
+        if (variable.initializer.valid()) initializers.push_back(variable.initializer);
       }
     }
     return Group(scope.WithName(name == nullptr ? "init" : name), initializers);

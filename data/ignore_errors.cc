@@ -140,13 +140,16 @@ class IgnoreErrorsIterator : public ElementIterator {
   Status DropFile(const Status& error) {
     const int64_t most = node_->options().max_files;
     if (most != kForever && files_ >= most) {
-      return Suffixed(error, absl::StrCat("; IgnoreErrors may leave out ", most,
-                                          " files: IgnoreErrorsOptions::max_files allows more"));
+      return Suffixed(error,
+                      absl::StrCat("; the rest of the file is left out, and IgnoreErrors may "
+                                   "leave out ",
+                                   most, " files: IgnoreErrorsOptions::max_files allows more"));
     }
     ++files_;
     context_.environment->dropped.fetch_add(1, std::memory_order_relaxed);
     const Status allowed = rows_.Drop(error);
-    if (Raise(&Log::files, files_)) LogWarning("IgnoreErrors: dropped a file: ", error.message());
+    if (Raise(&Log::files, files_))
+      LogWarning("IgnoreErrors: dropped the rest of a file: ", error.message());
     return Told(error, allowed);
   }
 

@@ -11,7 +11,7 @@ constexpr char kPayload[] = "millrace.LostFile";
 }  // namespace
 
 Status LostFile(const Status& error) {
-  Status lost = Suffixed(error, "; the rest of the file is left out");
+  Status lost = error;
   if (!lost.ok()) lost.SetPayload(kPayload, absl::Cord("1"));
   return lost;
 }

@@ -11,7 +11,7 @@
 
 namespace millrace::data {
 
-// `error`, which says so: with "; the rest of the file is left out" behind its message.
+// `error`, with a payload that says so; its message stays.
 Status LostFile(const Status& error);
 // Is it one, whatever was put before or behind its message?
 bool IsLostFile(const Status& error);

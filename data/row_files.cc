@@ -93,7 +93,7 @@ std::string RowFiles::Where() const {
   if (records_ != nullptr) {
     return absl::StrCat("'", files_[file_], "' record at ", record_begin_);
   }
-  return absl::StrCat("'", files_[file_], "' line ", text_ == nullptr ? 0 : text_->line());
+  return absl::StrCat("'", files_[file_], "' line ", line_);
 }
 
 Status RowFiles::NoRows() const {
@@ -116,16 +116,17 @@ Status RowFiles::OpenFile() {
     return absl::OkStatus();
   }
   const std::string label = absl::StrCat("'", path, "'");
-  const bool is_csv = options_.format == RowFormat::kCsv ||
-                      (options_.csv_by_name && NamedAsCsv(path));
+  const bool is_csv =
+      options_.format == RowFormat::kCsv || (options_.csv_by_name && NamedAsCsv(path));
   MR_ASSIGN_OR_RETURN(auto bytes, ByteReader::Open(fs, path, label, compression));
-  text_ = std::make_unique<TextRows>(
-      std::move(bytes),
-      TextRowsOptions{.quotes = is_csv,
-                      .field_delim = options_.field_delim,
-                      .any_delim = options_.any_delim,
-                      .max_row_bytes = kMaxRowBytes,
-                      .label = label});
+  is_ahead_ = false;
+  line_ = 1;
+  text_ = std::make_unique<TextRows>(std::move(bytes),
+                                     TextRowsOptions{.quotes = is_csv,
+                                                     .field_delim = options_.field_delim,
+                                                     .any_delim = options_.any_delim,
+                                                     .max_row_bytes = kMaxRowBytes,
+                                                     .label = label});
   return options_.has_header ? ReadHeader() : absl::OkStatus();
 }
 
@@ -194,6 +195,22 @@ Status RowFiles::Cut() {
       n < columns_.size() ? absl::StrCat("; column '", columns_[n], "' is missing") : "");
 }
 
+StatusOr<bool> RowFiles::NextCsv() {
+  if (!std::exchange(is_ahead_, false)) MR_RETURN_IF_ERROR(text_->Next(1, &rows_));
+  if (rows_.empty()) return false;
+  row_ = rows_[0];
+  line_ = text_->line();
+  // Of one column it may be a value.
+  if (!row_.empty() || num_fields_ == 1) return true;
+  while (rows_[0].empty()) {
+    MR_RETURN_IF_ERROR(text_->Next(1, &rows_));
+    if (rows_.empty()) return false;
+  }
+  is_ahead_ = true;
+  row_ = "";
+  return true;
+}
+
 StatusOr<bool> RowFiles::NextOfFile() {
   if (records_ != nullptr) {
     record_begin_ = records_->offset();
@@ -203,10 +220,15 @@ StatusOr<bool> RowFiles::NextOfFile() {
     row_ = *record;
     return true;
   }
-  MR_RETURN_IF_ERROR(text_->Next(1, &rows_));
-  if (rows_.empty()) return false;
-  row_ = rows_[0];
-  if (options_.format != RowFormat::kCsv) return true;
+  if (options_.format != RowFormat::kCsv) {
+    MR_RETURN_IF_ERROR(text_->Next(1, &rows_));
+    if (rows_.empty()) return false;
+    row_ = rows_[0];
+    line_ = text_->line();
+    return true;
+  }
+  MR_ASSIGN_OR_RETURN(const bool more, NextCsv());
+  if (!more) return false;
   const Status status = Cut();
   if (status.ok()) return true;
   row_is_bad_ = true;

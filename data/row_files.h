@@ -19,7 +19,8 @@
 //
 // A CSV record is a line that may go on inside quotes (formats/text_rows.h; data/csv.h has the
 // rules of fields); all records have as many fields, and all files the same columns in their
-// headers, if they have one. A UTF-8 byte order mark at the front of a file is skipped. Rows are
+// headers, if they have one; blank lines at the end of a file are no records, and between records
+// they are one bad one. A UTF-8 byte order mark at the front of a file is skipped. Rows are
 // read one at a time: memory does not depend on the size of the files.
 //
 // Failure: NotFound for a pattern that nothing matches, FailedPrecondition for a directory; what is
@@ -113,6 +114,8 @@ class RowFiles {
   StatusOr<bool> NextOfAll();
   // The next row of the file at hand.
   StatusOr<bool> NextOfFile();
+  // The next record of a CSV file to row_.
+  StatusOr<bool> NextCsv();
   // row_ to fields_.
   Status Cut();
 
@@ -127,6 +130,8 @@ class RowFiles {
   bool has_header_ = false;              // header_ is that of the first file
   size_t num_fields_ = 0;                // 0: not known yet
   std::vector<absl::string_view> rows_;  // of text_, by its last call: one or none
+  bool is_ahead_ = false;                // rows_ was not given yet
+  int64_t line_ = 0;                     // of row_
   absl::string_view row_;
   bool row_is_bad_ = false;
   Status failed_;  // what ended the rows

@@ -18,6 +18,7 @@
 #include "core/testing/tensor_testing.h"
 #include "data/example_builder.h"
 #include "data/new_file.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/example.pb.h"
 
@@ -154,6 +155,17 @@ TEST_F(RowFilesTest, ReadsCsvAsTheWorldWritesIt) {
   };
   for (const auto& c : cases) EXPECT_EQ(Rows({Write("f", c.bytes)}, c.options), c.rows) << c.bytes;
 
+  // Blank lines end a file; between records they are a bad one.
+  EXPECT_EQ(Rows({Write("f", "1,a\n\r\n\n"), Write("g", "2,b\n\n")}, csv), (Texts{"1|a", "2|b"}));
+  ASSERT_OK_AND_ASSIGN(const auto blank, RowFiles::Open({Write("f", "1,a\n\n\n2,b\n")}, csv));
+  EXPECT_TRUE(*blank->Next());
+  EXPECT_STATUS(blank->Next(), absl::StatusCode::kInvalidArgument,
+                "' line 2: a record must have 2 fields, got 0");
+  EXPECT_TRUE(blank->row_is_bad());
+  EXPECT_TRUE(*blank->Next());
+  EXPECT_THAT(blank->Where(), ::testing::EndsWith("' line 4"));
+  EXPECT_FALSE(*blank->Next());
+
   // Lines of files that are named as CSV is are records, whatever is between fields.
   const RowFilesOptions by_name = {.csv_by_name = true, .any_delim = true};
   const std::string semicolons = kMark + "1;\"a\nb\"\n2;\"\n3\n";
@@ -225,8 +237,7 @@ TEST_F(RowFilesTest, NamesFileAndLineOfWhatIsWrong) {
   int number = 0;
   for (const Case& c : std::vector<Case>{
            {"1,2\n1,2,3\n", csv, " line 2: a record must have 2 fields, got 3"},
-           {"1,2\n\n", csv, " line 2: a record must have 2 fields, got 0"},
-           {"\n", csv, " line 1: a record must have 1 fields, got 0"},
+           {"1,2\n\n3,4\n", csv, " line 2: a record must have 2 fields, got 0"},
            {"a,b\n1\n", with_header, " line 2: a record must have 2 fields, got 1"},
            {"1,2\n",
             {.format = RowFormat::kCsv, .columns = {"x"}},

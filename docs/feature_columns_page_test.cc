@@ -2,17 +2,21 @@
 //
 // The program of docs/feature_columns.md, as it stands there.
 
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "data/csv.h"
+#include "data/dataset.h"
 #include "data/feature_spec.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
 #include "estimator/columns/parse_spec.h"
+#include "estimator/columns/row_ids.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -54,6 +58,22 @@ TEST(FeatureColumnsPageTest, ParsersReadWhatColumnsNeed) {
   ASSERT_OK_AND_ASSIGN(const FeatureSpecs specs, WhatExamplesHave());
   EXPECT_EQ(specs.size(), 4u);
   EXPECT_EQ(specs.count("occupation"), 1u);
+}
+
+TEST(FeatureColumnsPageTest, IdsAreMadeWhereRowsAreRead) {
+  const Tensor number = Tensor::Scalar(0.0f), text = Tensor::Scalar("");
+  const data::Dataset people =
+      data::Dataset::FromTensorSlices({Tensor::Of({"23,40, Male, Sales", "51,50, Female, ?"})})
+          .Map(data::DecodeCsv({.defaults = {number, number, text, text},
+                                .names = {"age", "hours_per_week", "gender", "occupation"}}));
+  const data::Dataset given = WithRowIds(people);
+  ASSERT_OK(given.status());
+  std::set<std::string> names;
+  for (const data::ComponentSpec& component : given.spec()) names.insert(component.name);
+  EXPECT_EQ(names.count("age") + names.count("hours_per_week"), 2u);
+  EXPECT_EQ(names.count("gender") + names.count("occupation"), 0u) << "only their ids are left";
+  ASSERT_OK_AND_ASSIGN(const auto iterator, given.MakeIterator());
+  ASSERT_OK(iterator->Next().status());
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include "estimator/best_exporter.h"
 
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +14,7 @@
 #include "estimator/estimator_parts.h"
 #include "proto/event.pb.h"
 #include "proto/summary.pb.h"
-#include "saver/event_reader.h"
+#include "saver/event_scan.h"
 
 namespace millrace {
 namespace {
@@ -51,23 +53,23 @@ std::string Literally(const std::string& path) {
 // The results in an event file, in their order.
 std::vector<EvalResult> ResultsIn(FileSystem* fs, const std::string& file) {
   std::vector<EvalResult> results;
-  auto events = EventReader::Open(fs, file);
-  Status status = events.status();
-  while (status.ok()) {
-    const StatusOr<tensorflow::Event> event = (*events)->Next();
-    status = event.status();
-    if (!status.ok()) break;
-    EvalResult result;
-    result.global_step = event->step();
-    for (const tensorflow::Summary::Value& value : event->summary().value()) {
-      if (value.value_case() != tensorflow::Summary::Value::kSimpleValue) continue;
-      result.metrics[value.tag()] = Tensor::Scalar(value.simple_value());
-    }
-    if (!result.metrics.empty()) results.push_back(std::move(result));
-  }
-  if (!absl::IsOutOfRange(status)) {
-    LogWarning("BestExporter: '", file, "' is read in part: ", status.message());
-  }
+  const auto warn = [&](const Status& why) {
+    LogWarning("BestExporter: '", file, "' is read in part: ", why.message());
+  };
+  const Status status = ScanEvents(
+      fs, file,
+      [&](const std::string&, const tensorflow::Event& event) {
+        EvalResult result;
+        result.global_step = event.step();
+        for (const tensorflow::Summary::Value& value : event.summary().value()) {
+          const std::optional<double> number = ScalarOf(value);
+          if (!number) continue;
+          result.metrics[TagOf(value)] = Tensor::Scalar(static_cast<float>(*number));
+        }
+        if (!result.metrics.empty()) results.push_back(std::move(result));
+      },
+      warn);
+  if (!status.ok()) warn(status);
   return results;
 }
 

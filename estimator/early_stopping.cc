@@ -2,9 +2,12 @@
 #include "estimator/early_stopping.h"
 
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,9 +17,7 @@
 #include "core/logging.h"
 #include "core/status.h"
 #include "estimator/estimator_parts.h"
-#include "proto/event.pb.h"
-#include "proto/summary.pb.h"
-#include "saver/event_reader.h"
+#include "saver/event_scan.h"
 #include "train/hooks/early_stopping.h"
 
 namespace millrace {
@@ -24,42 +25,66 @@ namespace {
 
 using Predicate = std::function<StatusOr<bool>()>;
 
-// All evaluations of `metric` in the event files of a directory, by step.
-StatusOr<std::vector<Evaluation>> ReadMetric(const std::string& where, FileSystem* fs,
-                                             const std::string& directory,
-                                             const std::string& metric) {
-  auto events = EventReader::Open(fs, directory);
-  if (absl::IsNotFound(events.status())) return std::vector<Evaluation>();  // none yet
-  MR_RETURN_IF_ERROR(events.status());
-  std::map<int64_t, double> values;
-  std::set<std::string> others;
-  Status loss;  // the last file tells of its own again and again
-  while (true) {
-    const StatusOr<tensorflow::Event> event = (*events)->Next();
-    if (absl::IsDataLoss(event.status()) && event.status() != loss) {
-      loss = event.status();
-      LogWarning(where, ": '", directory, "' is read in part: ", loss.message());
-      continue;
-    }
-    if (absl::IsOutOfRange(event.status()) || absl::IsDataLoss(event.status())) break;
-    MR_RETURN_IF_ERROR(event.status());
-    for (const tensorflow::Summary::Value& value : event->summary().value()) {
-      if (value.value_case() != tensorflow::Summary::Value::kSimpleValue) continue;
-      if (value.tag() == metric) {
-        values[event->step()] = static_cast<double>(value.simple_value());
-      } else {
-        others.insert(value.tag());
-      }
-    }
+// Reads the evaluations of one metric, again and again; tells once what is wrong with the files.
+class EvaluationReader {
+ public:
+  EvaluationReader(std::string where, FileSystem* fs, std::string directory, std::string metric)
+      : where_(std::move(where)),
+        fs_(fs),
+        directory_(std::move(directory)),
+        metric_(std::move(metric)) {}
+
+  // What is there of steps above `step` does not count from now on.
+  void IgnoreAfter(int64_t step) {
+    ignored_.clear();
+    const Status status = ScanScalars(fs_, directory_, [&](const EventScalar& scalar) {
+      if (scalar.step > step) ignored_.emplace(scalar.step, scalar.wall_time);
+    });
+    if (!status.ok() && !absl::IsNotFound(status)) Warn(" is not read: ", status);
   }
-  if (values.empty() && !others.empty()) {
-    return InvalidArgument(where, ": metric must be one that the evaluations in '", directory,
-                           "' have, got '", metric, "'; they have ", absl::StrJoin(others, ", "));
+
+  // By step; none where the storage does not answer: what would be missing may be the best one.
+  StatusOr<std::vector<Evaluation>> Read() {
+    std::map<int64_t, double> values;
+    std::set<std::string> others;
+    const Status status = ScanScalars(
+        fs_, directory_,
+        [&](const EventScalar& scalar) {
+          if (ignored_.count({scalar.step, scalar.wall_time}) > 0) return;
+          if (scalar.tag == metric_) {
+            values[scalar.step] = scalar.value;
+          } else {
+            others.emplace(scalar.tag);
+          }
+        },
+        [this](const Status& damage) { Warn(" is read in part: ", damage); });
+    if (absl::IsNotFound(status)) return std::vector<Evaluation>();  // none yet
+    if (!status.ok()) {
+      Warn(" is not read, and stops nothing now: ", status);
+      return std::vector<Evaluation>();
+    }
+    if (values.empty() && !others.empty()) {
+      return InvalidArgument(where_, ": metric must be one that the evaluations in '", directory_,
+                             "' have, got '", metric_, "'; they have ",
+                             absl::StrJoin(others, ", "));
+    }
+    std::vector<Evaluation> evaluations;
+    for (const auto& [step, value] : values) evaluations.push_back({step, value});
+    return evaluations;
   }
-  std::vector<Evaluation> evaluations;
-  for (const auto& [step, value] : values) evaluations.push_back({step, value});
-  return evaluations;
-}
+
+ private:
+  void Warn(const std::string& what, const Status& status) {
+    if (!told_.emplace(status.message()).second) return;
+    LogWarning(where_, ": '", directory_, "'", what, status.message());
+  }
+
+  const std::string where_;
+  FileSystem* const fs_;
+  const std::string directory_, metric_;
+  std::set<std::pair<int64_t, double>> ignored_;  // steps and times of events
+  std::set<std::string> told_;
+};
 
 Status Check(const std::string& where, const Estimator& estimator, const std::string& metric,
              const StopByMetric& options) {
@@ -82,12 +107,14 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
   hook.every = options.every;
   hook.reason = absl::StrCat("early stopping: ", metric, " ", says);
   if (hook.status.ok()) {
+    hook.clock = estimator.parts().clock;
     hook.is_chief = estimator.config().is_chief();
     const std::string directory =
         options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
-    hook.should_stop = makes([where, fs = estimator.parts().file_system, directory, metric] {
-      return ReadMetric(where, fs, directory, metric);
-    });
+    const auto reader =
+        std::make_shared<EvaluationReader>(where, estimator.parts().file_system, directory, metric);
+    hook.on_begin = [reader](int64_t step) { reader->IgnoreAfter(step); };
+    hook.should_stop = makes([reader] { return reader->Read(); });
   }
   return std::make_shared<EarlyStoppingHook>(std::move(hook));
 }

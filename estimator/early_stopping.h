@@ -14,11 +14,14 @@
 // measured counts alike. A job that is started again when the evaluations still say so leaves
 // without a step (train/hooks/early_stopping.h).
 //
-// No evaluations: training goes on. Of several at one step the last one counts.
+// No evaluations: training goes on. Of several at one step the last one counts. Those that are
+// there when training begins, of steps that it has not reached, are another training's (whose
+// checkpoints were deleted) and do not count.
 //
 // Failure: what is wrong with the arguments, InvalidArgument when training begins; evaluations that
 // do not have the metric, InvalidArgument when the first is there, with the names that they have.
-// Event files that are damaged are read as far as they can be.
+// Event files that are damaged are read as far as they can be, with one warning for each damage.
+// Storage that does not answer stops no training: one warning, and the next look reads again.
 
 #include <cstdint>
 #include <memory>

@@ -2,11 +2,14 @@
 #include "estimator/early_stopping.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <source_location>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -26,7 +29,8 @@
 
 // covers: training: an Estimator is stopped early by the name of a metric, with the metric in the
 //   reason of its end; started again it leaves without a step; names that no evaluation has are
-//   refused with those that there are
+//   refused with those that there are; files that are damaged or not read are told once; what
+//   another training has left there does not count
 
 namespace millrace {
 namespace {
@@ -122,7 +126,7 @@ TEST_F(EarlyStoppingTest, EachFunctionComparesWhatEvaluationsHaveWritten) {
     std::function<std::shared_ptr<SessionRunHook>(const Estimator&)> make;
     std::string reason;
   };
-  const std::string last_step = "reached step 3 of 3";
+  const std::string last_step = "reached step 5 of 5";
   const std::vector<Case> cases = {
       {"above", [](const Estimator& e) { return StopIfHigher(e, "auc", 0.75, {.every = 1}); },
        "early stopping: auc is above 0.75"},
@@ -130,7 +134,7 @@ TEST_F(EarlyStoppingTest, EachFunctionComparesWhatEvaluationsHaveWritten) {
        last_step},
       {"above too early",
        [](const Estimator& e) {
-         return StopIfHigher(e, "auc", 0.75, {.min_steps = 250, .every = 1});
+         return StopIfHigher(e, "auc", 0.75, {.min_steps = 3, .every = 1});
        },
        last_step},
       {"below", [](const Estimator& e) { return StopIfLower(e, "auc", 0.61, {.every = 1}); },
@@ -138,13 +142,13 @@ TEST_F(EarlyStoppingTest, EachFunctionComparesWhatEvaluationsHaveWritten) {
       {"not below", [](const Estimator& e) { return StopIfLower(e, "auc", 0.59, {.every = 1}); },
        last_step},
       {"no increase",
-       [](const Estimator& e) { return StopIfNoIncrease(e, "auc", 100, {.every = 1}); },
-       "early stopping: auc has not increased for 100 steps"},
-      {"patience", [](const Estimator& e) { return StopIfNoIncrease(e, "auc", 101, {.every = 1}); },
+       [](const Estimator& e) { return StopIfNoIncrease(e, "auc", 1, {.every = 1}); },
+       "early stopping: auc has not increased for 1 steps"},
+      {"patience", [](const Estimator& e) { return StopIfNoIncrease(e, "auc", 2, {.every = 1}); },
        last_step},
       {"no decrease",
-       [](const Estimator& e) { return StopIfNoDecrease(e, "auc", 200, {.every = 1}); },
-       "early stopping: auc has not decreased for 200 steps"},
+       [](const Estimator& e) { return StopIfNoDecrease(e, "auc", 2, {.every = 1}); },
+       "early stopping: auc has not decreased for 2 steps"},
       {"another directory",
        [this](const Estimator& e) {
          return StopIfHigher(e, "auc", 0.5, {.eval_dir = JoinPath(dir_, "eval_other"), .every = 1});
@@ -154,16 +158,37 @@ TEST_F(EarlyStoppingTest, EachFunctionComparesWhatEvaluationsHaveWritten) {
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
     fs()->RecursivelyDelete(dir_).IgnoreError();
-    Write("eval", 100, 0.6f);
-    Write("eval", 200, 0.1f);
-    Write("eval", 200, 0.79f);  // counts: it came later
-    Write("eval", 300, 0.7f);
-    Write("eval_other", 300, 0.2f);
     const Estimator line = Line();
+    ASSERT_OK(line.Train(Points, {.max_steps = 3}).status());
+    Write("eval", 1, 0.6f);
+    Write("eval", 2, 0.1f);
+    Write("eval", 2, 0.79f);  // counts: it came later
+    Write("eval", 3, 0.7f);
+    Write("eval_other", 3, 0.2f);
     ASSERT_OK_AND_ASSIGN(const TrainOutcome outcome,
-                         line.Train(Points, {.max_steps = 3, .hooks = {c.make(line)}}));
+                         line.Train(Points, {.max_steps = 5, .hooks = {c.make(line)}}));
     EXPECT_EQ(outcome.reason, c.reason);
   }
+}
+
+// Somebody has deleted the checkpoints, to train anew or from an earlier one, and not `eval`.
+TEST_F(EarlyStoppingTest, EvaluationsOfAnotherTrainingDoNotCount) {
+  Write("eval", 0, 0.9f);
+  Write("eval", 300, 0.9f);
+  const Estimator line = Line();
+  const auto train = [&](int64_t max_steps) {
+    return line.Train(
+        Points, {.max_steps = max_steps, .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}});
+  };
+  ASSERT_OK_AND_ASSIGN(const TrainOutcome fresh, train(3));
+  EXPECT_EQ(fresh.reason, "reached step 3 of 3");
+  fs()->RecursivelyDelete(JoinPath(dir_, "eval")).IgnoreError();
+  Write("eval", 4, 0.9f);
+  ASSERT_OK_AND_ASSIGN(const TrainOutcome further, train(6));
+  EXPECT_EQ(further.reason, "reached step 6 of 6") << "step 4 was not reached when it began";
+  // Of its own steps they count.
+  ASSERT_OK_AND_ASSIGN(const TrainOutcome last, train(9));
+  EXPECT_EQ(last.reason, "early stopping: auc is above 0.8");
 }
 
 TEST_F(EarlyStoppingTest, AMetricThatNoEvaluationHasIsRefusedWithThoseThatThereAre) {
@@ -182,15 +207,52 @@ TEST_F(EarlyStoppingTest, AMetricThatNoEvaluationHasIsRefusedWithThoseThatThereA
 }
 
 TEST_F(EarlyStoppingTest, DamagedFilesAreReadAsFarAsTheyCanBe) {
-  Write("eval", 100, 0.9f);
+  const Estimator line = Line();
+  ASSERT_OK(line.Train(Points, {.max_steps = 1}).status());
+  Write("eval", 1, 0.9f);
   ASSERT_OK(WriteFileAtomically(fs(), JoinPath(dir_, "eval/events.out.tfevents.9999999999.torn"),
                                 "no records at all, only text"));
-  const Estimator line = Line();
   ASSERT_OK_AND_ASSIGN(
       const TrainOutcome outcome,
       line.Train(Points,
                  {.max_steps = 3, .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}}));
   EXPECT_EQ(outcome.reason, "early stopping: auc is above 0.8");
+}
+
+// How often `text` stands in `log`.
+int Count(const std::string& log, const std::string& text) {
+  int count = 0;
+  for (size_t at = 0; (at = log.find(text, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST_F(EarlyStoppingTest, DamageIsToldOnceHoweverOftenItIsRead) {
+  Write("eval", 1, 0.5f);
+  ASSERT_OK(WriteFileAtomically(fs(), JoinPath(dir_, "eval/events.out.tfevents.0000000001.torn"),
+                                "no records at all, only text"));
+  const Estimator line = Line();
+  testing::internal::CaptureStderr();
+  const auto outcome =
+      line.Train(Points, {.max_steps = 5, .hooks = {StopIfHigher(line, "auc", 0.8, {.every = 1})}});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(outcome.status());
+  EXPECT_EQ(outcome->own_steps, 5);
+  EXPECT_EQ(Count(log, "is read in part"), 1) << log;
+}
+
+TEST_F(EarlyStoppingTest, StorageThatDoesNotAnswerStopsNoTraining) {
+  ASSERT_OK(fs()->RecursivelyCreateDirectory(dir_));
+  std::error_code error;
+  std::filesystem::create_symlink("eval", JoinPath(dir_, "eval"), error);  // to itself
+  ASSERT_FALSE(error) << error.message();
+  const Estimator line = Line();
+  testing::internal::CaptureStderr();
+  const auto outcome =
+      line.Train(Points, {.max_steps = 5, .hooks = {StopIfLower(line, "auc", 0.8, {.every = 1})}});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(outcome.status());
+  EXPECT_EQ(outcome->reason, "reached step 5 of 5");
+  EXPECT_EQ(Count(log, "StopIfLower: '" + JoinPath(dir_, "eval") + "' is not read"), 1) << log;
 }
 
 TEST_F(EarlyStoppingTest, WrongArgumentsAreNamedWhenTrainingBegins) {

@@ -172,8 +172,8 @@ class Estimator {
   StatusOr<TrainOutcome> Train(const InputFn& input_fn, const TrainCall& call = {}) const;
 
   // Restores a checkpoint, runs the metrics' updates over the input and returns their values, which
-  // are also written as summaries. Without a checkpoint the values are those of the initialisers,
-  // and the log says so.
+  // are also written as summaries: those that cannot be (a full disk) are a warning, and end no
+  // training. Without a checkpoint the values are those of the initialisers, and the log says so.
   StatusOr<EvalResult> Evaluate(const InputFn& input_fn, const EvaluateCall& call = {}) const;
 
   StatusOr<std::unique_ptr<PredictionStream>> Predict(const InputFn& input_fn,

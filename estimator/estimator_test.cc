@@ -31,6 +31,7 @@
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/linalg/matmul.h"
 #include "proto/event.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/summary.pb.h"
@@ -39,6 +40,7 @@
 #include "saver/loaded_model.h"
 #include "saver/saved_model.h"
 #include "saver/saver.h"
+#include "train/gradient_descent.h"
 #include "train/hooks/checkpoint_saver.h"
 #include "train/session_run_hook.h"
 
@@ -156,6 +158,35 @@ TEST_F(EstimatorTest, TrainsToTheEndOfTheData) {
   // The data starts again.
   ASSERT_OK(line.Train([] { return FewPoints(10); }).status());
   EXPECT_EQ(line.latest_checkpoint(), dir_ + "/model/model.ckpt-20");
+}
+
+TEST_F(EstimatorTest, ADatasetWithoutBatchesIsNamedWhereTheModelWantsRows) {
+  const auto rows = [](const Scope& scope, const Features& features, const Labels& labels,
+                       Mode mode) {
+    const Variable w = MakeVariable(scope.WithName("w"), Const(scope, Tensor::Of({{1.f}})));
+    const Output y = MatMul(scope, features["x"], w.value);
+    EstimatorSpec spec{.mode = mode, .predictions = y};
+    spec.loss = MeanSquaredError(scope, labels, y);
+    spec.train_op = GradientDescentOptimizer({.learning_rate = 0.1})
+                        .Minimize(scope, spec.loss, {.global_step = GlobalStep(scope)});
+    return spec;
+  };
+  const auto points =
+      data::Dataset::FromTensorSlices({Tensor::Of({0.f, 1.f}), Tensor::Of({1.f, 2.f})});
+  const auto train = [&](const data::Dataset& dataset) {
+    return Make(rows)
+        .Train([&] {
+          return Input(dataset, {.names = {"x", "y"}, .labels = {"y"}});
+        })
+        .status();
+  };
+  const std::string hint =
+      "; the elements of the dataset are (float [], float []), no batches: did you forget Batch?";
+  EXPECT_STATUS(train(points), absl::StatusCode::kInvalidArgument, hint);
+  // The model wants a matrix: of batches that is its own rule.
+  const Status batched = train(points.Batch(2));
+  EXPECT_STATUS(batched, absl::StatusCode::kInvalidArgument, "");
+  EXPECT_FALSE(absl::StrContains(batched.message(), "forget")) << batched;
 }
 
 // covers: article 1-2: a checkpoint every 300 s, the last three are kept
@@ -431,6 +462,18 @@ TEST_F(EstimatorTest, EvaluatesACheckpointAndWritesWhatItMeasured) {
         line.Evaluate(Points, {.steps = 1, .checkpoint_path = dir_ + "/model" + end}));
     EXPECT_EQ(again.checkpoint, after.checkpoint);
   }
+}
+
+TEST_F(EstimatorTest, AnEvaluationWhoseResultsCannotBeWrittenHasResults) {
+  const Estimator line = Line();
+  ASSERT_OK(line.Train(Points, {.max_steps = 5}).status());
+  ASSERT_OK(WriteFileAtomically(fs(), dir_ + "/model/eval", "no directory"));
+  testing::internal::CaptureStderr();
+  const auto result = line.Evaluate(Points, {.steps = 1});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->global_step, 5);
+  EXPECT_TRUE(absl::StrContains(log, "the results of an evaluation are not in '" + dir_)) << log;
 }
 
 TEST_F(EstimatorTest, EvaluatesToTheEndOfTheData) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/evaluating_listener.h"
 
+#include <utility>
+
 #include "core/logging.h"
 #include "core/status.h"
 #include "estimator/estimator.h"
@@ -23,11 +25,14 @@ StatusOr<bool> EvaluatingListener::AfterSave(Session*, int64_t global_step, cons
   if (global_step <= start_.step || request_.signal() != 0) return false;
   const absl::Time now = clock_->Now();
   if (began_ && now - *began_ < throttle_) {
-    LogInfo("Estimator: the checkpoint of step ", global_step,
-            " is not evaluated: the last evaluation began less than throttle_secs ago");
+    if (!std::exchange(has_said_throttled_, true)) {
+      LogInfo("Estimator: the checkpoint of step ", global_step,
+              " is not evaluated: the last evaluation began less than throttle_secs ago");
+    }
     return false;
   }
   began_ = now;
+  has_said_throttled_ = false;
   MR_RETURN_IF_ERROR(round_.EvaluateLatest(/*is_last=*/false).status());
   evaluated_step_ = global_step;
   return false;

@@ -52,6 +52,7 @@ class EvaluatingListener : public CheckpointSaverListener {
   const TerminationRequest request_;
   EvaluationRound round_;
   std::optional<absl::Time> began_;  // the last evaluation
+  bool has_said_throttled_ = false;  // since then
   int64_t evaluated_step_ = -1;
 };
 

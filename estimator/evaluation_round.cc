@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/evaluation_round.h"
 
+#include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,16 @@
 #include "saver/saver.h"
 
 namespace millrace {
+namespace {
+
+// A loss that is not a number is the best one only while there is no other.
+bool IsBetter(const EvalResult& result, const std::optional<EvalResult>& best) {
+  if (!best) return true;
+  const double loss = result["loss"], former = (*best)["loss"];
+  return loss < former || (std::isnan(former) && !std::isnan(loss));
+}
+
+}  // namespace
 
 StatusOr<EvaluationRound::Outcome> EvaluationRound::EvaluateLatest(bool is_last) {
   const std::string latest = estimator_.latest_checkpoint();
@@ -49,6 +61,10 @@ Status EvaluationRound::Evaluate(std::string checkpoint, bool is_last) {
       evaluated_ = checkpoint;
       exported_final_ = false;
       result_.evaluation = *std::move(evaluated);
+      ++result_.num_evaluations;
+      if (IsBetter(*result_.evaluation, result_.best_evaluation)) {
+        result_.best_evaluation = result_.evaluation;
+      }
       const Status exported = Export(is_last || reached_max_steps());
       // The exporters read the checkpoint again.
       if (exported.ok() || CheckpointExists(fs, checkpoint)) return exported;

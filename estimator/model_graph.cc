@@ -3,8 +3,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "core/logging.h"
 #include "data/dataset.h"
+#include "data/element.h"
 #include "distributed/replica_device_setter.h"
 #include "estimator/dataset_input.h"
 #include "estimator/input_fn.h"
@@ -30,6 +32,14 @@ StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, Placement pla
   graph->global_step = GlobalStep(model);
   MR_RETURN_IF_ERROR(graph->root.status());
   return model;
+}
+
+// Each component of a batch has its rows as first dimension; a scalar has none.
+bool HasNoBatches(const data::Dataset& dataset) {
+  for (const data::ComponentSpec& component : dataset.spec()) {
+    if (component.shape.has_rank() && component.shape.rank() == 0) return true;
+  }
+  return false;
 }
 
 struct ModelInput {
@@ -104,7 +114,13 @@ StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
   ModelGraph graph;
   MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, placement, &graph));
   MR_ASSIGN_OR_RETURN(ModelInput input, CallInputFn(parts, mode, model, input_fn, &graph));
-  MR_RETURN_IF_ERROR(CallModelFn(parts, mode, model, std::move(input), &graph));
+  const Status built = CallModelFn(parts, mode, model, std::move(input), &graph);
+  if (absl::IsInvalidArgument(built) && graph.dataset && HasNoBatches(*graph.dataset)) {
+    return Suffixed(built, absl::StrCat("; the elements of the dataset are ",
+                                        data::SpecText(graph.dataset->spec()),
+                                        ", no batches: did you forget Batch?"));
+  }
+  MR_RETURN_IF_ERROR(built);
   return graph;
 }
 

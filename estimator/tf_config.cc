@@ -20,8 +20,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kFlags[] = {"ps_hosts",  "worker_hosts", "chief_hosts", "evaluator_hosts",
-                                  "evaluator", "worker_type",  "worker_index"};
+constexpr absl::string_view kFlags[] = {"ps_hosts",        "worker_hosts", "chief_hosts",
+                                        "evaluator_hosts", "evaluator",    "worker_type",
+                                        "worker_index"};
 
 std::vector<std::string> Hosts(const std::string& text) {
   std::vector<std::string> hosts;

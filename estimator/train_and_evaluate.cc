@@ -7,6 +7,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/logging.h"
@@ -18,6 +20,7 @@
 #include "estimator/run_evaluator.h"
 #include "run/run_file.h"
 #include "saver/saver.h"
+#include "train/progress.h"
 #include "train/session_run_hook.h"
 
 namespace millrace {
@@ -334,6 +337,23 @@ class Job {
   const TrainAndEvaluateOptions& options_;
 };
 
+// What a person who comes back wants to know; "" for a ps.
+std::string Summary(const TrainAndEvaluateResult& result, absl::Duration time) {
+  if (result.reason.empty() && result.num_evaluations == 0) return "";
+  std::string text = absl::StrCat("done in ", ClockText(absl::ToDoubleSeconds(time)),
+                                  result.reason.empty() ? "" : absl::StrCat(": ", result.reason));
+  if (result.best_evaluation) {
+    absl::StrAppend(&text, "; ", result.num_evaluations,
+                    result.num_evaluations == 1 ? " evaluation" : " evaluations",
+                    ", smallest loss at step ", result.best_evaluation->global_step, ": ",
+                    result.best_evaluation->ToString());
+  }
+  if (!result.exports.empty()) {
+    absl::StrAppend(&text, "; exported '", absl::StrJoin(result.exports, "', '"), "'");
+  }
+  return text;
+}
+
 }  // namespace
 
 double WorkerDelaySecs(const RunConfig& config) {
@@ -349,7 +369,13 @@ StatusOr<TrainAndEvaluateResult> TrainAndEvaluate(const Estimator& estimator,
   MR_RETURN_IF_ERROR(estimator.status());
   MR_RETURN_IF_ERROR(CheckTrainSpec(train_spec));
   MR_RETURN_IF_ERROR(CheckOptions(options));
-  return Job(estimator, train_spec, eval_spec, options).Run();
+  Clock* const clock = estimator.parts().clock;
+  const absl::Time begin = clock->Now();
+  MR_ASSIGN_OR_RETURN(const TrainAndEvaluateResult result,
+                      Job(estimator, train_spec, eval_spec, options).Run());
+  const std::string summary = Summary(result, clock->Now() - begin);
+  if (!summary.empty()) LogInfo("Estimator: ", summary);
+  return result;
 }
 
 }  // namespace millrace

@@ -28,6 +28,9 @@
 // that out and leaves with 0, also after an early stop: it trains no step, evaluates and exports
 // nothing again. A chief with more steps to do takes the record back.
 //
+// A line of the log sums the job up at its end: its time, why it ended, the best evaluation, and
+// what is exported.
+//
 // docs/estimator.md has what happens when each task dies.
 //
 // Failure: InvalidArgument for specs and TF_CONFIG that cannot work, at once; that of Train,
@@ -92,6 +95,9 @@ struct TrainAndEvaluateOptions {
 struct TrainAndEvaluateResult {
   // Of the last evaluation in this process.
   std::optional<EvalResult> evaluation = {};
+  // Of all evaluations in this process the one with the smallest loss, the first of several.
+  std::optional<EvalResult> best_evaluation = {};
+  int64_t num_evaluations = 0;
   // Paths of what it exported, as far as they are there: exporters delete old exports.
   std::vector<std::string> exports = {};
   // Why the training, or the watch of an evaluator, has ended, for people: as TrainOutcome says it,

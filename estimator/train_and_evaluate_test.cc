@@ -5,6 +5,7 @@
 #include "estimator/train_and_evaluate.h"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -16,6 +17,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/exit_code.h"
@@ -42,6 +45,8 @@
 // covers: scenario F9: the final exporter
 // covers: scenario F17: data, hooks and checkpoints that end an evaluator's wait
 // covers: scenario F18: data of several trainers: a warning at their end
+// covers: training: an Estimator's log has a line for each group of steps, with rate and time left,
+//   and one at the end with time, reason, the best evaluation and the exports
 
 namespace millrace {
 namespace {
@@ -161,6 +166,53 @@ TEST_F(TrainAndEvaluateTest, TheEndOfTheDataIsTheEndOfTheJob) {
       << "evaluated when it was saved, and last when nothing followed";
   ASSERT_EQ(result.exports.size(), 1u);
   EXPECT_TRUE(absl::StartsWith(result.exports[0], dir_ + "/export/final/"));
+}
+
+TEST_F(TrainAndEvaluateTest, TheLastLineSumsTheJobUp) {
+  EvalSpec eval = Evaluates();
+  eval.exporters = {std::make_shared<FinalExporter>("final", ServingInputReceiverFn(FeedX))};
+  testing::internal::CaptureStderr();
+  const auto result = TrainAndEvaluate(Line(), {.input_fn = Points, .max_steps = 25}, eval);
+  std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->num_evaluations, 3);
+  ASSERT_TRUE(result->best_evaluation.has_value());
+  EXPECT_EQ(result->best_evaluation->global_step, 25) << "its loss decreases";
+  ASSERT_EQ(result->exports.size(), 1u);
+  log.pop_back();
+  const std::string last = log.substr(log.rfind('\n') + 1);
+  EXPECT_TRUE(absl::StrContains(last, "Estimator: done in 0:")) << last;
+  EXPECT_TRUE(absl::StrContains(last,
+                                ": reached step 25 of 25; 3 evaluations, smallest loss at "
+                                "step 25: global_step = 25, loss = "))
+      << last;
+  EXPECT_TRUE(absl::EndsWith(last, absl::StrCat("; exported '", result->exports[0], "'"))) << last;
+}
+
+TEST_F(TrainAndEvaluateTest, AGroupOfStepsIsOneLineOfTheLog) {
+  const Estimator line = Line({.save_checkpoints_steps = 1000, .log_step_count_steps = 10});
+  testing::internal::CaptureStderr();
+  const Status status =
+      TrainAndEvaluate(line, {.input_fn = Points, .max_steps = 40}, Evaluates()).status();
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(status);
+  std::vector<std::string> lines;
+  for (const absl::string_view one : absl::StrSplit(log, '\n')) {
+    if (absl::StrContains(one, "loss = ") && absl::StrContains(one, ", step = ")) {
+      lines.emplace_back(one);
+    } else {
+      EXPECT_FALSE(absl::StrContains(one, "global_step/sec")) << one;
+    }
+  }
+  // A run may read the step before its own update, or after it.
+  ASSERT_GE(lines.size(), 4u) << log;
+  ASSERT_LE(lines.size(), 5u) << log;
+  for (size_t i = 1; i < 3; ++i) {
+    EXPECT_TRUE(absl::StrContains(lines[i], " sec), global_step/sec: ")) << lines[i];
+    EXPECT_TRUE(absl::EndsWith(lines[i], " left")) << lines[i];
+  }
+  EXPECT_TRUE(absl::StrContains(log, "Estimator: trained 40 steps in 0:")) << log;
+  EXPECT_TRUE(absl::StrContains(log, ". Loss for final step: ")) << log;
 }
 
 TEST_F(TrainAndEvaluateTest, TheResultListsTheExportsThatAreThere) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/logging.h"
@@ -24,18 +25,19 @@
 #include "graph/scope.h"
 #include "proto/meta_graph.pb.h"
 #include "run/run_file.h"
+#include "run/run_id_text.h"
 #include "run/run_session.h"
 #include "run/training_run.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
 #include "train/every.h"
-#include "train/hooks/logging_tensor.h"
 #include "train/hooks/monitored_training_session.h"
 #include "train/hooks/nan_tensor.h"
-#include "train/hooks/step_counter.h"
+#include "train/hooks/step_log.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/hooks/summary_saver.h"
 #include "train/monitored_session.h"
+#include "train/progress.h"
 #include "train/session_creator.h"
 #include "train/session_run_hook.h"
 #include "train/summaries.h"
@@ -59,12 +61,13 @@ class SharedDirectoryHook : public SessionRunHook {
       if (i > 0) clock_->SleepFor(kWait);
       const StatusOr<std::optional<RunFile>> run = ReadRunFile(fs_, model_dir_);
       if (!run.ok() || (*run && (*run)->id == id)) return absl::OkStatus();
-      found = *run ? absl::StrCat("that of run ", (*run)->id) : "none";
+      found = *run ? absl::StrCat("that of run ", RunIdText((*run)->id)) : "none";
     }
     return FailedPrecondition("model_dir '", model_dir_,
                               "' must be one directory for all tasks, with the chief's run.json of "
                               "run ",
-                              id, ", got ", found, " there; give all tasks the same storage");
+                              RunIdText(id), ", got ", found,
+                              " there; give all tasks the same storage");
   }
 
  private:
@@ -184,15 +187,11 @@ class TrainingLoop {
     hooks.push_back(std::make_shared<NanTensorHook>(graph_.spec.loss));
     const std::optional<int64_t> log_every = config_.log_step_count_steps();
     if (log_every) {
-      hooks.push_back(std::make_shared<LoggingTensorHook>(LoggingTensorOptions{
-          .tensors = {{"loss", graph_.spec.loss}, {"step", graph_.global_step.value}},
-          .every = *log_every}));
+      // A master evaluates between two steps: what is measured over time is another task's.
+      hooks.push_back(std::make_shared<StepLogHook>(StepLogOptions{
+          .loss = graph_.spec.loss, .every = *log_every, .shows_rate = !others_show_summaries()}));
     }
-    // A master evaluates between two steps: what is measured over time is another task's.
     if (shows_summaries_for_master()) {
-      if (log_every) {
-        hooks.push_back(std::make_shared<StepCounterHook>(StepCounterOptions{.every = *log_every}));
-      }
       if (config_.save_summary_steps() > 0) {
         hooks.push_back(std::make_shared<SummarySaverHook>(
             SummarySaverOptions{.every = config_.save_summary_steps(),
@@ -216,6 +215,7 @@ class TrainingLoop {
     options.hooks = PointersOf(hooks_);
     options.save_checkpoint_every = EveryOf(config_);
     options.log_step_count_every = config_.log_step_count_steps().value_or(0);
+    options.logs_step_count = false;  // in the line of the loss
     options.save_summaries_every = config_.save_summary_steps();
     if (others_show_summaries()) options.log_step_count_every = options.save_summaries_every = 0;
     options.saver.max_to_keep = static_cast<int>(config_.keep_checkpoint_max().value_or(0));
@@ -284,6 +284,7 @@ class TrainingLoop {
     outcome.trained = true;
     MR_ASSIGN_OR_RETURN(const MonitoredStep step,
                         session_->Prepare({}, {graph_.spec.loss}, {graph_.spec.train_op}));
+    const absl::Time begin = parts_.clock->Now();
     Tensor loss;
     Status status;
     while (status.ok() && !session_->ShouldStop()) {
@@ -293,6 +294,7 @@ class TrainingLoop {
       outcome.loss = loss.dtype() == DT_DOUBLE ? loss.scalar<double>()
                                                : static_cast<double>(loss.scalar<float>());
     }
+    const double seconds = absl::ToDoubleSeconds(parts_.clock->Now() - begin);
     // In one line, for the record of the end.
     if (absl::IsOutOfRange(status)) status = absl::OutOfRangeError("the data has ended");
     MR_RETURN_IF_ERROR(session_->Close(status));
@@ -301,7 +303,8 @@ class TrainingLoop {
       LogWarning("Estimator: Train ran no step: ", outcome.reason,
                  graph_.dataset ? absl::StrCat("; it reads ", graph_.dataset->DebugString()) : "");
     } else {
-      LogInfo("Estimator: loss of the last own step: ", *outcome.loss);
+      LogInfo("Estimator: trained ", outcome.own_steps, " steps in ", ClockText(seconds),
+              ". Loss for final step: ", *outcome.loss, ".");
     }
     return outcome;
   }

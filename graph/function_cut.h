@@ -60,8 +60,7 @@ Status CopyBody(absl::Span<const KnownTensor> known, Differentiated* d);
 
 // Adds the gradient's nodes: from the results of which `has_dy` says that they have a gradient.
 // `source`: GradientContext::source of the call.
-Status Differentiate(const std::vector<bool>& has_dy, const std::string& source,
-                     Differentiated* d);
+Status Differentiate(const std::vector<bool>& has_dy, const std::string& source, Differentiated* d);
 
 // The type of a gradient's values; DT_INVALID for none.
 DType ValuesType(const Gradient& gradient);

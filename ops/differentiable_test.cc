@@ -285,11 +285,10 @@ std::vector<Case> NnCases() {
         {.op = "FusedBatchNormGrad" + version,
          .args = {TensorOf<float>({1, 2, 2, 1}, {0.5f, 1, -1, 2}), x, scale},
          .build = [version](const Scope& s, const Outputs& in) {
-           const Output none = Const(s, std::vector<float>());
+           const Output none = Const(s, Floats({}));
            const std::string op = "FusedBatchNorm" + version;
-           const FusedBatchNormOutputs norm =
-               FusedBatchNormBuilder{op.c_str()}(s, in[1], in[2], ZerosLike(s, in[2]), none, none,
-                                                 {.epsilon = 0.01f});
+           const FusedBatchNormOutputs norm = FusedBatchNormBuilder{op.c_str()}(
+               s, in[1], in[2], ZerosLike(s, in[2]), none, none, {.epsilon = 0.01f});
            Outputs inputs = {in[0], in[1], in[2], norm.reserve_space_1, norm.reserve_space_2};
            if (version == "V3") inputs.push_back(norm.reserve_space_3);
            NodeBuilder grad(s, "FusedBatchNormGrad" + version);
@@ -781,9 +780,9 @@ TEST(DifferentiableFunctions, ThroughAnArrayTwiceInOneStep) {
             DefineFunction(s, "f", {DT_DOUBLE}, [](const Scope& t, const Outputs& in) {
               const Output array = TensorArrayV3(t, Const(t, 2), DT_DOUBLE).handle;
               const Output one = Const(t, 1);
-              const Output flow = BuildOp(
-                  t, "TensorArrayWriteV3",
-                  {array, one, Mul(t, Square(t, in[0]), in[0]), Output(Const(t, 0.0f))});
+              const Output flow =
+                  BuildOp(t, "TensorArrayWriteV3",
+                          {array, one, Mul(t, Square(t, in[0]), in[0]), Output(Const(t, 0.0f))});
               return Outputs{
                   BuildOp(t, "TensorArrayReadV3", {array, one, flow}, "dtype", DT_DOUBLE)};
             });

@@ -13,6 +13,7 @@
 #include "core/logging.h"
 #include "core/process_name.h"
 #include "core/random_bits.h"
+#include "run/run_id_text.h"
 
 namespace millrace {
 namespace {
@@ -121,13 +122,13 @@ StatusOr<std::optional<TrainingRun>> RunDirectory::TryTakeOver(const std::string
   // long, have come and gone.
   MR_RETURN_IF_ERROR(CheckEpoch(Unseen::kPasses));
   if (!former) {
-    LogInfo(speaker_, ": run ", mine.id, " begins in '", directory_, "'");
+    LogInfo(speaker_, ": run ", RunIdText(mine.id), " begins in '", directory_, "'");
   } else if (!same_run) {
-    LogInfo(speaker_, ": run ", mine.id, " begins in '", directory_, "', which was '", former->name,
-            "' of run ", former->id, " before");
+    LogInfo(speaker_, ": run ", RunIdText(mine.id), " begins in '", directory_, "', which was '",
+            former->name, "' of run ", RunIdText(former->id), " before");
   } else {
     const auto ended = ReadRunEnd(fs_, directory_);
-    LogInfo(speaker_, ": goes on with run ", mine.id, " of '", directory_, "', which ",
+    LogInfo(speaker_, ": goes on with run ", RunIdText(mine.id), " of '", directory_, "', which ",
             ended.ok() && *ended ? absl::StrCat("had ended at global step ", (*ended)->global_step)
                                  : absl::StrCat("was that of ", InWords(*former)));
   }

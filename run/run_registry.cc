@@ -7,18 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
 #include "core/logging.h"
+#include "run/run_id_text.h"
 
 namespace millrace {
 namespace {
 
 // Runs that are remembered. Each costs what its name does, and a container some kilobytes.
 constexpr size_t kMaxRuns = 1000;
-// Older chiefs of one run that are remembered; only those that do not count can come back at all.
-constexpr size_t kMaxFenced = 1000;
-constexpr size_t kMaxTrainers = 10000;
+// Of a remembered name, besides its text: a node of a set.
+constexpr int64_t kNoteBytes = 96;
 
 std::string Name(const TrainingRun& run) {
-  return absl::StrCat("Run '", run.name, "' (", run.id, ")");
+  return absl::StrCat("Run '", run.name, "' (", RunIdText(run.id), ")");
 }
 
 std::string EpochOf(const TrainingRun& run) {
@@ -28,11 +28,12 @@ std::string EpochOf(const TrainingRun& run) {
 }  // namespace
 
 RunRegistry::RunRegistry(std::string task, Clock* clock, absl::Duration linger,
-                         MakeResources make_resources)
+                         MakeResources make_resources, int64_t max_note_bytes)
     : task_(std::move(task)),
       clock_(clock),
       linger_(linger),
-      make_resources_(std::move(make_resources)) {}
+      make_resources_(std::move(make_resources)),
+      max_note_bytes_(max_note_bytes) {}
 
 Status RunRegistry::Superseded(const TrainingRun& run, const Entry& entry) const {
   const auto other = runs_.find(entry.superseded_by);
@@ -56,6 +57,8 @@ Status RunRegistry::CheckChief(const TrainingRun& run, const Entry& entry) const
 StatusOr<RunRegistry::Entry*> RunRegistry::FindOrMake(const TrainingRun& run) {
   const auto found = runs_.find(run.id);
   if (found != runs_.end()) return &found->second;
+  // Else runs that strangers opened, and left with a container each, would keep all places.
+  if (runs_.size() >= kMaxRuns) FreeIdle(run.id, "finds no place");
   while (runs_.size() >= kMaxRuns) {
     auto oldest = runs_.end();
     for (auto it = runs_.begin(); it != runs_.end(); ++it) {
@@ -67,8 +70,9 @@ StatusOr<RunRegistry::Entry*> RunRegistry::FindOrMake(const TrainingRun& run) {
     if (oldest == runs_.end()) {
       return absl::ResourceExhaustedError(absl::StrCat(task_, ": at most ", kMaxRuns,
                                                        " runs may be under way, got one more: '",
-                                                       run.name, "' (", run.id, ")"));
+                                                       run.name, "' (", RunIdText(run.id), ")"));
     }
+    note_bytes_ -= oldest->second.note_bytes;
     runs_.erase(oldest);
   }
   Entry* const entry = &runs_[run.id];
@@ -85,17 +89,16 @@ Status RunRegistry::CheckNameIsFree(const TrainingRun& run) const {
       continue;
     }
     return BusyRunError(task_, run,
-                        absl::StrCat(id, " of ", other.run.chief, EpochOf(other.run), ", with ",
-                                     other.sessions, " sessions"));
+                        absl::StrCat(RunIdText(id), " of ", other.run.chief, EpochOf(other.run),
+                                     ", with ", other.sessions, " sessions"));
   }
   return absl::OkStatus();
 }
 
 Status RunRegistry::Claim(const TrainingRun& run, Entry* entry) {
   const bool is_first = entry->claim == 0;
-  if (!is_first && entry->run.chief != run.chief && entry->fenced.size() < kMaxFenced) {
-    entry->fenced.insert(entry->run.chief);
-  }
+  // Only those that do not count can come back at all.
+  if (!is_first && entry->run.chief != run.chief) Note(entry->run.chief, entry, &entry->fenced);
   if (is_first) {
     LogInfo(task_, ": ", Name(run), " is claimed by ", run.chief, EpochOf(run));
   } else if (entry->run.chief != run.chief) {
@@ -117,10 +120,11 @@ Status RunRegistry::Claim(const TrainingRun& run, Entry* entry) {
       continue;
     }
     other.superseded_by = run.id;
-    LogInfo(task_, ": ", Name(other.run), " is superseded by ", run.id, " of ", run.chief);
+    LogInfo(task_, ": ", Name(other.run), " is superseded by ", RunIdText(run.id), " of ",
+            run.chief);
     FreeIfOver(&other);
   }
-  FreeIdle(run.id);
+  FreeIdle(run.id, "was claimed");
   return absl::OkStatus();
 }
 
@@ -148,8 +152,17 @@ StatusOr<std::shared_ptr<RunResources>> RunRegistry::Open(const TrainingRun& run
 
 void RunRegistry::NoteTrainer(const TrainingRun& run, const std::string& task) {
   const auto it = runs_.find(run.id);
-  if (it == runs_.end() || run.is_chief || it->second.trainers.size() >= kMaxTrainers) return;
-  it->second.trainers.insert(task);
+  if (it == runs_.end() || run.is_chief) return;
+  Note(task, &it->second, &it->second.trainers);
+}
+
+void RunRegistry::Note(const std::string& name, Entry* entry, std::set<std::string>* notes) {
+  if (notes->count(name) != 0) return;
+  const int64_t bytes = kNoteBytes + static_cast<int64_t>(name.size());
+  if (note_bytes_ + bytes > max_note_bytes_ && entry->note_bytes + bytes > kOwnNoteBytes) return;
+  notes->insert(name);
+  entry->note_bytes += bytes;
+  note_bytes_ += bytes;
 }
 
 std::set<std::string> RunRegistry::TrainersOf(absl::string_view id) const {
@@ -253,13 +266,13 @@ void RunRegistry::FreeIfOver(Entry* entry) {
   }
 }
 
-void RunRegistry::FreeIdle(const std::string& claimed_id) {
+void RunRegistry::FreeIdle(const std::string& other_id, absl::string_view why) {
   const absl::Time now = clock_->Now();
   for (auto& [id, entry] : runs_) {
-    if (id == claimed_id || entry.sessions > 0 || now - entry.last_session < linger_) continue;
+    if (id == other_id || entry.sessions > 0 || now - entry.last_session < linger_) continue;
     Free(&entry,
          absl::StrCat("it has had no session for ", absl::FormatDuration(now - entry.last_session),
-                      " and run ", claimed_id, " was claimed"));
+                      " and run ", other_id, " ", why));
   }
 }
 

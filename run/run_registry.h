@@ -17,10 +17,14 @@
 // A run has a container of its own, whose resources no other run and no session without a run can
 // see. What a container is, its task says (RunResources); it is freed
 //   * when the run has ended or was superseded, and its last session has closed;
-//   * when another run is claimed, and this one has had no session for `linger`.
+//   * when another run is claimed, or finds no place, and this one has had no session for `linger`.
 // A task that comes again to a run whose container was freed gets an empty one. What is freed is in
 // the log, with the run, its bytes and the reason. Of runs without a container only so much is kept
 // as tells callers that they have ended; the oldest of them are forgotten.
+//
+// There are at most 1000 runs. Names that a run has only seen (older chiefs, tasks that trained)
+// are remembered within `max_note_bytes` for all runs together; beyond it each has kOwnNoteBytes
+// for itself, so that strangers who open runs of their own leave the notes of an honest one alone.
 //
 // The newest chief is the one with the largest epoch; among equal ones (nobody counts) who came
 // last, and one that was refused once is refused for ever.
@@ -57,13 +61,15 @@ class RunResources {
 class RunRegistry {
  public:
   using MakeResources = std::function<std::shared_ptr<RunResources>()>;
+  static constexpr int64_t kOwnNoteBytes = 8 << 10;
+  static constexpr int64_t kDefaultNoteBytes = 8 << 20;
   // `task`: for messages. `make_resources` makes an empty container.
-  RunRegistry(std::string task, Clock* clock, absl::Duration linger, MakeResources make_resources);
+  RunRegistry(std::string task, Clock* clock, absl::Duration linger, MakeResources make_resources,
+              int64_t max_note_bytes = kDefaultNoteBytes);
 
   // Counts a session of the run, which has an id, and gives its container. A chief claims the run.
   StatusOr<std::shared_ptr<RunResources>> Open(const TrainingRun& run);
-  // Which task's trainer has a session of the run, of which not more than kMaxTrainers are
-  // remembered.
+  // Which task's trainer has a session of the run; when there is no room for its name, nobody's.
   void NoteTrainer(const TrainingRun& run, const std::string& task);
   std::set<std::string> TrainersOf(absl::string_view id) const;
   // A session that Open counted is over.
@@ -98,6 +104,9 @@ class RunRegistry {
   };
   std::vector<Freed> TakeFreed();
 
+  // For tests: of the names that runs have only seen.
+  int64_t note_bytes() const { return note_bytes_; }
+
  private:
   struct Entry {
     TrainingRun run;
@@ -110,6 +119,7 @@ class RunRegistry {
     std::map<std::string, int> of_chiefs;            // of those, by chief; none with 0
     absl::Time last_session = absl::InfinitePast();  // when the last one closed
     std::set<std::string> trainers;                  // that ever were, by task; not its chiefs
+    int64_t note_bytes = 0;                          // of fenced and trainers
     std::shared_ptr<RunResources> resources;         // null: no container
   };
   Status Claim(const TrainingRun& run, Entry* entry);
@@ -117,14 +127,19 @@ class RunRegistry {
   Status CheckChief(const TrainingRun& run, const Entry& entry) const;
   Status Superseded(const TrainingRun& run, const Entry& entry) const;
   StatusOr<Entry*> FindOrMake(const TrainingRun& run);
+  // Adds `name` to `notes`, which are of `entry`, as long as there is room for it.
+  void Note(const std::string& name, Entry* entry, std::set<std::string>* notes);
   void FreeIfOver(Entry* entry);
-  void FreeIdle(const std::string& claimed_id);
+  // `why`: what the run `other_id` did.
+  void FreeIdle(const std::string& other_id, absl::string_view why);
   void Free(Entry* entry, std::string reason);
 
   const std::string task_;
   Clock* const clock_;
   const absl::Duration linger_;
   const MakeResources make_resources_;
+  const int64_t max_note_bytes_;
+  int64_t note_bytes_ = 0;                          // of all runs
   std::map<std::string, Entry, std::less<>> runs_;  // by id
   int64_t claims_ = 0;
   std::vector<Freed> freed_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/run_registry.h"
 
+#include <set>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -244,6 +247,48 @@ TEST_F(RunRegistryTest, RunsAreBoundedInNumberAndTheOldestThatAreOverAreForgotte
   }
   EXPECT_STATUS(runs_.Open(Chief("/one", "more")).status(), absl::StatusCode::kResourceExhausted,
                 "at most 1000 runs may be under way");
+}
+
+// Each has a container, which nobody has used since: they must not keep a newcomer out for good.
+TEST_F(RunRegistryTest, RunsThatWereLeftMakePlaceWhenTheirTimeIsOver) {
+  for (int i = 0; i < 1000; ++i) {
+    const TrainingRun run = Trainer("", absl::StrCat("r", i));
+    Open(run);
+    runs_.Close(run);
+  }
+  EXPECT_STATUS(runs_.Open(Chief("/a", "a1")).status(), absl::StatusCode::kResourceExhausted,
+                "at most 1000 runs may be under way");
+  clock_.Advance(absl::Minutes(10));
+  const TrainingRun used = Trainer("/used", "r7");
+  Open(used);
+  Open(Chief("/a", "a1"));
+  EXPECT_EQ(TakeFreed().size(), 999u);
+  EXPECT_NE(runs_.ContainerOf("r7"), nullptr);
+}
+
+TEST_F(RunRegistryTest, NamesThatRunsHaveSeenHaveABoundAndEachRunHasRoomOfItsOwn) {
+  constexpr int64_t kBound = 64 << 10;
+  RunRegistry runs(kPs, &clock_, absl::Minutes(10), std::make_shared<RunResources>, kBound);
+  const TrainingRun stranger = Trainer("", "s1"), honest = Trainer("/a", "a1");
+  EXPECT_OK(runs.Open(stranger));
+  for (int i = 0; i < 100 * kBound / 256; ++i) {
+    runs.NoteTrainer(stranger, absl::StrCat(std::string(250, 'x'), i));
+    ASSERT_LE(runs.note_bytes(), kBound);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const TrainingRun chief = Chief("", "s1", absl::StrCat(std::string(200, 'x'), i));
+    EXPECT_OK(runs.Open(chief));
+    runs.Close(chief);
+  }
+  EXPECT_LE(runs.note_bytes(), kBound);
+  EXPECT_OK(runs.Open(honest));
+  std::set<std::string> tasks;
+  for (int i = 0; i < 50; ++i) {
+    tasks.insert(absl::StrCat("/job:worker/replica:0/task:", i));
+    runs.NoteTrainer(honest, absl::StrCat("/job:worker/replica:0/task:", i));
+  }
+  EXPECT_EQ(runs.TrainersOf("a1"), tasks);
+  EXPECT_LE(runs.note_bytes(), kBound + RunRegistry::kOwnNoteBytes);
 }
 
 TEST_F(RunRegistryTest, AnInvalidRunIsRefused) {

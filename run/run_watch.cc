@@ -10,6 +10,7 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
+#include "run/run_id_text.h"
 
 namespace millrace {
 namespace {
@@ -60,7 +61,7 @@ bool RunWatch::IsDone() {
   if (AnotherOwns(now)) {
     Say(now, kSayLeaving,
         absl::StrCat("the chief that has taken ", options_.logdir, " over since run '",
-                     finished->run.name, "' (", finished->run.id, ") ended"));
+                     finished->run.name, "' (", RunIdText(finished->run.id), ") ended"));
     return false;
   }
   if (!IsTime(*finished, now)) {
@@ -68,9 +69,9 @@ bool RunWatch::IsDone() {
     Say(now, kSayLeaving,
         finished->sessions > 0
             ? absl::StrCat(finished->sessions, " sessions of run '", finished->run.name, "' (",
-                           finished->run.id, "), which has ended")
-            : absl::StrCat("trainers of run '", finished->run.name, "' (", finished->run.id,
-                           ") that ask how it ended"));
+                           RunIdText(finished->run.id), "), which has ended")
+            : absl::StrCat("trainers of run '", finished->run.name, "' (",
+                           RunIdText(finished->run.id), ") that ask how it ended"));
     return false;
   }
   // The directory may have got another owner since the last look.
@@ -83,8 +84,8 @@ void RunWatch::SeeEnd(const RunRegistry::Finished& finished, absl::Time now) {
   owner_at_end_.reset();
   wants_look_ = absl::InfiniteFuture();
   ended_sessions_ = false;
-  LogInfo("Server of ", runs_->task(), ": run '", finished.run.name, "' (", finished.run.id,
-          ") has ended at step ", finished.end.global_step,
+  LogInfo("Server of ", runs_->task(), ": run '", finished.run.name, "' (",
+          RunIdText(finished.run.id), ") has ended at step ", finished.end.global_step,
           finished.end.reason.empty() ? "" : absl::StrCat(": ", finished.end.reason),
           "; this server leaves when the ", finished.sessions,
           " sessions of the run have closed, in ", absl::FormatDuration(options_.grace),
@@ -173,8 +174,8 @@ void RunWatch::Take(const Files& files, absl::Time now) {
     noted_ = false;
     claims_ = runs_->num_run_claims();
     if (belief_.is_doubted()) {
-      LogInfo("Server of ", runs_->task(), ": ", options_.logdir, " says that run ", run->id,
-              " has ended at step ", end->global_step,
+      LogInfo("Server of ", runs_->task(), ": ", options_.logdir, " says that run ",
+              RunIdText(run->id), " has ended at step ", end->global_step,
               "; this server leaves unless its chief comes within ",
               absl::FormatDuration(options_.stale_grace), " to train further");
     }

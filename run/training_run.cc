@@ -14,6 +14,7 @@
 #include "core/random_bits.h"
 #include "core/status_kind.h"
 #include "run/run_end_limits.h"
+#include "run/run_id_text.h"
 
 namespace millrace {
 namespace {
@@ -23,7 +24,7 @@ constexpr char kBusy[] = "must wait until no other run of its name is trained";
 
 std::string NameOf(const TrainingRun& run) {
   return absl::StrCat("run '", run.name, "'",
-                      run.id.empty() ? "" : absl::StrCat(" (", run.id, ")"));
+                      run.id.empty() ? "" : absl::StrCat(" (", RunIdText(run.id), ")"));
 }
 
 // One `key=value` a line, values escaped; others may add keys. Bounded: it travels in trailers.
@@ -106,8 +107,8 @@ bool IsFenced(const Status& status) { return status.GetPayload(kFenced).has_valu
 
 Status BusyRunError(absl::string_view task, const TrainingRun& run, absl::string_view by) {
   return absl::UnavailableError(
-      absl::StrCat(task, ": Run '", run.name, "' (", run.id, ") of ", run.chief, " ", kBusy,
-                   ", got ", by, "; give each job a logdir of its own, or end the other"));
+      absl::StrCat(task, ": Run '", run.name, "' (", RunIdText(run.id), ") of ", run.chief, " ",
+                   kBusy, ", got ", by, "; give each job a logdir of its own, or end the other"));
 }
 
 bool TellsOfBusyRun(const Status& status) {

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "core/exit_code.h"
 #include "gtest/gtest.h"
+#include "run/run_id_text.h"
 
 // covers: clusters: session terms and run status travel next to TensorFlow's fields; malformed ones
 //   are refused or left out
@@ -73,6 +74,18 @@ TEST(TrainingRunTest, IdsDiffer) {
   EXPECT_EQ(id.size(), 32u);
   EXPECT_NE(id, NewRunId());
   EXPECT_TRUE(CheckRun({.name = "a", .id = id, .is_chief = true}).ok());
+}
+
+// What people see of 32 digits.
+TEST(TrainingRunTest, MessagesHaveTheFirstDigitsOfAnId) {
+  const TrainingRun run = {
+      .name = "/runs/a", .id = "0123456789abcdef0123456789abcdef", .chief = "chief-0"};
+  for (const Status& status : {RunEndedError("Session", run, {}), FencedError("Session", run, "x"),
+                               BusyRunError("ps-0", run, "another")}) {
+    EXPECT_TRUE(absl::StrContains(status.message(), "'/runs/a' (01234567)")) << status;
+  }
+  EXPECT_EQ(RunIdText("a1"), "a1");
+  EXPECT_EQ(RunIdText(""), "");
 }
 
 TEST(TrainingRunTest, InvalidNamesAndIdsAreRefused) {

@@ -59,9 +59,13 @@ class KernelStore {
   StatusOr<std::shared_ptr<const Kernel>> FindOrMake(
       absl::string_view device, absl::string_view node,
       absl::FunctionRef<StatusOr<std::unique_ptr<Kernel>>()> make);
+  int64_t size() const {
+    MutexLock lock(&mu_);
+    return static_cast<int64_t>(kernels_.size());
+  }
 
  private:
-  Mutex mu_;
+  mutable Mutex mu_;
   HashMap<std::string, std::shared_ptr<const Kernel>> kernels_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -472,6 +472,13 @@ TEST_F(SessionTest, ErrorsSayWhatIsWrong) {
        {},
        absl::StatusCode::kInvalidArgument,
        "Cannot feed value of shape [] for Tensor 'x:0', which has shape [?,784]"},
+      {"a row of a feed",
+       {{"x", *Tensor::Zeros(DT_FLOAT, *Shape::Make({784}))}},
+       {"y"},
+       {},
+       absl::StatusCode::kInvalidArgument,
+       "Cannot feed value of shape [784] for Tensor 'x:0', which has shape [?,784]; it is one row: "
+       "did you forget Batch"},
       {"shape of a fed constant",
        {{"constant", Tensor::Scalar<float>(1)}},
        {"dead"},

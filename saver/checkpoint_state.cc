@@ -7,16 +7,20 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "core/crc32c.h"
 #include "core/fail_point.h"
 #include "core/file_system.h"
 #include "core/logging.h"
+#include "core/mutex.h"
 #include "core/random_bits.h"
 #include "core/status.h"
 #include "core/table_reader.h"
@@ -32,6 +36,20 @@ namespace {
 constexpr char kChecksumLine[] = "# crc32c: ";
 // A bound against files that are no state file.
 constexpr uint64_t kMaxStateBytes = 16 << 20;
+
+// Tells of `text` once in this process. Hooks, evaluators and the end of a job ask one directory
+// again and again, some each second.
+void WarnOnce(const std::string& text) {
+  constexpr size_t kMaxTold = 1000;
+  static Mutex* const mu = new Mutex;
+  static std::set<std::string>* const told = new std::set<std::string>;
+  {
+    MutexLock lock(mu);
+    if (told->count(text) > 0) return;
+    if (told->size() < kMaxTold) told->insert(text);
+  }
+  LogWarning(text);
+}
 
 StatusOr<tensorflow::CheckpointState> ParseState(const std::string& text, bool* has_checksum) {
   // The checksum, when our own writer made the file.
@@ -112,7 +130,7 @@ std::optional<CheckpointState> ReadCheckpointState(FileSystem* fs, const std::st
       text.ok() ? ParseState(*text, &state.has_checksum)
                 : StatusOr<tensorflow::CheckpointState>(text.status());
   if (!parsed.ok()) {
-    LogWarning("State file '", path, "' is passed over: ", parsed.status().message());
+    WarnOnce(absl::StrCat("State file '", path, "' is passed over: ", parsed.status().message()));
     return std::nullopt;
   }
   const std::string clean = CleanDirectory(directory);
@@ -155,7 +173,9 @@ bool CheckpointExists(FileSystem* fs, const std::string& prefix) {
   if (fs->FileExists(BundleIndexPath(prefix))) {
     const auto reader = BundleReader::Open(fs, prefix);
     const Status whole = reader.ok() ? (*reader)->CheckFiles() : reader.status();
-    if (!whole.ok()) LogWarning("Checkpoint '", prefix, "' is not whole: ", whole.message());
+    if (!whole.ok()) {
+      WarnOnce(absl::StrCat("Checkpoint '", prefix, "' is not whole: ", whole.message()));
+    }
     return whole.ok();
   }
   // A bundle's data files alone are no checkpoint of the first format.
@@ -173,15 +193,12 @@ std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& d
     std::vector<std::string> candidates = {state->latest};
     candidates.insert(candidates.end(), state->all.rbegin(), state->all.rend());
     for (const std::string& candidate : candidates) {
-      // A directory that was moved, or checkpoints that are elsewhere.
-      std::string path = Inside(clean, candidate);
-      if (!CheckpointExists(fs, path)) {
-        if (candidate == path || !CheckpointExists(fs, candidate)) continue;
-        path = candidate;
-      }
+      const std::string path = Inside(clean, candidate);
+      if (!CheckpointExists(fs, path)) continue;
       if (candidate != candidates[0]) {
-        LogWarning("Checkpoint '", candidates[0],
-                   "', the latest by its state file, is not there; '", path, "' is used");
+        WarnOnce(absl::StrCat("Checkpoint '", candidates[0],
+                              "', the latest by its state file, is not there; '", path,
+                              "' is used"));
       }
       return path;
     }
@@ -198,8 +215,9 @@ std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& d
   std::sort(found.rbegin(), found.rend());
   for (const auto& [step, time, prefix] : found) {
     if (!CheckpointExists(fs, prefix)) continue;
-    LogWarning("Directory '", clean, "' has no state file that names a whole checkpoint; '", prefix,
-               "' is used");
+    WarnOnce(absl::StrCat("Directory '", clean,
+                          "' has no state file that names a whole checkpoint; '", prefix,
+                          "' is used"));
     return prefix;
   }
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/graph_def.h"
+#include "graph/op_registry.h"
 
 namespace millrace {
 namespace {
@@ -134,7 +135,7 @@ class Analysis {
     bool enters = false, lives = false;  // by data, into a Merge
     const bool is_merge = IsMerge(graph_.node(node));
     // A trigger counts those that it waits for, dead or not; so does a Merge by control inputs.
-    if (graph_.node(node).op() == "ControlTrigger") return false;
+    if (TraitsOf(graph_.node(node).op()).is_trigger) return false;
     for (const Input& input : of(node).inputs) {
       const bool is_dead = IsDead(input);
       if (is_merge && input.output == kControl) continue;

@@ -201,12 +201,11 @@ TEST(DeadBranches, WhatCannotBeRewrittenStays) {
 
 // Both count those that they wait for, dead or not.
 TEST(DeadBranches, TriggersAndMergesRunBehindDeadBranches) {
-  EXPECT_THAT(
-      Removed({"x = Placeholder()", "p = false", "s = Switch(x, p)", "t = Neg(s:1)",
-               "g = ControlTrigger(^t, ^x)", "m = Merge(s, t, ^t)", "y = Exp(m, ^g)"},
-              {"y"}),
-      UnorderedElementsAre("x = Placeholder()", "s = Identity(x)", "g = ControlTrigger(^x)",
-                           "m = Identity(s)", "y = Exp(m, ^g)"));
+  EXPECT_THAT(Removed({"x = Placeholder()", "p = false", "s = Switch(x, p)", "t = Neg(s:1)",
+                       "g = ControlTrigger(^t, ^x)", "m = Merge(s, t, ^t)", "y = Exp(m, ^g)"},
+                      {"y"}),
+              UnorderedElementsAre("x = Placeholder()", "s = Identity(x)", "g = ControlTrigger(^x)",
+                                   "m = Identity(s)", "y = Exp(m, ^g)"));
 }
 
 TEST(DeadBranches, WhatADefaultTurnsOffIsListed) {

@@ -47,9 +47,14 @@ StatusOr<bool> EventReader::Advance() {
     MR_ASSIGN_OR_RETURN(const std::vector<std::string> files, EventFiles(fs_, path_));
     for (const std::string& file : files) {
       if (file <= file_) continue;
-      MR_ASSIGN_OR_RETURN(const bool is_directory, fs_->IsDirectory(file));
-      if (is_directory) continue;
-      MR_RETURN_IF_ERROR(OpenAt(file, 0));
+      const StatusOr<bool> is_directory = fs_->IsDirectory(file);
+      // Deleted since it was listed, or a link to nothing.
+      if (absl::IsNotFound(is_directory.status())) continue;
+      MR_RETURN_IF_ERROR(is_directory.status());
+      if (*is_directory) continue;
+      const Status opened = OpenAt(file, 0);
+      if (absl::IsNotFound(opened)) continue;
+      MR_RETURN_IF_ERROR(opened);
       return true;
     }
   }

@@ -15,7 +15,7 @@
 //
 // A record that is not whole at the end of a file is no error: its writer is not done with it, or
 // died. A file is read to its end before the next one; what is added to it afterwards, next to a
-// newer file, is not seen.
+// newer file, is not seen. One that is deleted before it is opened is passed over.
 //
 // The files are not trusted. Failure: OutOfRange at the end of what is there, and Next may be asked
 // again; DataLoss with file and place for bytes that are wrong: the rest of that file is lost, and

@@ -48,9 +48,12 @@ struct GraphVariable {
 };
 
 bool IsReferenceVariable(const NodeDef& node) {
-  return node.op() == "VariableV2" || node.op() == "Variable";
+  const absl::string_view op = node.op();
+  return op == "VariableV2" || op == "Variable";
 }
-bool IsResourceVariable(const NodeDef& node) { return node.op() == "VarHandleOp"; }
+bool IsResourceVariable(const NodeDef& node) {
+  return absl::string_view(node.op()) == "VarHandleOp";
+}
 
 StatusOr<std::vector<GraphVariable>> GraphVariables(const GraphDef& graph) {
   std::vector<GraphVariable> variables;
@@ -62,7 +65,8 @@ StatusOr<std::vector<GraphVariable>> GraphVariables(const GraphDef& graph) {
       MR_ASSIGN_OR_RETURN(shape, GetAttr<PartialShape>(node, "shape"));
     }
     // To the oldest kind a scalar is a variable of any shape.
-    if (node.op() == "Variable" && shape.has_rank() && shape.rank() == 0) shape = PartialShape();
+    if (absl::string_view(node.op()) == "Variable" && shape.has_rank() && shape.rank() == 0)
+      shape = PartialShape();
     variables.push_back({node.name(), dtype, std::move(shape), IsResourceVariable(node)});
   }
   return variables;
@@ -254,11 +258,12 @@ class Freezer {
     // Each of them has the handle as its first input, and no other.
     if (use.at.input != 0) return Refuse(*node, variable);
     auto& attrs = *node->mutable_attr();
-    if (node->op() == "ReadVariableOp") {
+    const absl::string_view op = node->op();
+    if (op == "ReadVariableOp") {
       node->set_op("Identity");
       attrs.erase("dtype");
       Set("T", variable.dtype, node);
-    } else if (node->op() == "ResourceGather") {
+    } else if (op == "ResourceGather") {
       node->set_op("GatherV2");
       attrs.erase("dtype");
       attrs.erase("validate_indices");
@@ -298,14 +303,14 @@ class Freezer {
         sum->set_device(device);
         Set("T", DT_INT32, sum);
       }
-    } else if (node->op() == "ResourceGatherNd") {
+    } else if (op == "ResourceGatherNd") {
       node->set_op("GatherNd");
       attrs.erase("dtype");
       Set("Tparams", variable.dtype, node);
-    } else if (node->op() == "VariableShape") {
+    } else if (op == "VariableShape") {
       node->set_op("Shape");
       Set("T", variable.dtype, node);
-    } else if (node->op() == "VarIsInitializedOp") {
+    } else if (op == "VarIsInitializedOp") {
       MakeTrue(node);
     } else {
       return Refuse(*node, variable);
@@ -314,7 +319,7 @@ class Freezer {
   }
 
   Status RewriteReference(const Use& use, NodeDef* node) {
-    if (node->op() == "IsVariableInitialized") {
+    if (absl::string_view(node->op()) == "IsVariableInitialized") {
       MakeTrue(node);
       return absl::OkStatus();
     }

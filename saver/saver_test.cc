@@ -1017,6 +1017,21 @@ TEST_F(SaverTest, WrongStateFilesFallBackToWhatIsThere) {
   EXPECT_FALSE(CheckpointExists(kFiles, directory_));
 }
 
+// Evaluators ask each second.
+TEST_F(SaverTest, WhatIsWrongWithADirectoryIsToldOnce) {
+  FileSession session(kFiles);
+  ASSERT_OK(Saver::FromDef(TestDef(2))->Save(&session, Path("m"), 1).status());
+  Write(Path("checkpoint"), "model_checkpoint_path: \"m-1");
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(LatestCheckpoint(kFiles, directory_), Path("m-1"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  for (const char* const text : {"is passed over", "has no state file that names"}) {
+    const size_t at = log.find(text);
+    EXPECT_NE(at, std::string::npos) << log;
+    EXPECT_EQ(log.find(text, at + 1), std::string::npos) << log;
+  }
+}
+
 TEST_F(SaverTest, EveryFlippedBitAndCutOfTheStateFileIsDetectedOrHarmless) {
   FileSession session(kFiles);
   auto saver = Saver::FromDef(TestDef(2));

@@ -5,12 +5,14 @@
 # covers: outside: macros of public headers begin with `MR_` or `MILLRACE_`
 # covers: build: the arrows between folders hold; files include the project headers that they use
 # covers: outside: no declaration of a public header hides the one after it from the library's symbols
+# covers: build: code of a page is built or run by a test, and links of pages lead somewhere
 # covers: build: a header of protobuf behind a public header is named with its chain, without a build
 
 import contextlib
 import io
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -27,7 +29,9 @@ import declared_uses
 import disk_cache
 import header_reach
 import house
+import install
 import markdown_code
+import page_commands
 import pairs
 import pictures
 import public_headers
@@ -165,6 +169,32 @@ class HouseTest(unittest.TestCase):
         self.assertEqual(list(house.long_readmes(readmes)),
                          ["house: ops/math/README.md must have at most 500 words, got 501"])
 
+    def test_code_of_a_page_has_a_test(self):
+        block = "```{}\nint a;\n```\n"
+        tests = {"docs/BUILD.bazel": 'markdown_code(page = "a.md")\nx(page = "//layers:README.md")\n',
+                 "tests/outside/a_test.py": 'code_of("b.md", folder)\n', "BUILD.bazel": 'page = "c.md"'}
+        self.assertEqual(house.pages_of_tests(tests),
+                         {"docs/a.md", "docs/b.md", "layers/README.md", "c.md"})
+        pages = {"docs/a.md": block.format("cpp a.cc"), "docs/b.md": block.format("sh b.sh"),
+                 "layers/README.md": block.format(""), "docs/d.md": block.format("c d.c"),
+                 "docs/e.md": block.format("cpp"), "docs/f.md": block.format("sh"), "c.md": "text"}
+        self.assertEqual(list(house.untested_code(pages, tests, {"docs/f.md": "", "docs/a.md": ""})), [
+            "house: docs/a.md must have code that is not run, got none; NOT_RUN names it",
+            "house: docs/d.md must be built or run by a test, got code that no test has",
+            "house: docs/e.md: a block of code must name its file, which a test builds or runs, got none "
+            "before 'int a;'"])
+
+    def test_links_lead_to_files_and_headings(self):
+        page = ("# A page\n## What `it` does, and how\n[a](a.md) [b](../b/c.h) [f](../b) [w](https://x.y)\n"
+                "[h](#what-it-does-and-how) [g](a.md#none) [n](#none) [m](../none.md)\n"
+                "```cpp\n[x](int)\n```\n")
+        self.assertEqual(
+            list(house.dead_links({"docs/p.md": page, "docs/a.md": "# Another\n"},
+                                  {"docs/p.md", "docs/a.md", "b/c.h"})),
+            ["house: docs/p.md: a link must lead to a heading of 'docs/a.md', got '#none'",
+             "house: docs/p.md: a link must lead to a heading of 'docs/p.md', got '#none'",
+             "house: docs/p.md: a link must lead to a file, got '../none.md'"])
+
     def test_a_friend_is_one_that_is_not_nested(self):
         self.assertEqual(house.friends("class A {\n  friend class B;\n  friend class C;\n"
                                        "  class C {\n  };\n};\n"), ["B"])
@@ -210,8 +240,8 @@ class CoverageTest(unittest.TestCase):
         found = self.said("C steps: a", "C article 0-10: later", "C article 0-9: sooner")
         found += coverage.claims("c/d_test.py", "# covers: " + "steps: a\ndef test_it(self):")
         text = coverage.page(found)
-        self.assertIn("\n| promise | proven by |\n|---|---|\n| a | [a/b_test.cc](../a/b_test.cc), "
-                      "[c/d_test.py](../c/d_test.py) test_it |\n", text)
+        self.assertIn("\n| promise | proven by |\n|---|---|\n| a | [a/b_test.cc](../../a/b_test.cc), "
+                      "[c/d_test.py](../../c/d_test.py) test_it |\n", text)
         self.assertLess(text.index("| 0-9 | sooner |"), text.index("| 0-10 | later |"))
         self.assertNotIn("## Graphs", text)  # nothing is said of them
 
@@ -225,6 +255,81 @@ class MarkdownCodeTest(unittest.TestCase):
     def test_a_block_without_an_end_is_an_error(self):
         with self.assertRaisesRegex(ValueError, "must be closed"):
             markdown_code.files_of("```cpp a.cc\nint a;\n")
+
+
+class InstallTest(unittest.TestCase):
+
+    def test_pages_and_examples_are_installed_and_their_links_lead_there(self):
+        files = {
+            "core/version.h": '#define MILLRACE_VERSION "1.2.3"\n',
+            "README.md": "![p](docs/pictures/a.svg) [index](docs/README.md)\n",
+            "docs/README.md": "[a\nb](../README.md#top) [h](../core/c.h) [own](../core/own.h) "
+                              "[e](../examples/outside/x.cc)\n```cpp\n[x](int)\n```\n"
+                              "[gone](../core/README.md) [api](../api/c_api.h)\n",
+            "docs/tutorial.md": "```cpp ask.cc\nint a;\n```\n```sh tutorial.sh\nls\n```\n",
+            "docs/pictures/a.svg": "<svg/>", "docs/pictures/unused.svg": "<svg/>", "docs/BUILD.bazel": "",
+            "examples/outside/README.md": "[d](../../docs/tutorial.md)\n", "examples/outside/x.cc": "int x;\n"}
+        with tempfile.TemporaryDirectory() as folder:
+            prefix = os.path.join(folder, "prefix")
+            for name, text in [*((f"from/{name}", text) for name, text in files.items()),
+                               ("prefix/include/millrace/core/c.h", ""), ("prefix/include/millrace/c_api.h", ""),
+                               ("prefix/share/millrace/docs/old.md", "of the last release")]:
+                path = os.path.join(folder, name)
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                pathlib.Path(path).write_text(text, encoding="utf-8")
+            install.Installer([os.path.join(folder, "from")], prefix).pages()
+            share = pathlib.Path(prefix, "share", "millrace")
+            self.assertEqual(sorted(str(path.relative_to(share)) for path in share.rglob("*.*")), [
+                "README.md", "docs/README.md", "docs/pictures/a.svg", "docs/tutorial.md", "examples/README.md",
+                "examples/ask.cc", "examples/x.cc"])
+            self.assertEqual((share / "docs" / "README.md").read_text(encoding="utf-8"),
+                             "[a\nb](../README.md#top) [h](../../../include/millrace/core/c.h) own "
+                             "[e](../examples/x.cc)\n```cpp\n[x](int)\n```\n"
+                             "gone [api](../../../include/millrace/c_api.h)\n")
+            self.assertEqual((share / "README.md").read_text(encoding="utf-8"), files["README.md"])
+            self.assertEqual((share / "examples" / "README.md").read_text(encoding="utf-8"),
+                             "[d](../docs/tutorial.md)\n")
+
+
+class PageCommandsTest(unittest.TestCase):
+
+    PAGE = ("# A page\n\n```txt a.txt\nhello\n```\n\n```sh c.sh\ncat a.txt\nX=1\n```\nprints\n"
+            "```text\nhello\n```\n```sh\nfalse\n```\n```sh c.sh\necho $X \"$(basename \"$PWD\")\"\n```\n")
+
+    @staticmethod
+    def checked(page):
+        with tempfile.TemporaryDirectory() as folder:
+            return page_commands.check(page, pathlib.Path(folder), [])
+
+    def test_files_are_there_and_blocks_share_one_shell(self):
+        self.assertEqual(page_commands.commands_of(self.PAGE),
+                         [["cat a.txt\nX=1", ["hello"]], ['echo $X "$(basename "$PWD")"', None]])
+        self.assertEqual(self.checked(self.PAGE + "```text\n1 work\n```\n"), "")
+
+    def test_other_output_is_shown_next_to_what_the_page_says(self):
+        said = self.checked(self.PAGE + "```text\n2 work\n```\n")
+        self.assertIn("print:\n1 work\n\nbut the page shows:\n2 work\n", said)
+        self.assertNotIn("cat a.txt", said)
+
+    def test_a_command_that_fails_is_named_with_its_output(self):
+        said = self.checked(self.PAGE.replace("X=1", "exit 3"))
+        self.assertIn("commands:\ncat a.txt\nexit 3\n\nprint:\nhello\nand fail with 3", said)
+
+    def test_what_differs_between_machines_may_differ(self):
+        for shown, printed in [("auc  0.75", "auc 0.7712"), ("run/...", "run/1700000001"),
+                               ("  [0] [...] [0.70, 0.30]", "[0] [-0.92] [0.7166, 0.2834]"),
+                               ("loss 20.0", "loss 21.9"), ("steps 5..2000", "steps 5..2000")]:
+            self.assertTrue(page_commands.is_line(shown, printed), shown)
+        for shown, printed in [("auc 0.75", "auc 0.64"), ("loss 20.0", "loss 22.1"), ("7", "8"),
+                               ("auc 0.75", "auc"), ("a.c", "abc"), ("step 2000", "step 2001")]:
+            self.assertFalse(page_commands.is_line(shown, printed), shown)
+
+    def test_a_line_of_dots_stands_for_any_lines(self):
+        for shown, printed, wanted in [(["a", "...", "d"], ["a", "b", "c", "d"], True),
+                                       (["...", "a"], ["a"], True), (["a", "..."], ["a"], True),
+                                       (["a"], ["a", "b"], False), (["a", "...", "d"], ["a"], False),
+                                       ([], [], True), ([], ["a"], False)]:
+            self.assertEqual(page_commands.is_output(shown, printed), wanted, shown)
 
 
 class PublicHeadersTest(unittest.TestCase):

@@ -17,8 +17,31 @@ namespace {
 
 // What a table still shows of a task's last line.
 constexpr size_t kMaxLastLine = 160;
+// "W1129 01:55:03.123456 12345 session.cc:55] ": within so many bytes.
+constexpr size_t kMaxLogPrefix = 200;
+
+// The text of a log line; other lines as they are.
+absl::string_view WithoutLogPrefix(absl::string_view line) {
+  constexpr size_t kDateEnd = 5;  // one letter, four digits
+  if (line.size() <= kDateEnd || line[kDateEnd] != ' ' ||
+      absl::string_view("IWEF").find(line[0]) == absl::string_view::npos) {
+    return line;
+  }
+  for (const char c : line.substr(1, kDateEnd - 1)) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return line;
+  }
+  const size_t end = line.substr(0, kMaxLogPrefix).find("] ");
+  return end == absl::string_view::npos ? line : line.substr(end + 2);
+}
 
 }  // namespace
+
+void ClusterTask::Note(absl::string_view line) {
+  const absl::string_view text = absl::StripAsciiWhitespace(WithoutLogPrefix(line));
+  if (text.empty()) return;
+  const bool goes_on = line[0] == ' ' || line[0] == '\t';
+  if (!goes_on || last_line.empty()) last_line = std::string(text);
+}
 
 std::string ClusterTask::name() const { return absl::StrCat(job, " ", index); }
 

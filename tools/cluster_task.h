@@ -40,7 +40,7 @@ struct ClusterTask {
   TaskOutput output;
   std::unique_ptr<WritableFile> log;
   std::deque<std::string> hidden;  // the last lines that were not shown
-  std::string last_line;           // that was not blank
+  std::string last_line;           // what it said last, see Note
   absl::Time started;
   absl::Duration ran;
   int starts = 0;
@@ -49,6 +49,11 @@ struct ClusterTask {
   std::string asked;                  // to end: why; "" = not
   bool killed_by_grace = false;       // it was asked to end and did not
   int wait_status = 0;                // of the last run
+
+  // A line of its output: what it said last, unless the line is blank. Without the time and place
+  // of a log line; a line that begins with a blank or a tab goes on with the message before it
+  // ("\t [[{{node dense/MatMul}}]]"), whose text says more.
+  void Note(absl::string_view line);
 
   std::string name() const;
   bool running() const { return pid > 0; }

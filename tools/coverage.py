@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/coverage.md: each promise with the tests that prove it, as the tests name it.
+"""Writes docs/internals/coverage.md: each promise with the tests that prove it, as the tests name it.
 
   tools/coverage.py            writes the page
   tools/coverage.py --check    fails where the page differs from what the tests say
@@ -24,7 +24,7 @@ import sys
 
 import program
 
-PAGE = "docs/coverage.md"
+PAGE = "docs/internals/coverage.md"
 # Key -> heading, what to know before its table.
 SECTIONS = {
     "values": ("Values and formats", ""),
@@ -141,7 +141,7 @@ def page(found):
         out.append(("| row " if rows else "") + "| promise | proven by |\n" +
                    ("|---" if rows else "") + "|---|---|")
         for (row, promise), tests in sorted(lines.items(), key=lambda line: number(line[0][0])):
-            proof = ", ".join(f"[{path}](../{path})" + (f" {name}" if name else "")
+            proof = ", ".join(f"[{path}](../../{path})" + (f" {name}" if name else "")
                               for path, name in tests)
             out.append((f"| {row} " if rows else "") +
                        f"| {promise.replace('|', chr(92) + '|')} | {proof} |")

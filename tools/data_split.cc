@@ -7,8 +7,8 @@
 //              --output_dir split
 //
 // A row's part is decided by Fingerprint64 of --seed and its key alone; within a file rows keep
-// their order. CSV records (--column, --csv, files named .csv or .tsv) may go on over lines inside quotes.
-// All files appear at the end, or none. A bad row ends it, or is left out and counted
+// their order. CSV records (--column, --csv, files named .csv or .tsv) may go on over lines inside
+// quotes. All files appear at the end, or none. A bad row ends it, or is left out and counted
 // (--ignore_errors).
 //
 // Exit codes: 0, 1 with the reason on stderr, 2 for wrong flags.

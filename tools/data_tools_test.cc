@@ -587,8 +587,8 @@ TEST_F(DataTools, ABlankHeaderIsNone) {
 TEST_F(DataTools, SplittingTearsNoRecord) {
   Write("part.csv", "1;\"a\nb\"\n2;\"c\nd\"\n3;x\n");
   for (const char* input : {"$/part.csv", "$/part*"}) {
-    const Ended ended = Run(absl::StrCat("data_split --input '", input,
-                                         "' --splits a=1 --output_dir $/out"));
+    const Ended ended =
+        Run(absl::StrCat("data_split --input '", input, "' --splits a=1 --output_dir $/out"));
     EXPECT_EQ(ended.code, 0) << ended.text;
     EXPECT_THAT(ended.text, HasSubstr("3")) << input;
     EXPECT_EQ(Read("out/a.txt"), Read("part.csv"));

@@ -5,12 +5,15 @@
   tools/house.py               one table: lines, comments per line of code, MR_DCHECKs, names of ops,
                                long functions, friends, words of the README
   tools/house.py --check       fails where names of ops, long functions or friends are more than MOST,
-                               or a folder's README has more than README_WORDS words
+                               a folder's README has more than README_WORDS words, a page has code
+                               that no test builds or runs, or a link that leads nowhere
   tools/house.py --functions   each function of more than 100 lines
   tools/house.py --rev REV     the same of another commit
 
 A name of an op is a comparison of a node's kind with a text outside of ops/ and graph/verify.cc. A
-friend counts unless it is a function, or one of the two classes is nested in the other.
+friend counts unless it is a function, or one of the two classes is nested in the other. Code of a
+page is a block in C, C++ or shell: it names its file (tools/markdown_code.py), and a BUILD file or a
+Python test names the page.
 """
 
 import collections
@@ -20,6 +23,7 @@ import subprocess
 import sys
 
 import check_includes
+import markdown_code
 import program
 
 LONG_LINES = 100
@@ -36,8 +40,11 @@ MOST = {
     "runtime": (0, 0, 0),
     # How TensorFlow's files name variables and their parts; branches that freezing leaves out.
     "saver": (34, 0, 0),
-    "train": (0, 0, 0),
+    "train": (2, 0, 0),  # what moves an average
 }
+CODE = ("c", "cpp", "sh")
+# Page -> why its code is not run. A page that has none is named, too.
+NOT_RUN = {"docs/security.md": "openssl is not among the packages of a build"}
 OP_NAME = re.compile(r'\b(?:op|type_string|op_name)(?:\(\))?\s*[!=]=\s*"\w+"'
                      r'|"\w+"\s*[!=]=\s*[\w.>()-]*\bop\(\)')
 FRIEND = re.compile(r"^[ \t]*friend (?:class|struct) (\w+);", re.M)
@@ -139,6 +146,61 @@ def long_readmes(readmes):
             yield f"house: {path} must have at most {README_WORDS} words, got {words}"
 
 
+def pages_of_tests(tests):
+    """The pages that tests build or run. `tests`: path of a BUILD file or a Python test -> text."""
+    found = set()
+    for path, text in tests.items():
+        if path.endswith(".py"):
+            found |= {f"docs/{name}" for name in re.findall(r'"(\w+\.md)"', text)}
+            continue
+        for label in re.findall(r'page = "([^"]+)"', text):
+            folder, _, name = label.rpartition(":")
+            folder = folder[2:] if folder.startswith("//") else os.path.dirname(path)
+            found.add(os.path.join(folder, name))
+    return found
+
+
+def untested_code(pages, tests, not_run=None):
+    """One line for each page whose code no test has. `pages`: path -> text; `tests` as above."""
+    not_run = NOT_RUN if not_run is None else not_run
+    tested = pages_of_tests(tests)
+    for path, text in sorted(pages.items()):
+        code = [(name, lines) for language, name, lines in markdown_code.blocks(text)
+                if language in CODE]
+        nameless = [lines for name, lines in code if name is None]
+        is_untested = bool(nameless) or (bool(code) and path not in tested)
+        if path in not_run:
+            if not is_untested:
+                yield f"house: {path} must have code that is not run, got none; NOT_RUN names it"
+        elif nameless:
+            yield (f"house: {path}: a block of code must name its file, which a test builds or runs, "
+                   f"got none before '{nameless[0][0] if nameless[0] else ''}'")
+        elif is_untested:
+            yield f"house: {path} must be built or run by a test, got code that no test has"
+
+
+def anchor(heading):
+    """As GitHub makes it of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def dead_links(pages, paths):
+    """One line for each link to a file that is none, or to a heading that its page has not. `pages`:
+    path -> text; `paths`: of all files."""
+    folders = {os.path.dirname(path) for path in paths}
+    # Without code: what looks like a link there is none.
+    plain = {path: "".join(re.split(r"(?m)^(```.*)$", text)[::4]) for path, text in pages.items()}
+    anchors = {path: {anchor(heading) for heading in re.findall(r"(?m)^#+ (.*)$", text)}
+               for path, text in plain.items()}
+    for path, text in sorted(plain.items()):
+        for target, heading in re.findall(r"\]\(([\w./-]*)(?:#([\w-]*))?\)", text):
+            place = os.path.normpath(os.path.join(os.path.dirname(path), target)) if target else path
+            if place not in paths and place not in folders:
+                yield f"house: {path}: a link must lead to a file, got '{target}'"
+            elif heading and heading not in anchors.get(place, {heading}):
+                yield f"house: {path}: a link must lead to a heading of '{place}', got '#{heading}'"
+
+
 def texts(rev, *patterns):
     """Path -> text of the files in the work tree, or in `rev`."""
     if rev is None:
@@ -166,7 +228,10 @@ def main():
     folders = count(texts(args.rev, "*.cc", "*.h"),
                     {path: text for path, text in readmes.items() if path.count("/") == 1})
     if args.check:
-        lines = [*excesses(folders), *long_readmes(readmes)]
+        pages = texts(args.rev, "*.md")
+        paths = set(subprocess.check_output(["git", "ls-files"], text=True).split())
+        lines = [*excesses(folders), *long_readmes(readmes), *dead_links(pages, paths),
+                 *untested_code(pages, texts(args.rev, "*BUILD.bazel", "*_test.py"))]
         for line in lines:
             print(line)
         return 1 if lines else 0

@@ -5,9 +5,13 @@
 //
 //   inspect_events [--json] FILE|DIR
 //
+// and how one scalar went, in the directory and in all below it, as rows of CSV or a picture:
+//
+//   inspect_events --tag loss [--csv | --svg | --json] FILE|DIR
+//
 // A file whose last record is not whole is read up to there: its writer may not be done. What was
-// read of a file with wrong bytes is shown, too. Exit codes: 0, 1 with the reason on stderr, 2 for
-// wrong flags.
+// read of files with wrong bytes is shown, too, and all others. Exit codes: 0, 1 with the reasons
+// on stderr, 2 for wrong flags.
 
 #include <algorithm>
 #include <iostream>
@@ -32,8 +36,9 @@
 #include "proto/event.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/summary.pb.h"
-#include "saver/event_reader.h"
+#include "saver/event_scan.h"
 #include "tools/command_line.h"
+#include "tools/event_curves.h"
 #include "tools/op_library_flag.h"
 
 namespace millrace {
@@ -47,8 +52,14 @@ constexpr char kProgram[] = "inspect_events";
 
 ProgramHelp Help() {
   return {.name = kProgram,
-          .about = "Shows what event files hold: records by kind, and the tags of summaries.",
-          .flags = {{.name = "json", .help = "prints JSON"}, OpLibraryFlag()},
+          .about =
+              "Shows what event files hold: records by kind, and the tags of summaries; or "
+              "with --tag\nhow one scalar went, in DIR and all directories below it.",
+          .flags = {{.name = "json", .help = "prints JSON"},
+                    {.name = "tag", .value = "TAG", .help = "shows this scalar, run by run"},
+                    {.name = "csv", .help = "prints its events: run, step, wall_time, value"},
+                    {.name = "svg", .help = "prints its curves as a picture"},
+                    OpLibraryFlag()},
           .rest = "FILE|DIR"};
 }
 
@@ -126,7 +137,7 @@ void Contents::Add(const std::string& file, Event event) {
     if (graph.ParseFromString(event.graph_def())) graph_nodes = graph.node_size();
   }
   for (Summary::Value& value : *event.mutable_summary()->mutable_value()) {
-    const std::string& name = value.tag().empty() ? value.node_name() : value.tag();
+    const std::string name = TagOf(value);
     const auto [place, is_new] = tag_places.emplace(name, tags.size());
     if (is_new) tags.emplace_back();
     Tag& tag = tags[place->second];
@@ -230,16 +241,18 @@ std::string Text(const Contents& contents) {
   return text;
 }
 
-Status Run(const std::string& path, bool as_json) {
-  MR_ASSIGN_OR_RETURN(auto reader, EventReader::Open(FileSystem::Posix(), path));
+void Explain(const Status& status) { std::cerr << kProgram << ": " << status.message() << "\n"; }
+
+Status ShowContents(const std::string& path, bool as_json) {
   Contents contents;
-  Status end;
-  while (end.ok()) {
-    StatusOr<Event> event = reader->Next();
-    end = event.status();
-    if (event.ok()) contents.Add(reader->file(), *std::move(event));
-  }
-  if (absl::IsOutOfRange(end)) end = absl::OkStatus();
+  Status end;  // the first of what is wrong; the others are said here
+  const auto note = [&end](const Status& status) {
+    if (!status.ok() && !end.ok()) Explain(status);
+    end.Update(status);
+  };
+  note(ScanEvents(
+      FileSystem::Posix(), path,
+      [&](const std::string& file, Event event) { contents.Add(file, std::move(event)); }, note));
   if (end.ok() && contents.records == 0) {
     return absl::NotFoundError(
         absl::StrCat("'", path,
@@ -250,15 +263,53 @@ Status Run(const std::string& path, bool as_json) {
   return end;
 }
 
+Status ShowCurves(const std::string& path, const CommandLine& flags) {
+  MR_ASSIGN_OR_RETURN(const EventCurves curves,
+                      ReadEventCurves(FileSystem::Posix(), path, flags.value("tag")));
+  if (flags.has("csv")) {
+    std::cout << CurvesCsv(curves);
+  } else if (flags.has("svg")) {
+    std::cout << CurvesSvg(curves, absl::StrCat(curves.tag, " in ", path));
+  } else {
+    std::cout << (flags.has("json") ? JsonText(CurvesJson(curves)) : CurvesText(curves));
+  }
+  if (curves.damage.empty()) return absl::OkStatus();
+  for (size_t i = 1; i < curves.damage.size(); ++i) Explain(curves.damage[i]);
+  return curves.damage[0];
+}
+
+// What argparse says of flags that do not go together; "" when they do.
+std::string WrongFlags(const CommandLine& flags) {
+  std::string former;
+  for (const char* const name : {"json", "csv", "svg"}) {
+    if (!flags.has(name)) continue;
+    if (!former.empty()) {
+      return absl::StrCat("argument --", name, ": not allowed with argument --", former);
+    }
+    former = name;
+  }
+  if (flags.has("tag") && flags.value("tag").empty()) return "argument --tag: must name a scalar";
+  if (!flags.has("tag") && !former.empty() && former != "json") {
+    return absl::StrCat("argument --", former, ": needs --tag TAG");
+  }
+  return "";
+}
+
 int Main(const std::vector<std::string>& args) {
   EnterCallersDirectory();
   int exit_code = kExitOk;
   std::string path;
   const auto flags = CommandLine::ParseOrExplain(Help(), args, &exit_code, &path);
   if (!flags) return exit_code;
+  if (const std::string wrong = WrongFlags(*flags); !wrong.empty()) {
+    std::cerr << UsageText(Help()) << kProgram << ": error: " << wrong << "\n";
+    return kExitWrongFlags;
+  }
   Status status = LookForOpLibraries(*flags);
-  if (status.ok()) status = Run(path, flags->has("json"));
-  if (!status.ok()) std::cerr << kProgram << ": " << status.message() << "\n";
+  if (status.ok()) {
+    status = flags->has("tag") ? ShowCurves(path, *flags) : ShowContents(path, flags->has("json"));
+  }
+  if (!status.ok()) Explain(status);
   return ExitCode(status);
 }
 

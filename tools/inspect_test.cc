@@ -30,8 +30,8 @@
 // covers: events: `inspect_events` and `inspect_checkpoint` list TensorFlow's files exactly (3
 //   event files, 23 checkpoints, one of the first format), ours and damaged ones
 
-// covers: events: `inspect_events` and `inspect_checkpoint` list TensorFlow's files exactly (3
-//   event files, 23 checkpoints, one of the first format), ours and damaged ones
+// covers: events: `inspect_events --tag` prints the curves of a directory's runs as CSV, JSON and
+//   SVG; each damaged file is told, and all others are shown
 
 namespace millrace {
 namespace {
@@ -157,6 +157,65 @@ TEST_F(Inspect, ShowsWhatIsThereOfABrokenEventFile) {
   EXPECT_THAT(bad.text, HasSubstr("first"));
   EXPECT_THAT(bad.text, HasSubstr(absl::StrCat("inspect_events: Records '", Path("bad"),
                                                "': corrupted record at ")));
+}
+
+TEST_F(Inspect, PrintsTheCurveOfATag) {
+  for (const char* const run : {"", "eval"}) {
+    ASSERT_OK_AND_ASSIGN(auto writer, EventWriter::Open(Path(run)));
+    ASSERT_OK(writer->AddScalar("loss", 0.1f, 1));
+    ASSERT_OK(writer->AddScalar("loss", 0.25f, 2));
+    ASSERT_OK(writer->Close());
+  }
+  const auto asked = [this](const char* flag) {
+    return absl::StrCat("events --tag loss ", flag, " ", directory_);
+  };
+  const Ended csv = Inspected(asked("--csv"));
+  EXPECT_EQ(csv.code, 0);
+  EXPECT_THAT(csv.text, StartsWith("run,step,wall_time,value\n.,1,"));
+  EXPECT_THAT(csv.text, HasSubstr("\neval,2,"));
+  const Ended svg = Inspected(asked("--svg"));
+  EXPECT_EQ(svg.code, 0);
+  EXPECT_THAT(svg.text, StartsWith("<svg "));
+  EXPECT_THAT(svg.text, HasSubstr(absl::StrCat("loss in ", directory_)));
+  EXPECT_EQ(JsonOf(asked("--json")).at("runs").at("eval").at("values"), (json{0.1, 0.25}));
+  EXPECT_THAT(Inspected(asked("")).text, HasSubstr("\neval       2  1..2 "));
+
+  const Ended none = Inspected(absl::StrCat("events --csv --tag lost ", directory_));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(none.text, absl::StrCat("inspect_events: '", directory_,
+                                    "': tag must be one of its scalars, got 'lost'; there are "
+                                    "'loss'\n"));
+  struct Case {
+    std::string flags, error;
+  };
+  const std::vector<Case> wrong = {
+      {"--csv", "argument --csv: needs --tag TAG"},
+      {"--svg", "argument --svg: needs --tag TAG"},
+      {"--tag=", "argument --tag: must name a scalar"},
+      {"--tag loss --csv --svg", "argument --svg: not allowed with argument --csv"},
+      {"--tag loss --csv --json", "argument --csv: not allowed with argument --json"},
+  };
+  for (const Case& c : wrong) {
+    const Ended ended = Inspected(absl::StrCat("events ", c.flags, " ", directory_));
+    EXPECT_EQ(ended.code, 2) << c.flags;
+    EXPECT_THAT(ended.text, HasSubstr("inspect_events: error: " + c.error)) << c.flags;
+  }
+}
+
+TEST_F(Inspect, TellsOfEachDamagedEventFileAndShowsTheOthers) {
+  for (const char* const name : {"1.tfevents", "2.tfevents"}) {
+    ASSERT_OK(WriteFileAtomically(Fs(), Path(name), "no records at all, only text"));
+  }
+  ASSERT_OK_AND_ASSIGN(auto writer, EventWriter::Open(directory_));
+  ASSERT_OK(writer->AddScalar("loss", 1, 1));
+  ASSERT_OK(writer->Close());
+  for (const char* const flags : {"", "--tag loss --csv "}) {
+    const Ended ended = Inspected(absl::StrCat("events ", flags, directory_));
+    EXPECT_EQ(ended.code, 1) << flags;
+    EXPECT_THAT(ended.text, HasSubstr("1.tfevents': corrupted record")) << flags;
+    EXPECT_THAT(ended.text, HasSubstr("2.tfevents': corrupted record")) << flags;
+    EXPECT_THAT(ended.text, HasSubstr(*flags == 0 ? "loss  simple_value" : ".,1,")) << flags;
+  }
 }
 
 // --- Checkpoints ---------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 """Installs what Bazel has built, for programs outside of this repository.
 
 DIR/lib/libmillrace.so.X.Y.Z with its links, lib/pkgconfig, lib/cmake/Millrace, include/millrace,
-bin and share/millrace. Files are looked for under each --from in turn, by their names in this
-repository. What was installed under the prefix before is replaced; other files stay. The tree can be
-moved as a whole. tools/install.sh builds first.
+bin and share/millrace, which has the pages and examples. Files are looked for under each --from in
+turn, by their names in this repository. What was installed under the prefix before is replaced;
+other files stay. The tree can be moved as a whole. tools/install.sh builds first.
 """
 
 import os
@@ -14,10 +14,16 @@ import shutil
 import subprocess
 import sys
 
+import markdown_code
 import program
 
 TOOLS = ["csv_to_tfrecord", "data_split", "freeze_graph", "inspect_checkpoint", "inspect_events", "launch",
          "local_predict", "run_graph", "saved_model_cli", "vocab_gen"]
+SHARE = os.path.join("share", "millrace")
+EXAMPLES = "examples/outside"
+# Of the examples, those whose text is that of a page.
+TUTORIAL = "docs/tutorial.md"
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([\w./-]+)(#[\w-]*)?\)")
 
 
 class Installer:
@@ -75,6 +81,62 @@ class Installer:
                 shutil.copyfile(path, target)
                 os.chmod(target, 0o644)
 
+    def names(self, folder, *endings):
+        """The files of a folder of the repository with these endings, "docs/tutorial.md"."""
+        # The sources, not what was built next to them.
+        path = os.path.dirname(self.find(folder + "/README.md"))
+        return sorted(f"{folder}/{name}" for name in os.listdir(path) if name.endswith(endings))
+
+    def place_of(self, name):
+        """Where a file of the repository is below the prefix; None when it is not there."""
+        if name.startswith(EXAMPLES + "/"):
+            path = os.path.join(SHARE, "examples", name[len(EXAMPLES) + 1:])
+        elif name.endswith(".h"):
+            path = os.path.join("include", "millrace", re.sub("^api/", "", name))
+        else:
+            path = os.path.join(SHARE, name)
+        return path if os.path.exists(os.path.join(self.prefix, path)) else None
+
+    def link_page(self, name):
+        """Links of an installed page lead to what is installed; others become their text."""
+        path = self.place_of(name)
+
+        def linked(match):
+            target = os.path.normpath(os.path.join(os.path.dirname(name), match[3]))
+            place = self.place_of(target)
+            if place is None:
+                return match[2]
+            relative = os.path.relpath(place, os.path.dirname(path))
+            return f"{match[1]}[{match[2]}]({relative}{match[4] or ''})"
+
+        # Text, fence, code, fence, text, ...
+        parts = re.split(r"(?m)^(```.*)$", self.read(name))
+        parts[::4] = [LINK.sub(linked, text) for text in parts[::4]]
+        with open(os.path.join(self.prefix, path), "w", encoding="utf-8") as out:
+            out.write("".join(parts))
+
+    def pages(self):
+        for folder in ("docs", "examples"):
+            shutil.rmtree(os.path.join(self.prefix, SHARE, folder), ignore_errors=True)
+        pages = ["README.md", *self.names("docs", ".md")]
+        pictures = [f"docs/pictures/{name}" for name in self.pictures(pages)]
+        for name in pages + pictures:
+            self.copy(name, SHARE, name)
+        for name in self.names(EXAMPLES, ".md", ".cc", ".c", ".txt"):
+            self.copy(name, SHARE, "examples", os.path.basename(name))
+        for name, code in markdown_code.files_of(self.read(TUTORIAL)).items():
+            if name.endswith(".cc"):
+                with open(self.place(SHARE, "examples", name), "w", encoding="utf-8") as out:
+                    out.write(code)
+        # Now that all places are known.
+        for name in [*pages, EXAMPLES + "/README.md"]:
+            self.link_page(name)
+
+    def pictures(self, pages):
+        """The pictures that pages show."""
+        texts = "".join(self.read(name) for name in pages)
+        return sorted(set(re.findall(r"!\[[^\]]*\]\((?:docs/)?pictures/([\w.-]+)\)", texts)))
+
     def all(self):
         library = f"libmillrace.so.{self.version}"
         self.program("api/libmillrace.so", "lib", library)
@@ -88,6 +150,7 @@ class Installer:
             self.program(f"tools/{name}", "bin", name)
         self.copy("tools/ops.pbtxt", "share", "millrace", "ops.pbtxt")
         self.copy("LICENSE", "share", "millrace", "LICENSE")
+        self.pages()
 
 
 def main():

@@ -339,6 +339,26 @@ TEST(LaunchTest, TheTableSaysHowLongEachTaskRanAndWhyItEnded) {
   }
 }
 
+TEST(LaunchTest, TheTableShowsTheTextOfAMessageAndNotItsPlace) {
+  struct Case {
+    std::string said;
+    std::string text;
+  };
+  const std::vector<Case> cases = {
+      {"err:Tile 'x': multiples[1] must be >= 0, got -3;err:\t [[{{node x}}]]",
+       "Tile 'x': multiples[1] must be >= 0, got -3"},
+      {"err:E1129 01:55:03.123456 12345 session.cc:55] the disk is full", "the disk is full"},
+      {"say:first;say:second;say:   ;say:", "second"},
+      {"say:  only this", "only this"},
+      {"say:E11 is no log line] here", "E11 is no log line] here"},
+  };
+  for (const Case& c : cases) {
+    Launched launch({"--workers=1"}, {absl::StrCat("worker=", c.said, ";exit:1")});
+    EXPECT_EQ(launch.Wait(), 1) << c.said;
+    EXPECT_THAT(launch.output(), HasSubstr(absl::StrCat("last line: ", c.text, "\n"))) << c.said;
+  }
+}
+
 TEST(LaunchTest, AnEvaluatorThatFailsByItselfFailsTheJobAtItsEnd) {
   Gate gate;
   Launched launch({"--ps=1", "--chief", "--evaluator"},

@@ -245,7 +245,7 @@ class Launcher {
       next_status_ = absl::Now() + options_.silence;
     }
     for (const std::string& line : lines) {
-      if (line.find_first_not_of(" \t") != line.npos) task->last_line = line;
+      task->Note(line);
       if (task->port_in_use()) ++task->lines_since_port;
       if (absl::StrContains(line, "port is in use") ||
           absl::StrContains(line, "ddress already in use")) {

@@ -1,4 +1,4 @@
-"""markdown_code: the code blocks of a page as files, so that a test builds what the page says."""
+"""What a page says, built and run: its code as files, its commands as a test."""
 
 def markdown_code(name, page, files):
     """Writes the blocks "```cpp <file>" of a page to files of those names.
@@ -17,4 +17,25 @@ def markdown_code(name, page, files):
             "//tools:markdown_code.py",
             "//tools:program.py",
         ],
+    )
+
+def markdown_commands(name, page, programs = [], **kwargs):
+    """A test that runs the blocks "```sh <file>" of a page and compares what they print.
+
+    Args:
+      name: of the test.
+      page: the Markdown file; tools/page_commands.py says what counts in it.
+      programs: that its commands call by their names.
+      **kwargs: of the test.
+    """
+    native.sh_test(
+        name = name,
+        srcs = ["//tools:page_commands.py"],
+        args = ["$(location %s)" % label for label in [page] + programs],
+        data = [
+            page,
+            "//tools:markdown_code.py",
+            "//tools:program.py",
+        ] + programs,
+        **kwargs
     )

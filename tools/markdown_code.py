@@ -19,21 +19,29 @@ import program
 FENCE = re.compile(r"^```(\w+)? ?(\S+)?\s*$")
 
 
+def blocks(page):
+    """(language, file, lines) of each block, in the order of the page; None for what its fence lacks."""
+    found = []
+    is_open = False
+    for line in page.splitlines():
+        fence = FENCE.match(line)
+        if fence and not is_open:
+            found.append((fence.group(1), fence.group(2), []))
+        elif is_open and not fence:
+            found[-1][2].append(line)
+        if fence:
+            is_open = not is_open
+    if is_open:
+        raise ValueError("a block must be closed by ```, got the end of the page")
+    return found
+
+
 def files_of(page):
     """The code of each file that the page names, in the order of the page."""
     files = {}
-    current = None
-    for line in page.splitlines():
-        fence = FENCE.match(line)
-        if fence and current is None:
-            current = files.setdefault(fence.group(2), [])
-        elif fence:
-            current = None
-        elif current is not None:
-            current.append(line)
-    if current is not None:
-        raise ValueError("a block must be closed by ```, got the end of the page")
-    files.pop(None, None)
+    for _, name, lines in blocks(page):
+        if name is not None:
+            files.setdefault(name, []).extend(lines)
     return {name: "\n".join(lines) + "\n" for name, lines in files.items()}
 
 

@@ -300,7 +300,8 @@ StatusOr<Tensor> Arange(absl::Span<const NumpyArgument> given) {
     return arguments.Error("dtype", "be of real numbers", DTypeName(dtype));
   }
   if (count >= static_cast<int64_t>(kMaxBytes / 16)) {
-    return arguments.Error("the array", absl::StrCat("have less than ", kMaxBytes / 16, " elements"),
+    return arguments.Error("the array",
+                           absl::StrCat("have less than ", kMaxBytes / 16, " elements"),
                            absl::StrCat(count));
   }
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make({count}));

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the README's pictures from what was measured and recorded.
 
-    tools/pictures.py performance docs/measurements/2026-11-22-executor.jsonl > docs/pictures/performance.svg
+    tools/pictures.py performance docs/internals/measurements/2026-11-22-executor.jsonl > docs/pictures/performance.svg
     tools/pictures.py terminal docs/pictures/quickstart.txt > docs/pictures/quickstart.svg
 
 `performance` reads a log of tools/pairs.py in which a peer ran in turns with ours, takes the median of each figure

@@ -14,7 +14,7 @@ say() { printf '%s\n' "$*"; }
 say "format: all sources"
 tools/check_format.sh "$@" || failures=$((failures + 1))
 
-say "coverage: docs/coverage.md"
+say "coverage: docs/internals/coverage.md"
 tools/coverage.py --check || failures=$((failures + 1))
 
 say "build: everything, warnings as errors (tools/copts.bzl)"

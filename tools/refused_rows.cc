@@ -75,16 +75,15 @@ StatusOr<RefusedRows> RefusedRows::Make(const std::string& program, const Comman
   RefusedRows refused(program, ignores, rows.are_records(), limit);
   if (!has_file) return refused;
   const std::string path = flags.value("refused_rows");
-  for (const absl::Span<const std::string> others :
-       {absl::MakeConstSpan(rows.files()), outputs}) {
+  for (const absl::Span<const std::string> others : {absl::MakeConstSpan(rows.files()), outputs}) {
     for (const std::string& other : others) {
       if (!IsSamePath(path, other)) continue;
       return InvalidArgument("--refused_rows must be a file of its own, got '", path,
-                             "', which the program ", others.data() == outputs.data() ? "writes" : "reads");
+                             "', which the program ",
+                             others.data() == outputs.data() ? "writes" : "reads");
     }
   }
-  MR_ASSIGN_OR_RETURN(refused.file_,
-                      data::NewFile::Create(FileSystem::Posix(), path));
+  MR_ASSIGN_OR_RETURN(refused.file_, data::NewFile::Create(FileSystem::Posix(), path));
   if (rows.are_records()) {
     MR_RETURN_IF_ERROR(refused.file_->BeginRecords(Compression::kNone));
   } else if (flags.has("header")) {

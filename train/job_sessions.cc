@@ -183,6 +183,8 @@ int64_t JobSessions::StepInCheckpoint(const std::string& checkpoint) const {
 
 int64_t JobSessions::SettleStep(RunEnd* end) const {
   const int64_t kept = StepInCheckpoint(end->checkpoint);
+  // Where the count could not be read (a server is gone), the checkpoint's is known all the same.
+  if (end->global_step < 0) end->global_step = kept;
   if (kept < 0 || end->global_step <= kept) return 0;
   const int64_t goal = options_.manager.last_step;
   // One that was restored, where nothing was saved since, is not what was reached.

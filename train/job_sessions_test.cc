@@ -106,6 +106,23 @@ TEST_F(JobSessionsTest, TheEndIsThatOfTheLastCheckpointAndSaysHowManyUpdatesItLa
   EXPECT_EQ(whole->updates_after_checkpoint, 0);
 }
 
+TEST_F(JobSessionsTest, TheEndHasTheStepOfItsCheckpointWhereTheCountCannotBeRead) {
+  const HookedModel model;
+  ASSERT_OK_AND_ASSIGN(const auto job, JobSessions::Make(model.root, Options()));
+  ASSERT_OK_AND_ASSIGN(const auto ready, job->Open(kSharedTarget));
+  ASSERT_OK(ready.session->Run({}, {}, {model.count}).status());
+  ASSERT_OK_AND_ASSIGN(const std::string saved,
+                       job->saver()->Save(ready.session.get(), JoinPath(dir_, "model.ckpt"), 1));
+  servers_.FailRuns({absl::UnavailableError("gone")});
+  ASSERT_OK(job->TellEnd(ready.session.get(), {.reason = "done"}));
+  const RunEnd end = {.global_step = 1, .checkpoint = saved, .reason = "done"};
+  EXPECT_EQ(servers_.ends(), std::vector<RunEnd>{end});
+  ASSERT_OK_AND_ASSIGN(const auto file, ReadRunEnd(fs_, dir_));
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(file->global_step, 1);
+  EXPECT_EQ(file->updates_after_checkpoint, 0);
+}
+
 TEST_F(JobSessionsTest, AnEndWithoutASaveOfItsOwnTellsWhatWasCounted) {
   {
     const HookedModel model;

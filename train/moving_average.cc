@@ -25,6 +25,17 @@ const std::string& NameInCheckpoint(const Variable& variable) {
   return variable.slice.full_name.empty() ? variable.name : variable.slice.full_name;
 }
 
+// The node of `graph` that moves the average of this name; null: none does.
+const Node* MoverOf(const Graph& graph, const std::string& average) {
+  const Node* const node = graph.FindNode(average);
+  if (node == nullptr) return nullptr;
+  for (const Edge& edge : node->out_edges()) {
+    const std::string& op = edge.dst->op();
+    if (edge.dst_input == 0 && (op == "AssignSubVariableOp" || op == "AssignSub")) return edge.dst;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 ExponentialMovingAverage::ExponentialMovingAverage(const ExponentialMovingAverageOptions& options)
@@ -68,6 +79,13 @@ Status ExponentialMovingAverage::CheckVariable(const Scope& scope, const Variabl
     return InvalidArgument(kWhere, ": variable '", variable.name,
                            "' must be averaged once, got a second Apply; make another "
                            "ExponentialMovingAverage with a name of its own");
+  }
+  const std::string average = absl::StrCat(variable.name, "/", options_.name);
+  if (const Node* const mover = MoverOf(*scope.graph(), average)) {
+    return InvalidArgument(kWhere, ": the average '", average, "' must be moved by one node, got '",
+                           mover->name(),
+                           "', which moves it already; run that one, or give this "
+                           "ExponentialMovingAverage a name of its own");
   }
   return absl::OkStatus();
 }
@@ -118,11 +136,18 @@ Output ExponentialMovingAverage::Rate(const Scope& scope, const Variable& variab
 
 Variable ExponentialMovingAverage::MakeAverage(const ScopeAt& at, const Variable& variable) {
   const std::string name = absl::StrCat(variable.name, "/", options_.name);
-  // A graph that was read may have it.
+  // A graph that was read may have it, and nothing that moves it.
   if (at.scope.graph()->FindNode(name) != nullptr) {
     for (Variable& there : VariablesOf(at.scope)) {
       if (there.name == name) return std::move(there);
     }
+    // Under another name it would be saved, and looked for in vain.
+    at.scope.UpdateStatus(
+        InvalidArgument(kWhere, ": the name '", name,
+                        "' must be free for the average of a variable, got a node of the graph; "
+                        "give this ExponentialMovingAverage a name of its own"),
+        at.where);
+    return Variable();
   }
   const StatusOr<Shape> shape = variable.shape.ToShape();
   if (!shape.ok()) {

@@ -56,8 +56,9 @@ class ExponentialMovingAverage {
   // Makes the averages of `variables` (empty: the trainable ones), enters the variables into the
   // collection "moving_average_variables", and returns the operation that moves the averages once.
   // It reads the variables after the scope's control dependencies. InvalidArgument for no
-  // variables, one that is not floating, is invalid or has an average by this object, and for a
-  // decay that is out of range or no floating scalar of the graph.
+  // variables, one that is not floating, is invalid or has an average by this object, or one that
+  // another node of the graph moves (steps would move it twice), and for a decay that is out of
+  // range or no floating scalar of the graph.
   Operation Apply(ScopeAt at, const std::vector<Variable>& variables = {});
 
   // The average of `variable`; invalid before Apply has made it.

@@ -202,6 +202,31 @@ TEST(MovingAverage, RenamesOnlyWhatHasAnAverage) {
                                              "frozen/ExponentialMovingAverage"}));
 }
 
+// By two objects, as two calls of the C API are.
+TEST(MovingAverage, RefusesToMoveAnAverageTwice) {
+  for (const bool use_resource : {true, false}) {
+    Scope root;
+    const Variable w =
+        MakeVariable(root.WithName("w"), Const(root, 1.0f), {.use_resource = use_resource});
+    ExponentialMovingAverage({.decay = 0.5}).Apply(root, {w});
+    ExponentialMovingAverage({.decay = 0.5, .name = "slow"}).Apply(root, {w});
+    ASSERT_OK(root.status()) << "a name of its own";
+    ExponentialMovingAverage({.decay = 0.9}).Apply(root, {w});
+    EXPECT_STATUS(root.status(), kInvalid,
+                  "ExponentialMovingAverage: the average 'w/ExponentialMovingAverage' must be "
+                  "moved by one node, got 'ExponentialMovingAverage/");
+  }
+}
+
+TEST(MovingAverage, RefusesANameThatIsTaken) {
+  Scope root;
+  MakeVariable(root.WithName("w"), Const(root, 1.0f));
+  Const(root.WithName("w/ExponentialMovingAverage"), 1.0f);
+  ExponentialMovingAverage().Apply(root);
+  EXPECT_STATUS(root.status(), kInvalid,
+                "the name 'w/ExponentialMovingAverage' must be free for the average of a variable");
+}
+
 TEST(MovingAverage, RefusesWhatHasNoAverage) {
   const auto error = [](const ExponentialMovingAverageOptions& options, DType dtype, int applied) {
     Scope root;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace millrace {
@@ -23,6 +24,13 @@ bool RewritesLines(FILE* output) {
 }
 
 }  // namespace
+
+std::string ClockText(double seconds) {
+  constexpr double kMost = 1e9;
+  const int64_t whole = std::llround(seconds < kMost ? std::max(seconds, 0.0) : kMost);
+  if (whole < 3600) return absl::StrFormat("%d:%02d", whole / 60, whole % 60);
+  return absl::StrFormat("%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
+}
 
 Progress::Progress(ProgressOptions options) : options_(std::move(options)) {
   terminal_ = options_.style == ProgressOptions::Style::kAuto
@@ -44,14 +52,7 @@ std::string Progress::Format(int64_t step, int64_t last_step, std::optional<doub
     const double seconds =
         static_cast<double>(std::max<int64_t>(0, last_step - step)) / steps_per_second;
     // Beyond a hundred hours nobody counts seconds.
-    if (seconds < 360000) {
-      const int64_t left = std::llround(seconds);
-      if (left >= 3600) {
-        absl::StrAppendFormat(&line, "  %d:%02d:%02d left", left / 3600, left / 60 % 60, left % 60);
-      } else {
-        absl::StrAppendFormat(&line, "  %d:%02d left", left / 60, left % 60);
-      }
-    }
+    if (seconds < 360000) absl::StrAppend(&line, "  ", ClockText(seconds), " left");
   }
   return line;
 }

@@ -31,6 +31,9 @@ struct ProgressOptions {
   FILE* output = stdout;
 };
 
+// Of seconds that somebody waits: "0:58", "1:02:03".
+std::string ClockText(double seconds);
+
 class Progress {
  public:
   explicit Progress(ProgressOptions options);

@@ -37,6 +37,16 @@ TEST(ProgressTest, FormatTellsStepLossRateAndTimeLeft) {
   EXPECT_EQ(Progress::Format(0, 8000, 1, 1), "step 0/8000  loss 1  1.0 steps/s  2:13:20 left");
 }
 
+TEST(ProgressTest, ATimeIsAsAClockShowsIt) {
+  EXPECT_EQ(ClockText(0), "0:00");
+  EXPECT_EQ(ClockText(58.4), "0:58");
+  EXPECT_EQ(ClockText(59.6), "1:00");
+  EXPECT_EQ(ClockText(3599), "59:59");
+  EXPECT_EQ(ClockText(3723), "1:02:03");
+  EXPECT_EQ(ClockText(-5), "0:00");
+  EXPECT_EQ(ClockText(1e300), "277777:46:40");
+}
+
 TEST(ProgressTest, WhatIsNotKnownIsLeftOut) {
   EXPECT_EQ(Progress::Format(120, 0, 3.21, 15.25), "step 120  loss 3.21  15.2 steps/s");
   EXPECT_EQ(Progress::Format(120, 1000, std::nullopt, 0), "step 120/1000");

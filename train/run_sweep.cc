@@ -15,7 +15,9 @@
 #include "core/clock.h"
 #include "core/logging.h"
 #include "run/run_file.h"
+#include "saver/bundle_paths.h"
 #include "saver/bundle_place.h"
+#include "saver/checkpoint_v1.h"
 #include "saver/leftovers.h"
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
@@ -57,6 +59,13 @@ std::optional<double> AgeOfNobodys(absl::string_view name, const std::set<std::s
   if (is_end || std::find(kOfChiefs.begin(), kOfChiefs.end(), rest) != kOfChiefs.end()) return 0.0;
   if (absl::ConsumeSuffix(&rest, ".meta") && suspects.count(std::string(rest)) > 0) return 0.0;
   return std::nullopt;
+}
+
+// Names of the checkpoints of a state file.
+std::set<std::string> ListedIn(const CheckpointState& state) {
+  std::set<std::string> names = {Basename(state.latest)};
+  for (const std::string& path : state.all) names.insert(Basename(path));
+  return names;
 }
 
 }  // namespace
@@ -121,6 +130,11 @@ void RunSweep::SaveEnded(const std::string& path, const Status& status) {
   }
 }
 
+bool RunSweep::IsSaving() const {
+  MutexLock lock(&mu_);
+  return !in_progress_.empty();
+}
+
 std::set<std::string> RunSweep::Suspects() const {
   std::set<std::string> all = left_;
   all.insert(recorded_.begin(), recorded_.end());
@@ -137,11 +151,24 @@ void RunSweep::Sweep(const std::string& in_use) {
     since = since_;
   }
   const std::set<std::string> may_come = SweepCheckpoints(suspects, in_use);
-  if (since > 0) SweepTemporaryFiles(suspects, since);
-  MutexLock lock(&mu_);
-  std::erase_if(left_, [&](const std::string& name) {
-    return suspects.count(name) > 0 && may_come.count(name) == 0;
-  });
+  if (since > 0) {
+    SweepTemporaryFiles(suspects, since);
+    SweepHalves(suspects, may_come, since);
+  }
+  RunSavesFile file;
+  {
+    MutexLock lock(&mu_);
+    std::erase_if(left_, [&](const std::string& name) {
+      return suspects.count(name) > 0 && may_come.count(name) == 0;
+    });
+    // A save that began meanwhile has a record of its own.
+    if (suspects.empty() || !in_progress_.empty()) return;
+    recorded_.clear();
+    file.id = run_.id;
+    file.checkpoints.assign(left_.begin(), left_.end());
+  }
+  // What is put back under a name of the last save, from a copy, is its owner's.
+  WriteRunSaves(fs_, directory_, file).IgnoreError();
 }
 
 void RunSweep::Forget() {
@@ -154,11 +181,7 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
   std::set<std::string> may_come;
   if (suspects.empty()) return may_come;
   const std::optional<CheckpointState> state = ReadCheckpointState(fs_, directory_);
-  std::set<std::string> listed;
-  if (state) {
-    listed.insert(Basename(state->latest));
-    for (const std::string& path : state->all) listed.insert(Basename(path));
-  }
+  const std::set<std::string> listed = state ? ListedIn(*state) : std::set<std::string>();
   const bool is_used_unlisted = IsInside(in_use) && listed.count(Basename(in_use)) == 0;
   if (!state || !state->has_checksum || is_used_unlisted) {
     // What was found without a list is of use until there is one.
@@ -174,6 +197,14 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
     }
     // Not while somebody gives files their names under it.
     const auto hold = PrefixHold::Take(fs_, path, Clock::Real(), absl::ZeroDuration());
+    // A save that has ended since the look above has listed it; one that runs is about to.
+    if (IsSaving()) {
+      may_come.insert(name);
+      continue;
+    }
+    const std::optional<CheckpointState> now = ReadCheckpointState(fs_, directory_);
+    if (!now) may_come.insert(name);
+    if (!now || ListedIn(*now).count(name) > 0) continue;
     const Status deleted = hold.ok() ? DeleteCheckpoint(fs_, path) : hold.status();
     if (deleted.ok()) {
       LogInfo(speaker_, ": deleted '", path, "', which a save of this run had left unlisted");
@@ -184,6 +215,53 @@ std::set<std::string> RunSweep::SweepCheckpoints(const std::set<std::string>& su
     }
   }
   return may_come;
+}
+
+bool RunSweep::IsOlder(const std::string& path, double since) const {
+  const StatusOr<double> time = fs_->GetModificationTime(path);
+  return time.ok() && *time < since;
+}
+
+bool RunSweep::HoldsOlderPartsOnly(const std::string& directory, double since) const {
+  const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory);
+  return names.ok() && IsOlder(directory, since) &&
+         std::all_of(names->begin(), names->end(), [&](const std::string& name) {
+           return absl::StartsWith(name, "part-") && IsOlder(JoinPath(directory, name), since);
+         });
+}
+
+void RunSweep::SweepHalves(const std::set<std::string>& suspects,
+                           const std::set<std::string>& unlisted, double since) const {
+  const StatusOr<std::vector<std::string>> names = fs_->GetChildren(directory_);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    absl::string_view rest = name;
+    if (!ConsumeHexSuffix(&rest, kTempMark, kTempDigits)) continue;
+    const std::string path = JoinPath(directory_, name);
+    if (suspects.count(std::string(rest)) == 0 || !HoldsOlderPartsOnly(path, since)) continue;
+    if (fs_->RecursivelyDelete(path).ok()) {
+      LogInfo(speaker_, ": deleted '", path, "', the parts of a save that was killed");
+    }
+  }
+  for (const std::string& checkpoint : unlisted) {
+    const std::string path = JoinPath(directory_, checkpoint);
+    if (fs_->FileExists(BundleIndexPath(path)) || !CheckpointV1Files(fs_, path).empty()) continue;
+    bool has_data = false, is_older = true;
+    for (const std::string& name : *names) {
+      absl::string_view rest = name;
+      if (!absl::ConsumePrefix(&rest, checkpoint)) continue;
+      if (!IsDataSuffix(rest) && rest != ".meta") continue;
+      has_data = has_data || IsDataSuffix(rest);
+      is_older = is_older && IsOlder(JoinPath(directory_, name), since);
+    }
+    // A meta graph by itself is a file that people keep.
+    if (!has_data || !is_older) continue;
+    const auto hold = PrefixHold::Take(fs_, path, Clock::Real(), absl::ZeroDuration());
+    if (hold.ok() && DeleteCheckpoint(fs_, path).ok()) {
+      LogInfo(speaker_, ": deleted the data of '", path, "', a save that was killed before it had ",
+              "an index");
+    }
+  }
 }
 
 void RunSweep::SweepTemporaryFiles(const std::set<std::string>& suspects, double since) const {

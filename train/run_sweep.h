@@ -8,10 +8,14 @@
 //   checkpoints       that the state file does not list, although a save of this run had begun
 //                     them, or was about to delete them, when its process was killed or it failed.
 //                     The record of these is run_saves.json, which each save writes before it
-//                     begins (run/run_file.h)
+//                     begins (run/run_file.h), and which a sweep leaves with what may still come
 //   temporary files   of the names that a run writes, with the ending that its writers give them,
 //                     older than this chief's hold of the directory: graph.pbtxt.tmp<16 digits>,
 //                     run.json.tmp..., <checkpoint of the record>.index.tempstate<16 digits>
+//   halves            of checkpoints of the record, all of it older than this chief's hold: the
+//                     directory of parts <checkpoint>_temp_<32 digits>, and data and meta graph
+//                     without an index that the state file does not list. The Saver deletes them
+//                     after its second save (saver/leftovers.h); a chief may have only one to do
 //
 // What a user may own stays:
 //   * checkpoints that no record names: copies, those of another writer, saves with a state file of
@@ -66,10 +70,17 @@ class RunSweep {
   // Names in the directory.
   std::set<std::string> Suspects() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsInside(const std::string& path) const;
+  bool IsSaving() const;
   // Those that are for a later sweep: they are not there yet, or in use.
   std::set<std::string> SweepCheckpoints(const std::set<std::string>& suspects,
                                          const std::string& in_use) const;
   void SweepTemporaryFiles(const std::set<std::string>& suspects, double since) const;
+  // What parts of `suspects` there are, and what the `unlisted` ones have without an index.
+  void SweepHalves(const std::set<std::string>& suspects, const std::set<std::string>& unlisted,
+                   double since) const;
+  // Whether the file, or all that the directory holds, was written last before `since`.
+  bool IsOlder(const std::string& path, double since) const;
+  bool HoldsOlderPartsOnly(const std::string& directory, double since) const;
 
   FileSystem* const fs_;
   const std::string speaker_, directory_;

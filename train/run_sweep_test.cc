@@ -4,16 +4,19 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/status.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "run/run_directory.h"
@@ -167,6 +170,41 @@ TEST_F(RunSweepTest, NothingIsDeletedWhileASaveRuns) {
   EXPECT_TRUE(HasCheckpoint("m-6"));
 }
 
+// Does something right before a lock of m-6 is taken.
+class WatchedFileSystem : public FaultyFileSystem {
+ public:
+  explicit WatchedFileSystem(const std::string& root)
+      : FaultyFileSystem(FileSystem::Posix(), root) {}
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override {
+    if (before_lock && Basename(path) == "m-6.lock") std::exchange(before_lock, nullptr)();
+    return FaultyFileSystem::TryLockFile(path, holder);
+  }
+  std::function<void()> before_lock;
+};
+
+TEST_F(RunSweepTest, WhatASaveListsOrWritesWhileTheSweepLooksStays) {
+  for (const bool ends : {true, false}) {
+    SCOPED_TRACE(ends);
+    KilledChief();
+    const Chief next = NewChief();
+    WatchedFileSystem fs(dir_);
+    RunSweep sweep(&fs, "Test", dir_);
+    sweep.TookOver(next.run);
+    bool was_asked = false;
+    fs.before_lock = [&] {
+      was_asked = true;
+      sweep.SaveBegins(Path("m-6"), Paths({"m-1", "m-2", "m-3", "m-4", "m-5"}), {});
+      if (!ends) return;
+      WriteState({"m-2", "m-3", "m-4", "m-5", "m-6"});
+      sweep.SaveEnded(Path("m-6"), absl::OkStatus());
+    };
+    sweep.Sweep(Path("m-5"));
+    EXPECT_TRUE(was_asked);
+    EXPECT_TRUE(HasCheckpoint("m-6"));
+  }
+}
+
 // --- What a user may own -------------------------------------------------------------------------
 
 TEST_F(RunSweepTest, CheckpointsThatNoRecordNamesStay) {
@@ -237,6 +275,21 @@ TEST_F(RunSweepTest, WhatTheNextChiefHasTakenOverIsItsOwnToKeep) {
   next.sweep->SaveEnded(Path("m-7"), absl::OkStatus());
   next.sweep->Sweep(Path("m-7"));
   for (const char* name : {"m-2", "m-3", "m-4", "m-5", "m-6", "m-7"}) {
+    EXPECT_TRUE(HasCheckpoint(name)) << name;
+  }
+}
+
+// The last save had deleted it; a copy of it comes back by hand when the run is over.
+TEST_F(RunSweepTest, WhatAUserPutsBackAfterTheEndStays) {
+  Chief chief = KilledChief();
+  WriteState({"m-2", "m-3", "m-4", "m-5", "m-6"});
+  ASSERT_OK(DeleteCheckpoint(fs_, Path("m-1")));
+  chief.sweep->SaveEnded(Path("m-6"), absl::OkStatus());
+  chief.sweep->Sweep(Path("m-6"));
+  WriteCheckpoint("m-1");
+  const Chief next = NewChief();
+  next.sweep->Sweep(Path("m-6"));
+  for (const char* name : {"m-1", "m-2", "m-3", "m-4", "m-5", "m-6"}) {
     EXPECT_TRUE(HasCheckpoint(name)) << name;
   }
 }
@@ -313,6 +366,69 @@ TEST_F(RunSweepTest, TemporaryFilesOlderThanTheChiefGoAndEveryOtherFileStays) {
   for (const std::string& name : somebodys) EXPECT_TRUE(Has(name)) << name;
   EXPECT_TRUE(Has(young));
   EXPECT_TRUE(Has("run.json.tmpfedcba9876543210")) << "a directory";
+}
+
+// The chief after it may save only once more, or not at all.
+TEST_F(RunSweepTest, HalvesOfASaveThatWasKilledGoAndWhatAnybodyMayBeWritingStays) {
+  const std::vector<std::string> kept = {"m-1", "m-2", "m-3", "m-4", "m-5"};
+  for (const std::string& name : kept) WriteCheckpoint(name);
+  WriteState(kept);
+  const std::string hex = "0123456789abcdef0123456789abcdef";
+  const auto write_parts = [&](const std::string& directory, const std::string& file) {
+    ASSERT_OK(fs_->RecursivelyCreateDirectory(Path(directory)));
+    WriteOld(JoinPath(directory, file));
+    const auto now = std::filesystem::file_time_type::clock::now();
+    std::filesystem::last_write_time(Path(directory), now - std::chrono::hours(1));
+  };
+  const std::string part = "part-00000-of-00002.index";
+  {
+    const Chief killed = NewChief();
+    killed.sweep->SaveBegins(Path("m-6"), Paths(kept), {});
+    WriteOld("m-6.data-00000-of-00002");
+    WriteOld("m-6.meta");
+    ASSERT_NO_FATAL_FAILURE(write_parts("m-6_temp_" + hex, part));
+    // One that was finished, before its parts were deleted.
+    ASSERT_NO_FATAL_FAILURE(write_parts("m-5_temp_" + hex, part));
+  }
+  const std::string notes = "m-6_temp_" + std::string(32, 'a');
+  ASSERT_NO_FATAL_FAILURE(write_parts(notes, "notes.txt"));
+  const std::string foreign = "m-60_temp_" + hex, other = "m-60.data-00000-of-00001";
+  ASSERT_NO_FATAL_FAILURE(write_parts(foreign, part));
+  WriteOld(other);
+  const Chief next = NewChief();
+  // A parameter server is at it still.
+  const std::string young = "m-6_temp_" + std::string(32, 'b');
+  ASSERT_NO_FATAL_FAILURE(write_parts(young, part));
+  Write(JoinPath(young, "part-00001-of-00002.index"));
+  next.sweep->Sweep(Path("m-5"));
+  for (const char* name : {"m-6.data-00000-of-00002", "m-6.meta"}) EXPECT_FALSE(Has(name)) << name;
+  EXPECT_FALSE(Has("m-6_temp_" + hex));
+  EXPECT_FALSE(Has("m-5_temp_" + hex));
+  for (const std::string& name : {notes, foreign, other, young}) EXPECT_TRUE(Has(name)) << name;
+  for (const std::string& name : kept) EXPECT_TRUE(HasCheckpoint(name)) << name;
+}
+
+TEST_F(RunSweepTest, DataThatSomebodyWritesOrListsStaysWithoutItsIndex) {
+  const std::vector<std::string> kept = {"m-4", "m-5"};
+  for (const std::string& name : kept) WriteCheckpoint(name);
+  WriteState(kept);
+  {
+    const Chief killed = NewChief();
+    killed.sweep->SaveBegins(Path("m-6"), Paths(kept), {});
+  }
+  WriteOld("m-4.data-00000-of-00001");
+  WriteOld("m-4.meta");
+  ASSERT_OK(fs_->DeleteFile(Path("m-4.index")));  // listed, and damaged
+  const Chief next = NewChief();
+  WriteOld("m-6.meta");
+  next.sweep->Sweep(Path("m-5"));
+  EXPECT_TRUE(Has("m-6.meta")) << "by itself it may be somebody's";
+  Write("m-6.data-00000-of-00001");
+  next.sweep->Sweep(Path("m-5"));
+  for (const char* name :
+       {"m-6.data-00000-of-00001", "m-6.meta", "m-4.data-00000-of-00001", "m-4.meta"}) {
+    EXPECT_TRUE(Has(name)) << name;
+  }
 }
 
 TEST_F(RunSweepTest, WhatAnEvaluatorMayBeWritingStaysForAMinute) {

@@ -7,8 +7,7 @@
 #include "absl/time/time.h"
 #include "core/logging.h"
 #include "proto/event.pb.h"
-#include "proto/summary.pb.h"
-#include "saver/event_reader.h"
+#include "saver/event_scan.h"
 
 namespace millrace {
 namespace {
@@ -80,28 +79,15 @@ void TrainEvents::AddCheckpoint(const std::string& path, int64_t step) {
 }
 
 std::optional<double> LossShownAt(FileSystem* fs, const std::string& directory, int64_t step) {
-  auto events = EventReader::Open(fs, directory);
-  if (!events.ok()) return std::nullopt;
   std::optional<double> loss;
   int64_t at = -1;
-  Status former;  // bytes that are wrong in the last file are told again and again
-  while (true) {
-    const StatusOr<tensorflow::Event> event = (*events)->Next();
-    if (absl::IsDataLoss(event.status()) && event.status() != former) {
-      former = event.status();
-      continue;
-    }
-    if (!event.ok()) return loss;
-    if (event->step() > step || event->step() < at) continue;
-    for (const tensorflow::Summary::Value& value : event->summary().value()) {
-      if (value.tag() != kLossTag ||
-          value.value_case() != tensorflow::Summary::Value::kSimpleValue) {
-        continue;
-      }
-      loss = static_cast<double>(value.simple_value());
-      at = event->step();
-    }
-  }
+  // What cannot be read shows nothing.
+  ScanScalars(fs, directory, [&](const EventScalar& scalar) {
+    if (scalar.tag != kLossTag || scalar.step > step || scalar.step < at) return;
+    loss = scalar.value;
+    at = scalar.step;
+  }).IgnoreError();
+  return loss;
 }
 
 }  // namespace millrace

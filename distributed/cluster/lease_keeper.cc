@@ -2,6 +2,7 @@
 #include "distributed/cluster/lease_keeper.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,9 @@ namespace {
 
 // How often a task that does not answer is asked in a period: a lease is a few periods long.
 constexpr int kCallsWithoutAnswer = 4;
+// Sessions that are to be ended on tasks that do not answer; the lease of one more ends it. Clients
+// may open and close sessions as fast as they like while a task is away.
+constexpr size_t kMaxEndings = 10'000;
 
 }  // namespace
 
@@ -150,6 +154,11 @@ void LeaseKeeper::Shared::StartThread() {
 void LeaseKeeper::Shared::TellLater(std::shared_ptr<SessionHost> host, const std::string& handle) {
   MutexLock lock(&mu);
   if (stopped) return;
+  if (endings.size() >= kMaxEndings) {
+    LogInfo("Session ", handle, " on ", host->name(), " is left to its lease: ", kMaxEndings,
+            " others are to be ended before it");
+    return;
+  }
   Ending& ending = endings[++last_ending];
   ending.host = std::move(host);
   ending.handle = handle;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/cluster/lease_keeper.h"
 
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/watched_clock.h"
 #include "gtest/gtest.h"
@@ -195,6 +196,14 @@ TEST_F(LeaseKeeperTest, TheEndOfASessionIsToldAgainAfterThePausesAndThenLeftToTh
     EXPECT_EQ(after(absl::Milliseconds(1)), (Handles{"1", "2"}));
   }
   EXPECT_EQ(after(absl::Seconds(100)), Handles());
+}
+
+// Clients may open and close sessions for as long as a task is away.
+TEST_F(LeaseKeeperTest, EndsThatATaskDoesNotHearAreBoundedInNumber) {
+  keeper_.Keep(b_, "keeps the thread");
+  for (int i = 0; i < 10'100; ++i) keeper_.EndLater(a_, absl::StrCat(i));
+  clock_.AdvanceAndSettle(kTellAgainAfter[0]);
+  EXPECT_EQ(a_->TakeEnded().size(), 10'000u);
 }
 
 TEST_F(LeaseKeeperTest, ASessionThatEndsIsNotRenewedAndAHostThatRefusesIsNotAskedAgain) {

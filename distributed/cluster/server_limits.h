@@ -8,10 +8,14 @@
 // What is beyond a limit is refused as net/call_limits.h says. A graph that a member runs may take
 // memory without a limit: its ops do.
 //
+// What a task remembers for callers that come late (why a step failed, why a session ended) has
+// bounds of its own: there the oldest goes, and nobody is refused.
+//
 // Plain data. Sizes in bytes.
 
 #include <cstdint>
 
+#include "absl/time/time.h"
 #include "net/call_limits.h"
 
 namespace millrace {
@@ -22,9 +26,33 @@ struct ServerLimits : CallLimits {
   // In one session of a master: signatures that a client refers to by number. Each keeps its
   // partitions registered.
   int64_t max_callables = 10'000;
-  // In one session of a worker. Bytes: of the registered messages.
+  // In one session of a worker. Bytes: of the registered messages; in one of a master: of its
+  // config, and of the messages that made its graph and its callables.
   int64_t max_graphs = 10'000;
   int64_t max_graph_bytes = int64_t{8} << 30;
+  // In one session of a worker: stateful kernels, and functions that its graphs call. They stay, as
+  // their state must, when a graph is dropped; with so many, no other graph is registered.
+  int64_t max_session_kernels = 1'000'000;
+  // A session of a client, or of a master, in another process that asked for no lease is idle when
+  // it has had no call for so long and runs no step. So many idle ones stay, at the master and at
+  // the worker each; beyond it the one that is idle for longest ends.
+  absl::Duration idle_session_time = absl::Minutes(10);
+  int64_t max_idle_sessions = 100;
+  // In one session of a worker: steps that have ended well there and whose tensors other tasks have
+  // still to pull. The oldest are dropped: a step that runs on elsewhere pulls within its own time,
+  // so an honest session has as many as it runs steps at once. The last one stays, however many
+  // bytes it has.
+  int64_t max_unpulled_steps = 1000;
+  int64_t max_unpulled_bytes = int64_t{8} << 30;
+  // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
+  // Without it those hear of the failure from their own master only.
+  int64_t max_failed_step_bytes = int64_t{4} << 20;
+  // Names that training runs have only seen: chiefs that were fenced, tasks that have trained.
+  // Beyond it each run has 8 KiB of its own (run/run_registry.h), of at most 1000 runs.
+  int64_t max_run_note_bytes = int64_t{8} << 20;
+  // Why sessions have ended, and as much again for sessions that were closed before they were
+  // opened. Without it their masters hear no reason.
+  int64_t max_ended_session_bytes = int64_t{1} << 20;
 };
 
 }  // namespace millrace

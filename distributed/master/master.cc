@@ -2,6 +2,7 @@
 #include "distributed/master/master.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,7 @@ Master::Master(MasterOptions options)
     : shared_options_(std::make_shared<const MasterOptions>(std::move(options))),
       options_(*shared_options_),
       keeper_(options_.clock, std::min(options_.lease_period, options_.lease / 3)),
+      idle_(std::numeric_limits<int64_t>::max()),
       long_steps_(options_.log_clock, [this] { return WaitsOfSteps(); }),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
@@ -46,18 +48,26 @@ Master::Master(MasterOptions options)
 Master::~Master() { Shutdown(absl::AbortedError("Shutdown")); }
 
 StatusOr<std::shared_ptr<MasterSession>> Master::FindSession(const std::string& handle,
-                                                             absl::string_view hint) const {
+                                                             absl::string_view hint) {
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(shut_down_);
   const auto it = sessions_.find(handle);
   if (it == sessions_.end()) {
     return absl::AbortedError(absl::StrCat("Session ", handle, " is not found.", hint));
   }
-  if (it->second.lease != nullptr) it->second.lease->Renew();
+  Use(handle, &it->second);
   return it->second.session;
 }
 
-StatusOr<std::shared_ptr<MasterSession>> Master::FindToUse(const std::string& handle) const {
+void Master::Use(const std::string& handle, Entry* entry) {
+  if (entry->lease != nullptr) entry->lease->Renew();
+  if (!entry->is_idle) return;
+  entry->lease = leases_.Grant(handle, options_.limits.idle_session_time);
+  entry->is_idle = false;
+  idle_.Erase(handle);
+}
+
+StatusOr<std::shared_ptr<MasterSession>> Master::FindToUse(const std::string& handle) {
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
@@ -118,6 +128,9 @@ Status Master::CreateSessionFor(CancellationManager* caller,
     entry.session = session;
     if (terms.lease > absl::ZeroDuration()) {
       entry.lease = leases_.Grant(session->handle(), terms.lease);
+    } else if (caller != nullptr) {
+      entry.may_be_idle = true;
+      entry.lease = leases_.Grant(session->handle(), options_.limits.idle_session_time);
     }
     return absl::OkStatus();
   });
@@ -191,7 +204,8 @@ Status Master::MakeCallable(const tensorflow::MakeCallableRequest& request,
   signature.targets.assign(options.target().begin(), options.target().end());
   MR_ASSIGN_OR_RETURN(std::shared_ptr<const MasterBinding> binding, session->Bind(signature));
   MR_ASSIGN_OR_RETURN(const int64_t handle,
-                      session->AddCallable(std::move(binding), options.run_options()));
+                      session->AddCallable(std::move(binding), options.run_options(),
+                                           static_cast<int64_t>(request.ByteSizeLong())));
   response->set_handle(handle);
   return absl::OkStatus();
 }
@@ -240,6 +254,7 @@ Status Master::CloseSession(const tensorflow::CloseSessionRequest& request) {
   {
     MutexLock lock(&mu_);
     sessions_.erase(session->handle());
+    idle_.Erase(session->handle());
   }
   leases_.Drop(session->handle());
   session->Close(absl::CancelledError("Session has been closed."));
@@ -263,15 +278,16 @@ std::vector<std::string> Master::RenewSessions(absl::Span<const std::string> han
     const auto it = sessions_.find(handle);
     if (it == sessions_.end()) {
       unknown.push_back(handle);
-    } else if (it->second.lease != nullptr) {
-      it->second.lease->Renew();
+    } else {
+      Use(handle, &it->second);
     }
   }
   return unknown;
 }
 
 void Master::LeaseExpired(const std::string& handle, absl::Duration silent) {
-  Entry ended;
+  std::shared_ptr<MasterSession> ended;
+  std::vector<std::shared_ptr<MasterSession>> too_many;
   {
     MutexLock lock(&mu_);
     const auto it = sessions_.find(handle);
@@ -282,17 +298,43 @@ void Master::LeaseExpired(const std::string& handle, absl::Duration silent) {
       entry.lease = leases_.Grant(handle, entry.lease->time());
       return;
     }
-    ended = std::move(entry);
-    sessions_.erase(it);
+    if (entry.may_be_idle) {
+      too_many = BeIdle(handle, &entry);
+    } else {
+      ended = std::move(entry.session);
+      sessions_.erase(it);
+    }
   }
-  LogInfo("Master on ", options_.task, ": session ", handle,
-          " ends: its client has not been heard of for ", absl::FormatDuration(silent));
-  // A session that ends may wait for its tasks; the other leases do not.
-  closes_.Schedule([session = std::move(ended.session), silent] {
-    session->Close(absl::AbortedError(absl::StrCat("Session ", session->handle(),
-                                                   " has ended: its client was not heard of for ",
-                                                   absl::FormatDuration(silent))));
-  });
+  for (const auto& session : too_many) {
+    CloseLater(session, absl::AbortedError(absl::StrCat(
+                            "Session ", session->handle(), " has ended: it had no lease, and is ",
+                            "the longest idle of more than ", options_.limits.max_idle_sessions,
+                            " (ServerLimits::max_idle_sessions)")));
+  }
+  if (ended == nullptr) return;
+  CloseLater(ended, absl::AbortedError(absl::StrCat("Session ", ended->handle(),
+                                                    " has ended: its client was not heard of for ",
+                                                    absl::FormatDuration(silent))));
+}
+
+std::vector<std::shared_ptr<MasterSession>> Master::BeIdle(const std::string& handle,
+                                                           Entry* entry) {
+  idle_.Put(handle, true, 0, options_.clock->Now());
+  entry->is_idle = true;
+  std::vector<std::shared_ptr<MasterSession>> ended;
+  const int64_t most = std::max<int64_t>(options_.limits.max_idle_sessions, 0);
+  while (static_cast<int64_t>(idle_.size()) > most) {
+    const auto longest = sessions_.find(idle_.DropOldest());
+    ended.push_back(std::move(longest->second.session));
+    sessions_.erase(longest);
+  }
+  return ended;
+}
+
+void Master::CloseLater(std::shared_ptr<MasterSession> session, const Status& why) {
+  LogInfo("Master on ", options_.task, ": ", why.message());
+  // A session that ends may wait for its tasks; the leases of others do not.
+  closes_.Schedule([session = std::move(session), why] { session->Close(why); });
 }
 
 std::vector<WaitWatch::Wait> Master::WaitsOfSteps() const {
@@ -330,11 +372,12 @@ Status Master::ListDevices(const tensorflow::ListDevicesRequest& request,
 }
 
 Status Master::Reset(const tensorflow::ResetRequest& request) {
-  std::map<std::string, Entry> sessions;
+  Sessions sessions;
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(shut_down_);
     sessions.swap(sessions_);
+    idle_.DropBefore(absl::InfiniteFuture());
   }
   std::vector<std::shared_ptr<MasterSession>> closing;
   for (const auto& [handle, entry] : sessions) {
@@ -396,11 +439,12 @@ bool Master::AwaitSteps(absl::Time deadline) {
 }
 
 void Master::Shutdown(const Status& status) {
-  std::map<std::string, Entry> sessions;
+  Sessions sessions;
   {
     MutexLock lock(&mu_);
     if (shut_down_.ok()) shut_down_ = status;
     sessions.swap(sessions_);
+    idle_.DropBefore(absl::InfiniteFuture());
   }
   shutdown_.StartCancel();
   leases_.Stop();

@@ -13,7 +13,9 @@
 //
 // A session of a client in another process ends like one that was closed when neither a call nor a
 // renewal has come for the time of its lease and none of its steps runs; its sessions on other
-// tasks are leases of this master.
+// tasks are leases of this master. One whose client asked for no lease is idle when no call has
+// come for ServerLimits::idle_session_time. It stays then, until max_idle_sessions others have been
+// idle for a shorter time. A session of a client in this process ends when that closes it.
 //
 // Thread-safety: all methods, from any thread. Those without `done` block; never on a poller.
 // Lifetime: Shutdown() first. Steps that do not end within MasterOptions::close_bound are left
@@ -33,6 +35,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/cluster/aged_map.h"
 #include "distributed/cluster/lease_keeper.h"
 #include "distributed/cluster/lease_table.h"
 #include "distributed/master/master_interface.h"
@@ -69,8 +72,8 @@ class Master : public MasterInterface {
   Status EndRun(const std::string& session_handle, const RunEnd& end) override;
   StatusOr<RunTrainers> FindTrainers(const std::string& session_handle) override;
 
-  // As CreateSession and ExtendSession, for a client that may go away: that ends the wait for tasks
-  // with Cancelled, and no session is left.
+  // As CreateSession and ExtendSession, for a client in another process, which may go away: that
+  // ends the wait for tasks with Cancelled, and no session is left. Null: a client in this process.
   Status CreateSessionFor(CancellationManager* caller,
                           const tensorflow::CreateSessionRequest& request, absl::Duration timeout,
                           int max_cached_plans, tensorflow::CreateSessionResponse* response);
@@ -102,15 +105,25 @@ class Master : public MasterInterface {
 
  private:
   StatusOr<std::shared_ptr<MasterSession>> FindSession(const std::string& handle,
-                                                       absl::string_view hint = "") const;
+                                                       absl::string_view hint = "");
 
   struct Entry {
     std::shared_ptr<MasterSession> session;
-    std::shared_ptr<Lease> lease;  // null: its client is in this process, or knows no leases
+    std::shared_ptr<Lease> lease;  // null: its client is in this process
+    bool may_be_idle = false;      // its client asked for no lease; this one only says when it is
+    bool is_idle = false;
   };
+  using Sessions = std::map<std::string, Entry>;
   void LeaseExpired(const std::string& handle, absl::Duration silent);
+  // Somebody uses it: renews its lease, or gives it one when it was idle.
+  void Use(const std::string& handle, Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session is idle until it is used. Those that have to end for it, out of the table.
+  std::vector<std::shared_ptr<MasterSession>> BeIdle(const std::string& handle, Entry* entry)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends a session that is not in the table any more, and may wait for its tasks.
+  void CloseLater(std::shared_ptr<MasterSession> session, const Status& why);
   // As FindSession, for what a server that stops refuses.
-  StatusOr<std::shared_ptr<MasterSession>> FindToUse(const std::string& handle) const;
+  StatusOr<std::shared_ptr<MasterSession>> FindToUse(const std::string& handle);
   std::vector<WaitWatch::Wait> WaitsOfSteps() const;
 
   // Shared with sessions, which calls that nobody has answered may keep for longer.
@@ -122,7 +135,9 @@ class Master : public MasterInterface {
   Status shut_down_ ABSL_GUARDED_BY(mu_);
   Status opens_ ABSL_GUARDED_BY(mu_);  // OK until StopOpening or StopTaking
   Status takes_ ABSL_GUARDED_BY(mu_);  // OK until StopTaking
-  std::map<std::string, Entry> sessions_ ABSL_GUARDED_BY(mu_);
+  Sessions sessions_ ABSL_GUARDED_BY(mu_);
+  // Of these, that are idle; the longest first. Bounded by their number.
+  AgedMap<std::string, bool> idle_ ABSL_GUARDED_BY(mu_);
   // Compilations that outlast the limits of their steps; ends of sessions that have expired.
   IoPool compiles_{64}, closes_{8};
   WaitWatch long_steps_;

@@ -38,7 +38,8 @@ MasterSession::MasterSession(std::shared_ptr<const MasterOptions> options, Lease
                 [this](const Graph& graph, const RunSignature& signature) {
                   return CompileStep(graph, signature, Target());
                 }),
-      run_(std::move(terms.run)) {}
+      run_(std::move(terms.run)),
+      held_bytes_(static_cast<int64_t>(config_.ByteSizeLong())) {}
 
 namespace {
 
@@ -427,7 +428,17 @@ Status MasterSession::Extend(const tensorflow::GraphDef& graph, int64_t version,
     return absl::AbortedError(
         absl::StrCat("Current version is ", version_, " but caller expected ", version, "."));
   }
-  MR_RETURN_IF_ERROR(compiler_.Extend(graph));
+  const auto num_bytes = static_cast<int64_t>(graph.ByteSizeLong());
+  {
+    MutexLock held(&mu_);
+    MR_RETURN_IF_ERROR(Hold("ExtendSession", num_bytes));
+  }
+  const Status extended = compiler_.Extend(graph);
+  if (!extended.ok()) {
+    MutexLock held(&mu_);
+    held_bytes_ -= num_bytes;
+    return extended;
+  }
   *new_version = ++version_;
   return absl::OkStatus();
 }
@@ -576,16 +587,29 @@ void MasterSession::StepEnded(MasterStep* step) {
   step_ended_.SignalAll();
 }
 
+Status MasterSession::Hold(absl::string_view method, int64_t num_bytes) {
+  const int64_t limit = options_->limits.max_graph_bytes;
+  if (num_bytes > limit - held_bytes_) {
+    return BeyondLimit(absl::StrCat(method, " on ", options_->task),
+                       "bytes of a session's graph and callables", "max_graph_bytes", limit,
+                       held_bytes_ + num_bytes);
+  }
+  held_bytes_ += num_bytes;
+  return absl::OkStatus();
+}
+
 StatusOr<int64_t> MasterSession::AddCallable(std::shared_ptr<const MasterBinding> binding,
-                                             const tensorflow::RunOptions& options) {
+                                             const tensorflow::RunOptions& options,
+                                             int64_t num_bytes) {
   MutexLock lock(&mu_);
   const auto n = static_cast<int64_t>(callables_.size());
   if (n >= options_->limits.max_callables) {
     return BeyondLimit(absl::StrCat("MakeCallable on ", options_->task), "callables of a session",
                        "max_callables", options_->limits.max_callables, n + 1);
   }
+  MR_RETURN_IF_ERROR(Hold("MakeCallable", num_bytes));
   const int64_t id = next_callable_++;
-  callables_[id] = {std::move(binding), options};
+  callables_[id] = {std::move(binding), options, num_bytes};
   return id;
 }
 
@@ -607,6 +631,7 @@ Status MasterSession::RemoveCallable(int64_t id) {
     return InvalidArgument("No such callable handle: ", id);
   }
   dropped = std::move(it->second.binding);
+  held_bytes_ -= it->second.num_bytes;
   callables_.erase(it);
   return absl::OkStatus();
 }

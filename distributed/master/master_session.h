@@ -66,6 +66,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   struct Callable {
     std::shared_ptr<const MasterBinding> binding;
     tensorflow::RunOptions options;
+    int64_t num_bytes = 0;  // of the message that made it
   };
 
   // `timeout` bounds each wait for tasks. `keeper` keeps the session alive there. `terms`: of which
@@ -82,7 +83,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   // Connects to the tasks that the session needs from the start. What ends the wait for them early,
   // besides the end of the session, is `ends`; its `closing` is the session's own.
   Status Create(const WaitEnds& ends);
-  // Aborted unless the graph has `version`; gives it the next one.
+  // Aborted unless the graph has `version`; gives it the next one. ResourceExhausted beyond
+  // ServerLimits::max_graph_bytes.
   Status Extend(const tensorflow::GraphDef& graph, int64_t version, const WaitEnds& ends,
                 int64_t* new_version);
   // When a step with these options that is asked for now must have ended: its own limit, else that
@@ -100,9 +102,10 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   StatusOr<StepResult> RunAndWait(std::shared_ptr<const MasterBinding> binding,
                                   absl::Span<const Tensor> feeds,
                                   const tensorflow::RunOptions& options, absl::Time deadline);
-  // ResourceExhausted beyond ServerLimits::max_callables.
+  // ResourceExhausted beyond ServerLimits::max_callables, and beyond max_graph_bytes with the
+  // messages that made the graph. `num_bytes`: of the message that asks for it.
   StatusOr<int64_t> AddCallable(std::shared_ptr<const MasterBinding> binding,
-                                const tensorflow::RunOptions& options);
+                                const tensorflow::RunOptions& options, int64_t num_bytes);
   // InvalidArgument for a number that is none.
   StatusOr<Callable> FindCallable(int64_t id) const;
   Status RemoveCallable(int64_t id);
@@ -159,6 +162,8 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   Status Runnable(const MasterBinding& binding, absl::Span<const Tensor> feeds,
                   const MasterStepOptions& options) const;
   CompileTarget Target();
+  // Counts bytes of a message that the session keeps; `method` asks for it.
+  Status Hold(absl::string_view method, int64_t num_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<const MasterOptions> options_;
   LeaseKeeper* const keeper_;
@@ -189,6 +194,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   std::vector<tensorflow::DeviceAttributes> devices_ ABSL_GUARDED_BY(mu_);  // own first
   std::map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mu_);
   int64_t next_callable_ ABSL_GUARDED_BY(mu_) = 1;
+  int64_t held_bytes_ ABSL_GUARDED_BY(mu_);  // of its config, its graph's messages, its callables'
   absl::flat_hash_set<MasterStep*> running_ ABSL_GUARDED_BY(mu_);
   int asking_ ABSL_GUARDED_BY(mu_) = 0;  // tasks why they have lost it
 };

@@ -755,6 +755,46 @@ TEST_F(MasterTest, CallablesOfASessionAreBounded) {
   EXPECT_OK(master->MakeCallable(make, &made));
 }
 
+TEST_F(MasterTest, MessagesThatASessionKeepsAreBounded) {
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  options.peer = [this](absl::string_view name) { return Peer(name); };
+  options.limits.max_graph_bytes = 256 << 10;
+  masters_.push_back(std::make_unique<Master>(std::move(options)));
+  Master* const master = masters_.back().get();
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  tensorflow::MakeCallableRequest make;
+  make.set_session_handle(session);
+  for (int i = 0; i < 3000; ++i) make.mutable_options()->add_target("init");
+  tensorflow::MakeCallableResponse made;
+  Status status = master->MakeCallable(make, &made);
+  EXPECT_OK(status);
+  for (int i = 0; i < 100 && status.ok(); ++i) {
+    tensorflow::MakeCallableResponse more;
+    status = master->MakeCallable(make, &more);
+  }
+  EXPECT_STATUS(status, absl::StatusCode::kResourceExhausted,
+                "bytes of a session's graph and callables must be at most 262144 "
+                "(ServerLimits::max_graph_bytes)");
+  Scope more;
+  Const(more.WithName("large"), Tensor::Vector<std::string>({std::string(512 << 10, 'x')}));
+  tensorflow::ExtendSessionRequest extend;
+  extend.set_session_handle(session);
+  extend.set_current_graph_version(1);
+  ASSERT_OK_AND_ASSIGN(*extend.mutable_graph_def(), more.ToGraphDef());
+  tensorflow::ExtendSessionResponse extended;
+  EXPECT_STATUS(master->ExtendSession(extend, &extended), absl::StatusCode::kResourceExhausted,
+                "ServerLimits::max_graph_bytes");
+  EXPECT_OK(Run(master, session, {}, {}, {"init"}));
+  tensorflow::ReleaseCallableRequest release;
+  release.set_session_handle(session);
+  release.set_handle(made.handle());
+  ASSERT_OK(master->ReleaseCallable(release));
+  EXPECT_OK(master->MakeCallable(make, &made));
+}
+
 TEST_F(MasterTest, ForgottenSignaturesAreDroppedEverywhereAndCompiledAgain) {
   Master* const master = NewMaster(kWorker0);
   const SmallModel model = MakeSmallModel();

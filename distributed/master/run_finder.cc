@@ -13,6 +13,7 @@
 #include "distributed/master/endable_wait.h"
 #include "distributed/master/task_calls.h"
 #include "net/timers.h"
+#include "run/run_id_text.h"
 
 namespace millrace {
 namespace {
@@ -96,7 +97,7 @@ StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<Transport>> task
       return run.id;
     }
     if (round.superseded) {
-      return absl::AbortedError(absl::StrCat(where, ": run '", run.name, "' (", run.id,
+      return absl::AbortedError(absl::StrCat(where, ": run '", run.name, "' (", RunIdText(run.id),
                                              ") must be the newest of its name, got one that "
                                              "another has superseded; look at its logdir again"));
     }

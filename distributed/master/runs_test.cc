@@ -19,6 +19,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
@@ -31,6 +32,7 @@
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "distributed/worker/worker_session.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "run/tell_again.h"
@@ -53,6 +55,7 @@
 // covers: clusters: 100 partitions, both ways and one way, leave as many sessions as there are
 //   clients
 // covers: clusters: a late message of an attempt to open a session harms no other
+// covers: clusters: a session without a lease that nobody uses ends only among too many of them
 // covers: clusters: the end of a session returns the elements that its client did not receive
 // covers: clusters: when a session ends its steps are cancelled with the reason, and resources that
 //   held state for it are notified
@@ -673,6 +676,45 @@ TEST_F(RunsTest, ASessionOfARemoteClientIsALeaseAtItsMaster) {
   remote.Shutdown(absl::AbortedError("Shutdown"));
 }
 
+// A client that asked for no lease, as TensorFlow's do, may pause for as long as it likes.
+TEST_F(RunsTest, ASessionOfARemoteClientWithoutALeaseEndsOnlyAmongTooManyIdleOnes) {
+  MasterOptions options;
+  options.task = kWorker0;
+  options.cluster = cluster_;
+  options.limits.max_idle_sessions = 1;
+  WatchedClock clock;
+  options.clock = &clock;
+  options.peer = [this](absl::string_view name) -> std::shared_ptr<Transport> {
+    return MakeInProcessTransport(workers_.at(std::string(name)).get(), std::string(name));
+  };
+  const absl::Duration idle = options.limits.idle_session_time;
+  Master remote(std::move(options));
+  const auto pass = [&] {
+    clock.AdvanceAndSettle(idle * 0.75);
+    clock.AdvanceAndSettle(idle * 0.25);
+  };
+  const tensorflow::CreateSessionRequest request;
+  CancellationManager caller;
+  tensorflow::CreateSessionResponse own, first, second;
+  ASSERT_OK(remote.CreateSession(request, absl::Seconds(30), 16, &own));
+  ASSERT_OK(remote.CreateSessionFor(&caller, request, absl::Seconds(30), 16, &first));
+  for (int i = 0; i < 10; ++i) pass();
+  EXPECT_EQ(remote.num_sessions(), 2);
+  // Used again, it is idle from then on: the other one is for longer.
+  ASSERT_OK(remote.CreateSessionFor(&caller, request, absl::Seconds(30), 16, &second));
+  clock.AdvanceAndSettle(idle * 0.5);
+  EXPECT_TRUE(remote.RenewSessions({first.session_handle()}).empty());
+  clock.AdvanceAndSettle(idle * 0.25);
+  clock.AdvanceAndSettle(idle * 0.25);
+  EXPECT_EQ(remote.num_sessions(), 3);
+  clock.AdvanceAndSettle(idle * 0.25);
+  clock.AdvanceAndSettle(idle * 0.25);
+  EXPECT_EQ(
+      remote.RenewSessions({own.session_handle(), first.session_handle(), second.session_handle()}),
+      std::vector<std::string>{second.session_handle()});
+  remote.Shutdown(absl::AbortedError("Shutdown"));
+}
+
 // --- What a session held -------------------------------------------------------------------------
 
 class Tokens : public Resource, public HoldsForSessions {
@@ -881,6 +923,60 @@ TEST_F(WorkerSessionsTest, ASessionThatWasEndedBeforeItWasOpenedStaysEnded) {
   ASSERT_OK(ps().DeleteWorkerSession(deletion));
   EXPECT_STATUS(Open("other", {}), absl::StatusCode::kAborted, "It has been closed");
   EXPECT_EQ(ps().num_sessions(), 0);
+}
+
+TEST_F(WorkerSessionsTest, ASessionWithoutALeaseEndsOnlyAmongTooManyIdleOnes) {
+  const auto open = [&](const std::string& handle) {
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle(handle);
+    return ps().CreateWorkerSession(request, SessionFrom::kAnotherProcess);
+  };
+  const auto is_open = [&](const std::string& handle) {
+    return ps().RenewSessions({handle}).empty();
+  };
+  const ServerLimits limits;
+  const auto first_part = [&] { ps_clock_.AdvanceAndSettle(limits.idle_session_time * 0.75); };
+  const auto second_part = [&] { ps_clock_.AdvanceAndSettle(limits.idle_session_time * 0.25); };
+  ASSERT_OK(Open("own", {}));
+  ASSERT_OK(Open("leased", {.lease = absl::Hours(24)}));
+  ASSERT_OK(open("first"));
+  first_part();
+  second_part();
+  EXPECT_EQ(ps().num_sessions(), 3);
+  for (int64_t i = 0; i < limits.max_idle_sessions; ++i) ASSERT_OK(open(absl::StrCat("s", i)));
+  first_part();
+  EXPECT_TRUE(is_open("first"));  // a use of it
+  second_part();
+  EXPECT_EQ(ps().num_sessions(), 3 + limits.max_idle_sessions);
+  first_part();
+  second_part();
+  EXPECT_EQ(ps().num_sessions(), 2 + limits.max_idle_sessions);
+  for (const char* handle : {"own", "leased", "first"}) EXPECT_TRUE(is_open(handle)) << handle;
+  EXPECT_FALSE(is_open("s0"));
+  EXPECT_STATUS(ps().EndRun("s0", {}), absl::StatusCode::kAborted,
+                "are idle (ServerLimits::max_idle_sessions); open a new session");
+}
+
+TEST_F(WorkerSessionsTest, HandlesThatNobodyHasOpenedDriveOutNoReason) {
+  tensorflow::DeleteWorkerSessionRequest deletion;
+  ASSERT_OK(Open("honest", {}));
+  deletion.set_session_handle("honest");
+  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  for (int i = 0; i < 10'000; ++i) {
+    deletion.set_session_handle(absl::StrCat(std::string(200, 'x'), i));
+    ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  }
+  EXPECT_STATUS(Open("honest", {}), absl::StatusCode::kAborted, "It has been closed");
+}
+
+TEST_F(WorkerSessionsTest, ALongNameOfATaskIsNotKept) {
+  tensorflow::CreateWorkerSessionRequest request;
+  auto* const device = request.add_cluster_device_attributes();
+  device->set_name(absl::StrCat(kWorker0, "/device:CPU:0"));
+  EXPECT_EQ(SessionOpener::Of(request).task, kWorker0);
+  device->set_name(
+      absl::StrCat("/job:", std::string(1 << 20, 'x'), "/replica:0/task:0/device:CPU:0"));
+  EXPECT_EQ(SessionOpener::Of(request).task, "");
 }
 
 TEST_F(WorkerSessionsTest, TermsThatCannotBeKeptOpenNoSession) {

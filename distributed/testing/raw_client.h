@@ -5,7 +5,8 @@
 // RawClient: a gRPC client that shares no code with our transport: any method, any bytes, any
 // metadata. What a stub of another program sends, and what a stranger may.
 //
-// Thread-safety: one thread at a time. Failure: gRPC's own status; a call ends after 30 s.
+// Thread-safety: one thread at a time. Failure: gRPC's own status; a call ends after 30 s, or as
+// SetTimeout says.
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -30,11 +31,13 @@ class RawClient {
 
   // Sent with each call from now on.
   void SetMetadata(std::map<std::string, std::string> metadata) { metadata_ = std::move(metadata); }
+  // Of each call from now on.
+  void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
   grpc::Status Call(const std::string& method, const std::string& request,
                     std::string* answer = nullptr) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context.set_deadline(std::chrono::system_clock::now() + timeout_);
     for (const auto& [key, value] : metadata_) context.AddMetadata(key, value);
     const grpc::Slice slice(request);
     grpc::CompletionQueue queue;
@@ -68,6 +71,7 @@ class RawClient {
  private:
   grpc::GenericStub stub_;
   std::map<std::string, std::string> metadata_;
+  std::chrono::milliseconds timeout_ = std::chrono::seconds(30);
 };
 
 }  // namespace millrace

@@ -26,7 +26,8 @@ class TrainingRun;
 
 struct SessionTerms {
   TrainingRun run = {};
-  // ZeroDuration: the session lives until it is deleted.
+  // ZeroDuration: the session lives until it is deleted, or must go for other idle ones
+  // (ServerLimits::max_idle_sessions).
   absl::Duration lease = absl::ZeroDuration();
 };
 

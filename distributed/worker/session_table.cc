@@ -3,36 +3,38 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
+#include "distributed/cluster/kept_status.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/worker/handles.h"
 #include "distributed/worker/shared_plans.h"
 #include "net/call_limits.h"
 
 namespace millrace {
-namespace {
-
-// Ended sessions whose masters can still hear why.
-constexpr size_t kRememberedSessions = 1000;
-
-}  // namespace
 
 SessionTable::SessionTable(const WorkerOptions* options, const TaskDevices* devices,
                            RunRegistry* runs, LeaseTable* leases)
-    : options_(options), devices_(devices), runs_(runs), leases_(leases) {}
+    : options_(options),
+      devices_(devices),
+      runs_(runs),
+      leases_(leases),
+      idle_(std::numeric_limits<int64_t>::max()),
+      ended_(options->limits.max_ended_session_bytes),
+      never_opened_(options->limits.max_ended_session_bytes) {}
 
 WorkerSession* SessionTable::Find(const std::string& handle) const {
   const auto it = open_.find(handle);
   return it == open_.end() ? nullptr : it->second.get();
 }
 
-StatusOr<std::shared_ptr<WorkerSession>> SessionTable::FindAndRenew(
-    const std::string& handle) const {
+StatusOr<std::shared_ptr<WorkerSession>> SessionTable::FindAndRenew(const std::string& handle) {
   const auto it = open_.find(handle);
   if (it != open_.end()) {
-    if (it->second->lease != nullptr) it->second->lease->Renew();
+    Use(it->second.get());
     return it->second;
   }
   MR_RETURN_IF_ERROR(EndOf(handle));
@@ -41,16 +43,43 @@ StatusOr<std::shared_ptr<WorkerSession>> SessionTable::FindAndRenew(
                                          "\") just restarted."));
 }
 
-bool SessionTable::Renew(const std::string& handle) const {
-  const WorkerSession* const session = Find(handle);
+bool SessionTable::Renew(const std::string& handle) {
+  WorkerSession* const session = Find(handle);
   if (session == nullptr) return false;
-  if (session->lease != nullptr) session->lease->Renew();
+  Use(session);
   return true;
 }
 
+void SessionTable::Use(WorkerSession* session) {
+  if (session->lease != nullptr) session->lease->Renew();
+  if (!session->is_idle) return;
+  session->lease = leases_->Grant(session->handle, options_->limits.idle_session_time);
+  session->is_idle = false;
+  idle_.Erase(session->handle);
+}
+
+std::vector<std::string> SessionTable::BeIdle(WorkerSession* session) {
+  MR_DCHECK(session->may_be_idle(), "the lease of every other one ends its session");
+  const ServerLimits& limits = options_->limits;
+  idle_.Put(session->handle, true, 0, options_->clock->Now());
+  session->is_idle = true;
+  std::vector<std::string> ended;
+  while (static_cast<int64_t>(idle_.size()) > std::max<int64_t>(limits.max_idle_sessions, 0)) {
+    ended.push_back(idle_.DropOldest());
+    End(ended.back(),
+        absl::AbortedError(absl::StrCat(
+            "Session handle is not found: ", ended.back(), ". It had no lease, nobody used it for ",
+            absl::FormatDuration(limits.idle_session_time), ", and more than ",
+            limits.max_idle_sessions, " sessions on ", options_->task,
+            " are idle (ServerLimits::max_idle_sessions); open a new session")));
+  }
+  return ended;
+}
+
 Status SessionTable::EndOf(const std::string& handle) const {
-  const auto why = ended_.find(handle);
-  return why == ended_.end() ? absl::OkStatus() : why->second;
+  const Status* why = ended_.Find(handle);
+  if (why == nullptr) why = never_opened_.Find(handle);
+  return why == nullptr ? absl::OkStatus() : *why;
 }
 
 Status SessionTable::Open(const std::shared_ptr<WorkerSession>& session) {
@@ -66,7 +95,7 @@ void SessionTable::EndEarlierLivesOf(const SessionOpener& opener) {
     const auto old = it++;
     if (!old->second->opener.IsEarlierLifeOf(opener)) continue;
     // Its master may live: two programs may take themselves for the same task.
-    if (old->second->lease != nullptr) {
+    if (old->second->lease_time > absl::ZeroDuration()) {
       leases_->Doubt(old->first);
     } else {
       End(old, absl::AbortedError(absl::StrCat("Session handle is not found: ", old->first,
@@ -96,6 +125,8 @@ Status SessionTable::Add(const std::shared_ptr<WorkerSession>& session) {
     session->functions = FunctionsOn(session->devices, session->kernels);
     if (session->lease_time > absl::ZeroDuration()) {
       session->lease = leases_->Grant(session->handle, session->lease_time);
+    } else if (session->may_be_idle()) {
+      session->lease = leases_->Grant(session->handle, options_->limits.idle_session_time);
     }
     MR_DCHECK(!session->devices.empty(),
               "the devices of an open session are its run's, its own or the task's");
@@ -132,8 +163,9 @@ void SessionTable::End(Sessions::iterator it, const Status& why) {
   session->life->End(why);
   last_ended_ = options_->clock->Now();
   if (session->lease != nullptr) leases_->Drop(session->handle);
+  idle_.Erase(session->handle);
   if (!session->run.empty()) runs_->Close(session->run);
-  RememberEnd(session->handle, why);
+  RememberEnd(session->handle, why, &ended_);
   ending_.push_back(std::move(session));
 }
 
@@ -147,15 +179,17 @@ void SessionTable::EndAllOfRun(absl::string_view run_id, const Status& why) {
 void SessionTable::Close(const std::string& handle) {
   const Status closed = absl::AbortedError(
       absl::StrCat("Session handle is not found: ", ShownHandle(handle), ". It has been closed."));
-  if (!End(handle, closed) && handle.size() <= kMaxHandleBytes) RememberEnd(handle, closed);
+  // No longer one was ever opened.
+  if (handle.size() > kMaxHandleBytes) return;
+  if (!End(handle, closed)) RememberEnd(handle, closed, &never_opened_);
 }
 
-void SessionTable::RememberEnd(const std::string& handle, const Status& why) {
-  if (ended_.emplace(handle, why).second) ended_order_.push_back(handle);
-  if (ended_order_.size() > kRememberedSessions) {
-    ended_.erase(ended_order_.front());
-    ended_order_.pop_front();
-  }
+void SessionTable::RememberEnd(const std::string& handle, const Status& why, Ends* ends) {
+  if (!EndOf(handle).ok()) return;
+  const Status kept = KeptStatus(why);
+  // The key is a copy of its own.
+  const int64_t held_bytes = KeptBytes(kept) + static_cast<int64_t>(handle.size());
+  ends->Put(handle, kept, held_bytes, options_->clock->Now());
 }
 
 std::vector<std::shared_ptr<WorkerSession>> SessionTable::TakeEnding() {

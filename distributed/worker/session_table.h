@@ -10,14 +10,19 @@
 //
 // Invariants: a session that is open has devices, counts in its run, and holds its lease. A handle
 // that has ended, or was closed before it was opened, is refused as long as it is remembered: the
-// last 1000 are.
+// last of each kind are, in ServerLimits::max_ended_session_bytes. Whoever closes handles that
+// nobody has opened drives out no reason of a session that was open.
+//
+// Sessions that nobody closes end with their leases. One without (WorkerSession::may_be_idle) is
+// idle when it was not used for ServerLimits::idle_session_time, and ends only when
+// max_idle_sessions others have been idle for a shorter time: an honest job without a lease may
+// pause, and loses its session only among a hundred others that do.
 //
 // Thread-safety: none; its worker's lock, under which it calls the registry and the leases.
 // Lifetime: options, devices, registry and leases outlive it.
 // Failure: Aborted for a session that is not here; what the registry says of its run;
 // ResourceExhausted beyond ServerLimits::max_sessions.
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -28,6 +33,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/status.h"
+#include "distributed/cluster/aged_map.h"
 #include "distributed/cluster/lease_table.h"
 #include "distributed/worker/task_devices.h"
 #include "distributed/worker/worker_options.h"
@@ -47,9 +53,12 @@ class SessionTable {
   // Null when it is not open.
   WorkerSession* Find(const std::string& handle) const;
   // For a call in the session: it renews the lease.
-  StatusOr<std::shared_ptr<WorkerSession>> FindAndRenew(const std::string& handle) const;
+  StatusOr<std::shared_ptr<WorkerSession>> FindAndRenew(const std::string& handle);
   // False when it is not open.
-  bool Renew(const std::string& handle) const;
+  bool Renew(const std::string& handle);
+  // A session that may be idle is, from now until it is used. The handles of those that have ended
+  // for it.
+  std::vector<std::string> BeIdle(WorkerSession* session);
   // OK for one that is open, and for one that nothing is known of.
   Status EndOf(const std::string& handle) const;
 
@@ -79,8 +88,11 @@ class SessionTable {
   // The sessions that their run refuses.
   void EndRefused();
   void End(Sessions::iterator it, const Status& why);
-  // That a session has ended, for later calls.
-  void RememberEnd(const std::string& handle, const Status& why);
+  // Somebody uses it: renews its lease, or gives it one when it was idle.
+  void Use(WorkerSession* session);
+  // For later calls. The first reason counts.
+  using Ends = AgedMap<std::string, Status>;
+  void RememberEnd(const std::string& handle, const Status& why, Ends* ends);
 
   const WorkerOptions* const options_;
   const TaskDevices* const devices_;
@@ -89,9 +101,10 @@ class SessionTable {
   Sessions open_;
   std::vector<std::shared_ptr<WorkerSession>> ending_;
   absl::Time last_ended_ = absl::InfinitePast();
-  // Why sessions ended that their masters may not know of, the last of them.
-  std::map<std::string, Status> ended_;
-  std::deque<std::string> ended_order_;
+  // Those that are idle; the longest first. Bounded by their number.
+  AgedMap<std::string, bool> idle_;
+  // Why sessions ended that their masters may not know of; and those that were closed first.
+  Ends ended_, never_opened_;
 };
 
 }  // namespace millrace

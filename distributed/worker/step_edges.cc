@@ -61,6 +61,7 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
     if (!task.ok() || *task != own_task) received.insert(node.name());
   }
   const std::vector<bool> late = NeedsOthers(graph, received);
+  result.is_sent.resize(plan == nullptr ? 0 : plan->size(), false);
   for (const tensorflow::NodeDef& node : wire) {
     const bool is_send = IsSend(node);
     if (!is_send && !IsRecv(node)) continue;
@@ -81,6 +82,7 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
       return absl::InternalError(
           absl::StrCat("Partition: '", node.name(), "' must be a node of its plan, got none"));
     }
+    if (is_send) result.is_sent[number] = true;
     if (plan->IsInLoop(number)) {
       if (is_send) {
         result.loop_sends.emplace(std::move(key.text), number);

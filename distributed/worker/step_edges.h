@@ -50,6 +50,8 @@ struct StepEdges {
   HashMap<uint32_t, LoopRecv> loop_recvs;     // by number
   HashMap<std::string, uint32_t> loop_sends;  // numbers, by key
   HashSet<uint32_t> loop_send_numbers;
+  // By number: whether another task receives it, in a loop or not.
+  std::vector<bool> is_sent;
   std::shared_ptr<const TransferTable> transfers;  // may be null: there are none
 
   // `graph` is the partition of a plan whose transfers are `plan`; `wire` are its nodes that send

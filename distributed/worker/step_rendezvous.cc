@@ -57,6 +57,10 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
   if (transfer.in_loop() && edges()->loop_send_numbers.contains(transfer.number)) {
     outstanding_.fetch_add(1, std::memory_order_relaxed);
   }
+  const std::vector<bool>& is_sent = started_edges_->is_sent;
+  if (transfer.number < is_sent.size() && is_sent[transfer.number]) {
+    unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+  }
   return local_->Send(transfer, std::move(value), is_dead);
 }
 
@@ -139,6 +143,7 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     local_ = MakeLocalRendezvous(edges->transfers);
     fetch_ = std::move(fetch);
     edges_ = std::move(edges);
+    started_edges_ = edges_.get();
     session_ = std::move(session);
     loans_ = std::move(loans);
     started_ = now;
@@ -179,6 +184,10 @@ void StepRendezvous::GiveUp(int64_t number) {
   }
   if (sink != nullptr) sink->OnDone(GivenUp());
   if (done) done(GivenUp(), Tensor(), false);
+  TellGivenUp();
+}
+
+void StepRendezvous::TellGivenUp() {
   if (const auto keeper = keeper_.lock()) keeper->WaitGivenUp(this);
 }
 
@@ -194,6 +203,7 @@ bool StepRendezvous::EndUnused() {
 void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
                                CancellationManager* cancellation) {
   Status refused;
+  bool is_given_up = false;
   {
     MutexLock lock(&mu_);
     refused = aborted_;
@@ -204,10 +214,12 @@ void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullS
         return;
       }
       refused = GivenUp();
+      is_given_up = true;
     }
   }
-  if (!refused.ok()) return sink->OnDone(Derived(refused));
-  BeginPull(request, std::move(sink));
+  if (refused.ok()) return BeginPull(request, std::move(sink));
+  sink->OnDone(Derived(refused));
+  if (is_given_up) TellGivenUp();
 }
 
 void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink) {
@@ -253,6 +265,7 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
 void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t index,
                             const Status& status, Tensor value, bool is_dead) {
   if (!status.ok()) return pull->End(Derived(status));
+  unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
   pull->sink->OnTensor(index, std::move(value), is_dead);
   const bool immediates_complete =
       pull->peer->immediate[index] &&
@@ -274,6 +287,7 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
 void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
                                  DoneCallback done) {
   Status refused;
+  bool is_given_up = false;
   {
     MutexLock lock(&mu_);
     refused = aborted_;
@@ -284,10 +298,12 @@ void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManage
         return;
       }
       refused = GivenUp();
+      is_given_up = true;
     }
   }
-  if (!refused.ok()) return done(Derived(refused), Tensor(), false);
-  BeginTensor(wire_key, std::move(done));
+  if (refused.ok()) return BeginTensor(wire_key, std::move(done));
+  done(Derived(refused), Tensor(), false);
+  if (is_given_up) TellGivenUp();
 }
 
 void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done) {
@@ -321,6 +337,9 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
   local_->RecvAsync(*transfer, [weak = weak_from_this(), done = std::move(done)](
                                    const Status& status, Tensor value, bool is_dead) mutable {
     const std::shared_ptr<StepRendezvous> step = weak.lock();
+    if (step != nullptr) {
+      step->unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
+    }
     done(status.ok() ? status : Derived(status), std::move(value), is_dead);
     if (status.ok() && step != nullptr) step->Consumed();
   });
@@ -340,6 +359,21 @@ bool StepRendezvous::ReleaseOne() {
 bool StepRendezvous::IsWanted() const {
   MutexLock lock(&mu_);
   return aborted_.ok() && session_ != nullptr && session_->ended().ok();
+}
+
+bool StepRendezvous::is_started() const {
+  MutexLock lock(&mu_);
+  return edges_ != nullptr;
+}
+
+Status StepRendezvous::aborted() const {
+  MutexLock lock(&mu_);
+  return aborted_;
+}
+
+std::shared_ptr<const SessionLife> StepRendezvous::session() const {
+  MutexLock lock(&mu_);
+  return session_;
 }
 
 Status StepRendezvous::EndOfSession() const {

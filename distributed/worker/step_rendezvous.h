@@ -59,8 +59,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
     virtual ~Keeper() = default;
     // The run is over, and all that the step has sent has been pulled.
     virtual void AllPulled(StepRendezvous* step) = 0;
-    // A wait was given up before the step was started. After the last one nobody needs the step any
-    // more (EndUnused).
+    // A wait was given up before the step was started, or was not begun at all. After the last one
+    // nobody needs the step any more (EndUnused).
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
   };
 
@@ -101,6 +101,13 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Whether somebody may still pull what the step has sent: it was not aborted, and its session is
   // open.
   bool IsWanted() const;
+  bool is_started() const;
+  // Of the tensors that the step has sent to other tasks and they have not pulled yet.
+  int64_t unpulled_bytes() const { return unpulled_bytes_.load(std::memory_order_relaxed); }
+  // OK until it is aborted; then what late callers hear.
+  Status aborted() const;
+  // Null before the start, and when there is none.
+  std::shared_ptr<const SessionLife> session() const;
   // With what its session ended: then nobody pulls what the step has sent. OK while the session is
   // open, for a step without a session, and for one that was aborted.
   Status EndOfSession() const;
@@ -138,6 +145,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool MayWait(int64_t number, CancellationManager* cancellation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(int64_t number);
+  void TellGivenUp();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
   void Served(const std::shared_ptr<ServedPull>& pull, uint64_t index, const Status& status,
@@ -152,11 +160,13 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   Clock* const clock_;
   // Null until the step is started, then for good: read by those who know that it is started.
   std::shared_ptr<Rendezvous> local_;
+  const StepEdges* started_edges_ = nullptr;  // *edges_, in the same way
   FetchTensor fetch_;
   CancellationManager cancellation_;
   // The sends that have not been pulled yet (in loops: of those that were sent), and one for the
   // run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
+  std::atomic<int64_t> unpulled_bytes_{0};  // relaxed: a sum for a bound, no protocol
 
   mutable Mutex mu_;
   Status aborted_ ABSL_GUARDED_BY(mu_);

@@ -7,6 +7,8 @@
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/cluster/kept_status.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_table.h"
@@ -18,6 +20,8 @@
 
 // covers: clusters: a rendezvous keeps sent tensors until they are received or its time ends
 // covers: clusters: a step's received elements stay taken
+// covers: clusters: what a task remembers for late callers has a bound in bytes; steps that
+//   strangers make fail drive out nothing that a running job needs
 
 namespace millrace {
 namespace {
@@ -492,8 +496,14 @@ TEST_F(StepRendezvousTest, ATensorThatIsNotWaitedForAnyMoreLeavesNothing) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_NE(answers[1].find("CANCELLED"), std::string::npos);
   EXPECT_EQ(table_->num_steps(), 0);
+  // The caller may have gone before its wait begins.
   table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
   EXPECT_EQ(answers.size(), 3u);
+  EXPECT_EQ(table_->num_steps(), 0);
+  auto sink = std::make_shared<Recorder>();
+  table_->FindOrExpect(1)->ServePull(Request(), sink, &second);
+  EXPECT_EQ(sink->events.size(), 1u);
+  EXPECT_EQ(table_->num_steps(), 0);
 }
 
 TEST_F(StepRendezvousTest, ASecondPullOfTheSameTensorsEndsWithTheStepAndKeepsNothing) {
@@ -520,16 +530,125 @@ TEST_F(StepRendezvousTest, ASecondPullOfTheSameTensorsEndsWithTheStepAndKeepsNot
   EXPECT_NE(single.find("CANCELLED"), std::string::npos) << single;
 }
 
-TEST_F(StepRendezvousTest, StepsThatFailBeforeTheyStartDoNotPileUp) {
-  for (int64_t id = 0; id < 2 * static_cast<int64_t>(StepTable::kMaxEnded); ++id) {
-    const auto step = table_->FindOrExpect(id);
-    table_->End(step.get(), absl::AbortedError("Session handle is not found"));
+// A hundred times what there is room for, by steps that ran and by calls that were refused.
+TEST_F(StepRendezvousTest, StepsThatFailAreRememberedWithinABoundAndDriveOutNoOther) {
+  constexpr int64_t kBound = 64 << 10;
+  ServerLimits limits;
+  limits.max_failed_step_bytes = kBound;
+  table_ = std::make_shared<StepTable>(&clock_, limits);
+  const auto session = std::make_shared<SessionLife>();
+  ASSERT_OK_AND_ASSIGN(const auto running, table_->Start(-1, edges_, session));
+  ASSERT_OK_AND_ASSIGN(const auto unpulled, table_->Start(-2, edges_, session));
+  for (const char* edge : {"a", "b", "c"}) {
+    ASSERT_OK(unpulled->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
-  EXPECT_LE(table_->num_steps(), static_cast<int64_t>(StepTable::kMaxEnded) + 1);
+  table_->End(unpulled.get(), absl::OkStatus());
+
+  const Status why = absl::AbortedError(absl::StrCat("Session gone ", std::string(10'000, 'x')));
+  constexpr int64_t kSteps = 100 * kBound / static_cast<int64_t>(kMaxKeptMessageBytes);
+  for (int64_t id = 1; id <= kSteps; ++id) {
+    if (id % 2 == 0) {
+      ASSERT_OK_AND_ASSIGN(const auto failed, table_->Start(id, edges_, session));
+      table_->End(failed.get(), why);
+    } else {
+      table_->Refuse(id, why);
+    }
+    ASSERT_LE(table_->failed_bytes(), kBound);
+  }
+  EXPECT_LE(table_->num_steps(), kBound / static_cast<int64_t>(kMaxKeptMessageBytes) + 2);
+  // Late comers hear the beginning of the reason.
+  auto late = std::make_shared<Recorder>();
+  table_->FindOrExpect(kSteps)->ServePull(Request(kSteps), late, nullptr);
+  ASSERT_EQ(late->events.size(), 1u);
+  EXPECT_NE(late->events[0].find("Session gone xxx"), std::string::npos);
+  EXPECT_LT(late->events[0].size(), 2 * kMaxKeptMessageBytes);
+
+  auto sink = std::make_shared<Recorder>();
+  table_->FindOrExpect(-2)->ServePull(Request(-2), sink, nullptr);
+  EXPECT_EQ(sink->events.back(), "OK");
+  EXPECT_OK(running->aborted());
   clock_.Advance(StepTable::kEndedExpiry + absl::Seconds(1));
-  const auto last = table_->FindOrExpect(-1);
-  table_->End(last.get(), absl::AbortedError("Session handle is not found"));
-  EXPECT_EQ(table_->num_steps(), 1);
+  table_->Refuse(-3, why);
+  EXPECT_EQ(table_->num_steps(), 2);  // that one, and the one that runs
+}
+
+TEST_F(StepRendezvousTest, ACallOfAnotherSessionDoesNotEndAStepThatRuns) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  table_->Refuse(1, absl::AbortedError("Session handle is not found"));
+  EXPECT_OK(step->aborted());
+  // One that is only expected hears of it.
+  auto sink = std::make_shared<Recorder>();
+  table_->FindOrExpect(2)->ServePull(Request(2), sink, nullptr);
+  table_->Refuse(2, absl::AbortedError("Session handle is not found"));
+  ASSERT_EQ(sink->events.size(), 1u);
+  EXPECT_NE(sink->events[0].find("Session handle is not found"), std::string::npos);
+}
+
+TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
+  ServerLimits limits;
+  limits.max_unpulled_steps = 10;
+  table_ = std::make_shared<StepTable>(&clock_, limits);
+  const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
+  const auto run = [&](int64_t id, const std::shared_ptr<SessionLife>& session,
+                       const std::shared_ptr<StepLoans>& loans) {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session, loans));
+    for (const char* edge : {"a", "b", "c"}) {
+      ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    table_->End(step.get(), absl::OkStatus());
+  };
+  ASSERT_NO_FATAL_FAILURE(run(-1, honest, nullptr));
+  int given_back = 0;
+  for (int64_t id = 1; id <= 1000; ++id) {
+    const auto loans = std::make_shared<StepLoans>();
+    loans->Lend([&given_back] { ++given_back; });
+    ASSERT_NO_FATAL_FAILURE(run(id, other, loans));
+    ASSERT_LE(table_->num_steps(), 11);
+  }
+  EXPECT_EQ(given_back, 990);
+  for (const int64_t id : {int64_t{-1}, int64_t{1000}}) {
+    auto sink = std::make_shared<Recorder>();
+    table_->FindOrExpect(id)->ServePull(Request(id), sink, nullptr);
+    EXPECT_EQ(sink->events.back(), "OK") << id;
+  }
+  // What was pulled makes room.
+  ASSERT_NO_FATAL_FAILURE(run(1001, other, nullptr));
+  EXPECT_EQ(given_back, 990);
+  other->End(absl::AbortedError("The session has ended"));
+  table_->DropOfEndedSessions();
+  EXPECT_EQ(given_back, 999);
+}
+
+TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLastStepStays) {
+  constexpr int64_t kTensor = 1024;
+  ServerLimits limits;
+  limits.max_unpulled_bytes = 10 * kTensor;
+  table_ = std::make_shared<StepTable>(&clock_, limits);
+  const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
+  // Sends "a", of so many bytes.
+  const auto run = [&](int64_t id, const std::shared_ptr<SessionLife>& session, int64_t bytes) {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session));
+    const Tensor value = Tensor::Vector<float>(std::vector<float>(static_cast<size_t>(bytes) / 4));
+    ASSERT_OK(step->Send(Transfer(edges_->sends[0].numbers[0]), value, false));
+    EXPECT_EQ(step->unpulled_bytes(), bytes);
+    table_->End(step.get(), absl::OkStatus());
+  };
+  ASSERT_NO_FATAL_FAILURE(run(-1, honest, kTensor));
+  for (int64_t id = 1; id <= 1000; ++id) {
+    ASSERT_NO_FATAL_FAILURE(run(id, other, kTensor));
+    ASSERT_LE(table_->num_steps(), 11);
+  }
+  EXPECT_EQ(table_->num_steps(), 11);
+  ASSERT_NO_FATAL_FAILURE(run(1001, other, 100 * kTensor));
+  EXPECT_EQ(table_->num_steps(), 2);
+  for (const int64_t id : {int64_t{-1}, int64_t{1001}}) {
+    const std::shared_ptr<StepRendezvous> step = table_->FindOrExpect(id);
+    Status heard = absl::UnknownError("nothing was heard");
+    step->ServeTensor(KeyOf("a").text, nullptr,
+                      [&](const Status& status, Tensor, bool) { heard = status; });
+    EXPECT_OK(heard) << id;
+    EXPECT_EQ(step->unpulled_bytes(), 0);
+  }
 }
 
 TEST_F(StepRendezvousTest, MalformedTransfersAreRefused) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/step_table.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "core/dcheck.h"
 #include "core/exceptions.h"
+#include "distributed/cluster/kept_status.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -14,15 +18,20 @@ constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
 
 }  // namespace
 
-StepTable::StepTable(Clock* clock) : clock_(clock), next_sweep_(clock->Now() + kSweepPeriod) {}
+StepTable::StepTable(Clock* clock, const ServerLimits& limits)
+    : clock_(clock),
+      max_unpulled_(limits.max_unpulled_steps),
+      max_unpulled_bytes_(limits.max_unpulled_bytes),
+      failed_(limits.max_failed_step_bytes),
+      next_sweep_(clock->Now() + kSweepPeriod) {}
 
 StepTable::~StepTable() {
-  std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> left;
+  Steps left;
   {
     MutexLock lock(&mu_);
     left.swap(steps_);
   }
-  for (const auto& [id, step] : left) step->StartAbort(StepIsOver(id));
+  for (const auto& [id, kept] : left) kept.step->StartAbort(StepIsOver(id));
 }
 
 std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
@@ -32,12 +41,16 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
     MutexLock lock(&mu_);
     const auto it = steps_.find(step_id);
     if (it != steps_.end()) {
-      step = it->second;
+      step = it->second.step;
     } else {
       step = std::make_shared<StepRendezvous>(step_id, weak_from_this(), clock_);
-      steps_.emplace(step_id, step);
+      if (const Status* const why = failed_.Find(step_id)) {
+        aborted = *why;
+      } else {
+        steps_.emplace(step_id, Kept{step, unpulled_.end()});
+      }
     }
-    aborted = aborted_;
+    if (aborted.ok()) aborted = aborted_;
   }
   if (!aborted.ok()) step->StartAbort(aborted);
   return step;
@@ -61,16 +74,69 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
   return step;
 }
 
+void StepTable::Refuse(int64_t step_id, const Status& why) {
+  Sweep();  // perhaps nothing ever starts here
+  std::shared_ptr<StepRendezvous> expected;
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step_id);
+    if (it != steps_.end() && it->second.step->is_started()) return;
+    RememberFailure(step_id, why);
+    if (it != steps_.end()) expected = Take(it);
+  }
+  if (expected != nullptr) expected->StartAbort(why);
+}
+
 void StepTable::End(StepRendezvous* step, const Status& status) {
   if (!status.ok()) {
     Sweep();  // perhaps nothing ever starts here
     step->StartAbort(status);
+    EndFailed(step);
   } else if (step->EndRun()) {
-    return AllPulled(step);
+    AllPulled(step);
+  } else {
+    EndUnpulled(step);
   }
-  // Stays until everything was fetched, or (after an error) for those who come too late.
+}
+
+void StepTable::EndFailed(StepRendezvous* step) {
+  std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
   MutexLock lock(&mu_);
-  ended_.push_back({step->step_id(), clock_->Now(), status.ok()});
+  const auto it = steps_.find(step->step_id());
+  // Its master has cleaned it up, or it had failed before it began.
+  if (it == steps_.end() || it->second.step.get() != step) return;
+  RememberFailure(step->step_id(), step->aborted());
+  dropped = Take(it);
+}
+
+void StepTable::EndUnpulled(StepRendezvous* step) {
+  std::vector<int64_t> too_much;
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step->step_id());
+    // Its master has cleaned it up, or all of it was pulled just now.
+    if (it == steps_.end() || it->second.step.get() != step) return;
+    const std::shared_ptr<const SessionLife> session = step->session();
+    UnpulledSum& of_session = unpulled_of_[session.get()];
+    // A tensor may just be on its way to be pulled.
+    const int64_t num_bytes = std::max<int64_t>(step->unpulled_bytes(), 0);
+    unpulled_.push_back({step->step_id(), clock_->Now(), session, num_bytes});
+    it->second.unpulled = std::prev(unpulled_.end());
+    ++of_session.steps;
+    of_session.num_bytes += num_bytes;
+    UnpulledSum left = of_session;
+    for (const Unpulled& oldest : unpulled_) {
+      if (left.steps <= max_unpulled_ &&
+          (left.num_bytes <= max_unpulled_bytes_ || left.steps == 1)) {
+        break;
+      }
+      if (oldest.session != session) continue;
+      too_much.push_back(oldest.step_id);
+      --left.steps;
+      left.num_bytes -= oldest.num_bytes;
+    }
+  }
+  for (const int64_t id : too_much) GiveUp(id);
 }
 
 bool StepTable::AwaitPulls(absl::Time deadline) {
@@ -84,10 +150,9 @@ bool StepTable::AwaitPulls(absl::Time deadline) {
 }
 
 bool StepTable::WaitsForPulls() const {
-  for (const Ended& ended : ended_) {
-    if (!ended.well) continue;
-    const auto it = steps_.find(ended.step_id);
-    if (it != steps_.end() && it->second->IsWanted()) return true;
+  for (const Unpulled& unpulled : unpulled_) {
+    const auto it = steps_.find(unpulled.step_id);
+    if (it != steps_.end() && it->second.step->IsWanted()) return true;
   }
   return false;
 }
@@ -97,14 +162,15 @@ void StepTable::DropOfEndedSessions() {
   std::vector<std::shared_ptr<StepLoans>> loans;
   {
     MutexLock lock(&mu_);
-    for (const Ended& ended : ended_) {
-      if (!ended.well) continue;
-      const auto it = steps_.find(ended.step_id);
-      if (it == steps_.end()) continue;
-      const Status why = it->second->EndOfSession();
+    for (auto next = unpulled_.begin(); next != unpulled_.end();) {
+      const auto it = steps_.find((next++)->step_id);
+      MR_DCHECK(it != steps_.end(), "Take removes a step from both lists");
+      const Status why = Derived(it->second.step->EndOfSession());
       if (why.ok()) continue;
-      dropped.emplace_back(it->second, Derived(why));
-      if (auto of_step = it->second->loans()) loans.push_back(std::move(of_step));
+      RememberFailure(it->first, why);
+      if (auto of_step = it->second.step->loans()) loans.push_back(std::move(of_step));
+      dropped.emplace_back(it->second.step, why);
+      Take(it);
     }
   }
   // First: what is given back is not to be pulled as well.
@@ -127,10 +193,10 @@ std::shared_ptr<StepLoans> StepTable::Forget(int64_t step_id, const Status& stat
   std::shared_ptr<StepRendezvous> step;
   {
     MutexLock lock(&mu_);
+    failed_.Erase(step_id);
     const auto it = steps_.find(step_id);
     if (it == steps_.end()) return nullptr;
-    step = std::move(it->second);
-    steps_.erase(it);
+    step = Take(it);
   }
   step->StartAbort(status);
   std::shared_ptr<StepLoans> loans = step->loans();
@@ -138,12 +204,37 @@ std::shared_ptr<StepLoans> StepTable::Forget(int64_t step_id, const Status& stat
   return loans;
 }
 
+void StepTable::GiveUp(int64_t step_id) {
+  const std::shared_ptr<StepLoans> loans = Forget(step_id, StepIsOver(step_id));
+  if (loans != nullptr) loans->GiveBack();
+}
+
+std::shared_ptr<StepRendezvous> StepTable::Take(Steps::iterator it) {
+  std::shared_ptr<StepRendezvous> step = std::move(it->second.step);
+  if (it->second.unpulled != unpulled_.end()) {
+    const auto of_session = unpulled_of_.find(it->second.unpulled->session.get());
+    MR_DCHECK(of_session != unpulled_of_.end() && of_session->second.steps > 0,
+              "EndUnpulled counts what it lists");
+    of_session->second.num_bytes -= it->second.unpulled->num_bytes;
+    if (--of_session->second.steps == 0) unpulled_of_.erase(of_session);
+    unpulled_.erase(it->second.unpulled);
+  }
+  steps_.erase(it);
+  return step;
+}
+
+void StepTable::RememberFailure(int64_t step_id, const Status& why) {
+  if (failed_.Find(step_id) != nullptr) return;
+  const Status kept = KeptStatus(why);
+  failed_.Put(step_id, kept, KeptBytes(kept), clock_->Now());
+}
+
 void StepTable::AbortAll(const Status& status) {
   std::vector<std::shared_ptr<StepRendezvous>> all;
   {
     MutexLock lock(&mu_);
     aborted_ = status;
-    for (const auto& [id, step] : steps_) all.push_back(step);
+    for (const auto& [id, kept] : steps_) all.push_back(kept.step);
   }
   for (const auto& step : all) step->StartAbort(status);
 }
@@ -153,27 +244,23 @@ void StepTable::Sweep() {
   std::vector<int64_t> expired;
   {
     MutexLock lock(&mu_);
-    if (now < next_sweep_ && ended_.size() <= kMaxEnded) return;
+    if (now < next_sweep_) return;
     next_sweep_ = now + kSweepPeriod;
-    while (!ended_.empty() &&
-           (now - ended_.front().at > kEndedExpiry || ended_.size() > kMaxEnded)) {
-      expired.push_back(ended_.front().step_id);
-      ended_.pop_front();
+    failed_.DropBefore(now - kEndedExpiry);
+    for (const Unpulled& unpulled : unpulled_) {
+      if (now - unpulled.at <= kEndedExpiry) break;
+      expired.push_back(unpulled.step_id);
     }
   }
-  for (const int64_t id : expired) {
-    const std::shared_ptr<StepLoans> loans = Forget(id, StepIsOver(id));
-    if (loans != nullptr) loans->GiveBack();
-  }
+  for (const int64_t id : expired) GiveUp(id);
 }
 
 void StepTable::AllPulled(StepRendezvous* step) {
   std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
   MutexLock lock(&mu_);
   const auto it = steps_.find(step->step_id());
-  if (it == steps_.end() || it->second.get() != step) return;
-  dropped = std::move(it->second);
-  steps_.erase(it);
+  if (it == steps_.end() || it->second.step.get() != step) return;
+  dropped = Take(it);
   if (awaiting_pulls_ > 0) pulled_.SignalAll();
 }
 
@@ -181,14 +268,18 @@ void StepTable::WaitGivenUp(StepRendezvous* step) {
   std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
   MutexLock lock(&mu_);
   const auto it = steps_.find(step->step_id());
-  if (it == steps_.end() || it->second.get() != step || !step->EndUnused()) return;
-  dropped = std::move(it->second);
-  steps_.erase(it);
+  if (it == steps_.end() || it->second.step.get() != step || !step->EndUnused()) return;
+  dropped = Take(it);
 }
 
 int64_t StepTable::num_steps() const {
   MutexLock lock(&mu_);
-  return static_cast<int64_t>(steps_.size());
+  return static_cast<int64_t>(steps_.size() + failed_.size());
+}
+
+int64_t StepTable::failed_bytes() const {
+  MutexLock lock(&mu_);
+  return failed_.bytes();
 }
 
 }  // namespace millrace

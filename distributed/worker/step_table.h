@@ -4,22 +4,30 @@
 
 // StepTable: the rendezvous of all steps of one task, by step id.
 //
-//   expected -> running        a pull may come before the step is started here
-//   running -> gone            ended well, and the last tensor has been pulled
-//   running -> ended -> gone   ended well, and something waits to be pulled; or failed: it stays
-//                              for a while to tell late comers why
-//   any -> gone                its master says that the step is over (Cleanup)
-//   expected -> gone           its last wait was given up
+//   expected -> running           a pull may come before the step is started here
+//   running -> gone               ended well, and the last tensor has been pulled
+//   running -> unpulled -> gone   ended well, and something waits to be pulled
+//   any -> failed -> gone         only the reason stays, for a while, to tell late comers
+//   any -> gone                   its master says that the step is over (Cleanup)
+//   expected -> gone              its last wait was given up
 //
 // Nobody has to be told that a step is over.
+//
+// What callers can make it keep is bounded. Expected steps have calls that wait in them (net counts
+// these); running ones a RunGraph. Of a failed step there is a text, all of them together within
+// ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
+// step that fails ends its other parts itself, and its tasks only wait a little longer for that.
+// Steps with something to pull, which honest jobs need, never go for those that failed, or for
+// those of another session: each session has ServerLimits::max_unpulled_steps and
+// max_unpulled_bytes of its own, and of the bytes always its last step's.
 //
 // Threads: all methods, from any thread. The table's lock is taken before a step's.
 // Lifetime: made by std::make_shared; steps know it weakly and may outlive it.
 // Failure: AlreadyExists, and the reasons for which steps were aborted.
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <list>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
@@ -27,6 +35,8 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/cluster/aged_map.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
@@ -39,16 +49,19 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // How long, until the next Sweep, a step that ended stays when somebody did not fetch what was
   // made for him.
   static constexpr absl::Duration kEndedExpiry = absl::Minutes(10);
-  static constexpr size_t kMaxEnded = 10'000;
 
-  explicit StepTable(Clock* clock);
+  explicit StepTable(Clock* clock, const ServerLimits& limits = {});
   // Aborts what is left.
   ~StepTable() override;
   StepTable(const StepTable&) = delete;
   StepTable& operator=(const StepTable&) = delete;
 
-  // An expected step is made when there is none.
+  // An expected step is made when there is none. One that has failed is not kept: what is returned
+  // tells why.
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
+  // The step cannot be started here: those that wait for it, now and later, hear why (not OK).
+  // Nothing happens to a step that was started: its own master knows its session.
+  void Refuse(int64_t step_id, const Status& why);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
   // AwaitPulls waits for what it sends as long as `session` is open (null: not at all).
   // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
@@ -76,25 +89,51 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // no steps any more, what has expired stays.
   void Sweep();
 
+  // For tests: those that are not forgotten yet, also the failed; and what these hold.
   int64_t num_steps() const;
+  int64_t failed_bytes() const;
 
  private:
   void AllPulled(StepRendezvous* step) override;
   void WaitGivenUp(StepRendezvous* step) override;
-  // Aborts and forgets a step; its loans, null when there is none.
-  std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
-  struct Ended {
+  // Has ended well, and something of it was not pulled yet.
+  struct Unpulled {
     int64_t step_id;
     absl::Time at;
-    bool well = false;
+    std::shared_ptr<const SessionLife> session;  // may be null
+    int64_t num_bytes = 0;                       // when the step had ended
   };
+  struct UnpulledSum {
+    int64_t steps = 0;
+    int64_t num_bytes = 0;
+  };
+  struct Kept {
+    std::shared_ptr<StepRendezvous> step;
+    std::list<Unpulled>::iterator unpulled;  // unpulled_.end(): it is expected, or runs
+  };
+  // Abseil's maps break when there is no memory to grow, in which steps are refused.
+  using Steps = std::unordered_map<int64_t, Kept>;
+  // Takes a step out of the table; for the caller to drop, without the lock.
+  std::shared_ptr<StepRendezvous> Take(Steps::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The first reason of a step counts.
+  void RememberFailure(int64_t step_id, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndFailed(StepRendezvous* step);
+  // Some tensors of `step`, which ended well, are left; what is too much of its session goes.
+  void EndUnpulled(StepRendezvous* step);
+  // Aborts and forgets a step; its loans, null when there is none.
+  std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
+  // The same for one that nobody has pulled: what it took is given back.
+  void GiveUp(int64_t step_id);
   bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
+  const int64_t max_unpulled_, max_unpulled_bytes_;  // of one session
   mutable Mutex mu_;
-  // Abseil's maps break when there is no memory to grow, in which steps are refused.
-  std::unordered_map<int64_t, std::shared_ptr<StepRendezvous>> steps_ ABSL_GUARDED_BY(mu_);
-  std::deque<Ended> ended_ ABSL_GUARDED_BY(mu_);
+  std::list<Unpulled> unpulled_ ABSL_GUARDED_BY(mu_);  // of steps_; oldest first
+  // How many of these; none without one. An entry of unpulled_ keeps the session.
+  std::map<const SessionLife*, UnpulledSum> unpulled_of_ ABSL_GUARDED_BY(mu_);
+  Steps steps_ ABSL_GUARDED_BY(mu_);
+  AgedMap<int64_t, Status> failed_ ABSL_GUARDED_BY(mu_);  // none of steps_
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
   int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
   CondVar pulled_;

@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
+#include "run/run_id_text.h"
 #include "runtime/resource_manager.h"
 #include "runtime/variable_storage.h"
 
@@ -102,8 +103,8 @@ void FreeContainer(absl::string_view task, const RunRegistry::Freed& run) {
   const DeviceList& devices = DevicesOf(*run.resources);
   for (const auto& device : devices) bytes += VariableBytes(*device->resources);
   ClearAllOf(devices);
-  LogInfo(task, ": the container of run '", run.run.name, "' (", run.run.id, ") was freed, with ",
-          bytes, " bytes of variables: ", run.reason);
+  LogInfo(task, ": the container of run '", run.run.name, "' (", RunIdText(run.run.id),
+          ") was freed, with ", bytes, " bytes of variables: ", run.reason);
 }
 
 }  // namespace millrace

@@ -14,21 +14,24 @@
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_step.h"
+#include "net/call_limits.h"
 #include "runtime/engine/executor.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session/compile_path.h"
+#include "runtime/session/function_runtime.h"
 
 namespace millrace {
 
 Worker::Worker(WorkerOptions options)
     : options_(std::move(options)),
       devices_(options_.task, options_.num_cpu_devices),
-      steps_(std::make_shared<StepTable>(options_.clock)),
+      steps_(std::make_shared<StepTable>(options_.clock, options_.limits)),
       plans_(options_.task),
       running_(&options_),
-      runs_(options_.task, options_.clock, options_.run_linger,
-            [this] { return devices_.MakeContainer(); }),
+      runs_(
+          options_.task, options_.clock, options_.run_linger,
+          [this] { return devices_.MakeContainer(); }, options_.limits.max_run_note_bytes),
       sessions_(&options_, &devices_, &runs_, &leases_),
       leases_(options_.clock, [this](const std::string& handle, absl::Duration silent) {
         LeaseExpired(handle, silent);
@@ -43,16 +46,17 @@ Worker::~Worker() {
 
 // --- Sessions ------------------------------------------------------------------------------------
 
-StatusOr<std::shared_ptr<WorkerSession>> Worker::FindSession(const std::string& handle) const {
+StatusOr<std::shared_ptr<WorkerSession>> Worker::FindSession(const std::string& handle) {
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(shut_down_);
   return sessions_.FindAndRenew(handle);
 }
 
-Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request) {
+Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request,
+                                   SessionFrom from) {
   return NoExceptions("CreateWorkerSession", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
-                        WorkerSession::Of(request, &options_));
+                        WorkerSession::Of(request, &options_, from));
     Status opened;
     {
       MutexLock lock(&mu_);
@@ -90,6 +94,8 @@ void Worker::FinishEnds() {
 }
 
 void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
+  std::vector<std::string> too_many;
+  bool is_idle = false;
   {
     MutexLock lock(&mu_);
     WorkerSession* const session = sessions_.Find(handle);
@@ -99,6 +105,15 @@ void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
       session->lease = leases_.Grant(handle, session->lease->time());
       return;
     }
+    is_idle = session->may_be_idle();
+    if (is_idle) too_many = sessions_.BeIdle(session);
+  }
+  if (is_idle) {
+    for (const std::string& ended : too_many) {
+      LogInfo(options_.task, ": session ", ended, " ends: it is the longest idle of more than ",
+              options_.limits.max_idle_sessions, " (ServerLimits::max_idle_sessions)");
+    }
+    return FinishEnds();
   }
   LogInfo(options_.task, ": session ", handle, " ends: nobody has renewed its lease for ",
           absl::FormatDuration(silent));
@@ -257,6 +272,12 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
   }
   const auto num_bytes = static_cast<int64_t>(request->ByteSizeLong());
   MR_RETURN_IF_ERROR(session->graphs.CheckRoomFor(num_bytes));
+  const int64_t kernels = session->kernels->size() + session->functions->stats().functions;
+  if (kernels >= options_.limits.max_session_kernels) {
+    return BeyondLimit(absl::StrCat("RegisterGraph on ", options_.task),
+                       "stateful kernels and functions of a session", "max_session_kernels",
+                       options_.limits.max_session_kernels, kernels + 1);
+  }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<RegisteredGraph> registered,
                       BuildRegisteredGraph(request, std::move(graph), session->plan_owner(),
                                            &plans_, options_.task));
@@ -288,8 +309,7 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
     StatusOr<std::shared_ptr<RegisteredGraph>> registered = find();
     // Tasks that wait for this one's tensors must hear of it too.
     const auto refuse = [&](const Status& why) {
-      const std::shared_ptr<StepRendezvous> expected = steps_->FindOrExpect(step.step_id());
-      steps_->End(expected.get(), Derived(why));
+      steps_->Refuse(step.step_id(), Derived(why));
       return why;
     };
     if (!registered.ok()) return refuse(registered.status());

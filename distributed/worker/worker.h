@@ -82,7 +82,10 @@ class Worker {
   // the sessions that this task opened in an earlier life (with another incarnation) end when
   // nobody renews them. Its SessionTerms say of which run it is, whose id is known by now, and how
   // long its lease. InvalidArgument for a handle above 256 bytes.
-  Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request);
+  // One that another process asks for without a lease may have to go when it is idle
+  // (ServerLimits::max_idle_sessions).
+  Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request,
+                             SessionFrom from = SessionFrom::kThisProcess);
   Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
   // Those that are not there (any more).
   std::vector<std::string> RenewSessions(absl::Span<const std::string> handles);
@@ -156,7 +159,7 @@ class Worker {
   int64_t num_wakeups() const;
 
  private:
-  StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle) const;
+  StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle);
   Status RegisterOrThrow(tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph,
                          tensorflow::RegisterGraphResponse* response);
   // Completes, without the lock, what the sessions' table and the registry have begun: steps are

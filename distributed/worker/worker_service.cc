@@ -281,7 +281,7 @@ void AddSessionMethods(Worker* worker, Handlers* handlers) {
       Plain<CreateWorkerSessionRequest, CreateWorkerSessionResponse>(
           "CreateWorkerSession",
           [worker](const CreateWorkerSessionRequest& request, CreateWorkerSessionResponse*) {
-            return worker->CreateWorkerSession(request);
+            return worker->CreateWorkerSession(request, SessionFrom::kAnotherProcess);
           }),
       handlers);
   Add(kWorkerService, "DeleteWorkerSession",

@@ -14,6 +14,8 @@ namespace millrace {
 SessionOpener SessionOpener::Of(const tensorflow::CreateWorkerSessionRequest& request) {
   SessionOpener opener;
   for (const tensorflow::DeviceAttributes& device : request.cluster_device_attributes()) {
+    // A worker remembers it, with the run's, for longer than the session is open.
+    if (device.name().size() > kMaxHandleBytes) return SessionOpener();
     const StatusOr<std::string> task = TaskOfDevice(device.name());
     if (!task.ok() || (!opener.task.empty() && *task != opener.task)) return SessionOpener();
     if (opener.task.empty()) opener = {*task, device.incarnation()};
@@ -22,7 +24,8 @@ SessionOpener SessionOpener::Of(const tensorflow::CreateWorkerSessionRequest& re
 }
 
 StatusOr<std::shared_ptr<WorkerSession>> WorkerSession::Of(
-    const tensorflow::CreateWorkerSessionRequest& request, const WorkerOptions* options) {
+    const tensorflow::CreateWorkerSessionRequest& request, const WorkerOptions* options,
+    SessionFrom from) {
   if (request.session_handle().size() > kMaxHandleBytes) {
     return InvalidArgument("CreateWorkerSession on ", options->task,
                            ": session_handle must have at most ", kMaxHandleBytes, " bytes, got ",
@@ -40,6 +43,7 @@ StatusOr<std::shared_ptr<WorkerSession>> WorkerSession::Of(
   }
   session->run = std::move(terms.run);
   session->lease_time = terms.lease;
+  session->from = from;
   return session;
 }
 

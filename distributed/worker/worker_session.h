@@ -5,9 +5,9 @@
 // WorkerSession: what a master has opened on a task: devices with the resources that its steps see,
 // and the graphs that it registers.
 //
-// Of a session that is open, `lease` is guarded by the worker's lock, and the other plain members
-// do not change. `life` and `graphs` have locks of their own. Lifetime: the table and the calls
-// that use it share it; its steps keep only its life.
+// Of a session that is open, `lease` and `is_idle` are guarded by the worker's lock, and the other
+// plain members do not change. `life` and `graphs` have locks of their own. Lifetime: the table and
+// the calls that use it share it; its steps keep only its life.
 
 #include <cstdint>
 #include <memory>
@@ -28,7 +28,11 @@
 
 namespace millrace {
 
-// Which process opened a session; no task when its master did not say.
+// Where a session was asked for.
+enum class SessionFrom { kThisProcess, kAnotherProcess };
+
+// Which process opened a session; no task when its master did not say, or in more than
+// kMaxHandleBytes.
 struct SessionOpener {
   std::string task;
   uint64_t incarnation = 0;
@@ -44,8 +48,13 @@ struct WorkerSession {
   // What a request asks for, before it is open: without devices and lease. InvalidArgument for a
   // handle above kMaxHandleBytes, and for terms that cannot be kept. `options` outlives it.
   static StatusOr<std::shared_ptr<WorkerSession>> Of(
-      const tensorflow::CreateWorkerSessionRequest& request, const WorkerOptions* options);
+      const tensorflow::CreateWorkerSessionRequest& request, const WorkerOptions* options,
+      SessionFrom from);
 
+  // Nobody closes it for a master in another process that is gone: it asked for no lease.
+  bool may_be_idle() const {
+    return from == SessionFrom::kAnotherProcess && lease_time <= absl::ZeroDuration();
+  }
   // For the plans of its graphs.
   PlanOwner plan_owner() const { return {devices, kernels, functions, run.id, isolated}; }
   // Once it has ended: drops its graphs, and tells the resources that hold something for it.
@@ -55,7 +64,10 @@ struct WorkerSession {
   SessionOpener opener;
   TrainingRun run;                                   // empty: none
   absl::Duration lease_time = absl::ZeroDuration();  // zero: none
-  std::shared_ptr<Lease> lease;                      // null: none
+  SessionFrom from = SessionFrom::kThisProcess;
+  // Of a session that may be idle: until it is. Null: none.
+  std::shared_ptr<Lease> lease;
+  bool is_idle = false;
   DeviceList devices;
   bool isolated = false;
   const std::shared_ptr<KernelStore> kernels = std::make_shared<KernelStore>();

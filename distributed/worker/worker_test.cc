@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
@@ -14,6 +15,7 @@
 #include "core/notification.h"
 #include "core/shape.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/transport/session_terms.h"
 #include "graph/attr.h"
@@ -27,6 +29,7 @@
 // covers: steps: graphs with a forged equal hash are not confused
 // covers: clusters: two programs of one task name do not end each other's sessions
 // covers: clusters: a worker's end is bounded, even if a kernel hangs
+// covers: clusters: kernels that stay when their graphs are dropped are bounded in each session
 
 namespace millrace {
 namespace {
@@ -63,6 +66,7 @@ class WorkerTest : public ::testing::Test {
     options.own_arena = Arena::Make(2);
     options.io_pool = IoPool::Default();
     options.shutdown_bound = shutdown_bound_;
+    options.limits = limits_;
     options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
       return task == kWorker ? peer_ : nullptr;
     };
@@ -187,6 +191,7 @@ class WorkerTest : public ::testing::Test {
   }
 
   absl::Duration shutdown_bound_ = absl::Seconds(10);
+  ServerLimits limits_;
   std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
   std::unique_ptr<Worker> worker_;
   tensorflow::GraphDef graph_;
@@ -465,6 +470,39 @@ TEST_F(WorkerTest, AHandleOfASessionHasAtMost256Bytes) {
 }
 
 // A step that has not quite ended keeps a plan whose devices are those of the freed container.
+TEST_F(WorkerTest, KernelsThatASessionKeepsAreBoundedAlsoWhenTheirGraphsAreDropped) {
+  testing::SetAsyncHook(
+      "none", [](KernelContext*, AsyncKernel::DoneCallback done) { done(absl::OkStatus()); });
+  limits_.max_session_kernels = 10;
+  Start();
+  const auto add_and_drop = [&](int i) {
+    tensorflow::NodeDef* const node = Add("TestProbeAsync", absl::StrCat("probe", i));
+    Set(node, "N", int64_t{0});
+    Set(node, "M", int64_t{0});
+    Set(node, "hook", std::string("none"));
+    tensorflow::RegisterGraphRequest request;
+    request.set_session_handle(session_);
+    graph_.mutable_versions()->set_producer(134);
+    request.mutable_graph_def()->Swap(&graph_);
+    tensorflow::RegisterGraphResponse response;
+    const Status added = worker_->RegisterGraph(request, nullptr, &response);
+    if (!added.ok()) return added;
+    tensorflow::DeregisterGraphRequest drop;
+    drop.set_session_handle(session_);
+    drop.set_graph_handle(response.graph_handle());
+    return worker_->DeregisterGraph(drop);
+  };
+  for (int i = 0; i < 10; ++i) ASSERT_OK(add_and_drop(i));
+  for (int i = 10; i < 1000; ++i) {
+    ASSERT_TRUE(absl::IsResourceExhausted(add_and_drop(i))) << i;
+  }
+  EXPECT_STATUS(add_and_drop(0), absl::StatusCode::kResourceExhausted,
+                "stateful kernels and functions of a session must be at most 10 "
+                "(ServerLimits::max_session_kernels), got 11");
+  OpenRun("other");
+  EXPECT_OK(add_and_drop(10));
+}
+
 TEST_F(WorkerTest, ARunThatComesAgainDoesNotGetThePlansOfItsFreedContainer) {
   OpenRun("first");
   ASSERT_OK(RunGraph(RegisterAssignment(1), 1));

@@ -13,25 +13,12 @@
 # covers: scenario F8: checkpoints: how often, how many, continuing
 
 set -euo pipefail
-commands=$PWD/$1
-shift
-mkdir -p "$TEST_TMPDIR/bin" "$TEST_TMPDIR/work"
-for program in "$@"; do ln -s "$PWD/$program" "$TEST_TMPDIR/bin/"; done
-export PATH="$TEST_TMPDIR/bin:$PATH"
-unset TF_CONFIG
-cd "$TEST_TMPDIR/work"
-
-fail() {
-  echo "FAILED: $*" >&2
-  cat out.txt >&2
-  exit 1
-}
-expect() { grep -qE -- "$1" out.txt || fail "no line has: $1"; }
+source examples/commands_of_page.sh "$@"
 # The value of a metric in the last line that tells an evaluation.
 metric() { grep '^Evaluation: ' out.txt | tail -1 | grep -oE "(^| )$1 = [-0-9.e+]+" | grep -oE '[-0-9.e+]+$'; }
 
 # The page.
-bash -euo pipefail "$commands" >out.txt 2>&1 || fail "the commands of the page"
+run_page
 [[ -e run/model.ckpt-2000.index ]] || fail "no checkpoint of step 2000"
 [[ -e run/model.ckpt-1800.index ]] || fail "no checkpoint of step 1800"
 [[ $(grep -c '^Evaluation: ' out.txt) == 2 ]] || fail "an evaluation after each run"

@@ -26,24 +26,11 @@
 # covers: scenario F6: a user's Estimator
 
 set -euo pipefail
-commands=$PWD/$1
-shift
-mkdir -p "$TEST_TMPDIR/bin" "$TEST_TMPDIR/work"
-for program in "$@"; do ln -s "$PWD/$program" "$TEST_TMPDIR/bin/"; done
-export PATH="$TEST_TMPDIR/bin:$PATH"
-unset TF_CONFIG
-cd "$TEST_TMPDIR/work"
-
-fail() {
-  echo "FAILED: $*" >&2
-  cat out.txt >&2
-  exit 1
-}
-expect() { grep -qE -- "$1" out.txt || fail "no line has: $1"; }
+source examples/commands_of_page.sh "$@"
 numbers() { grep -cE '^-?[0-9.]+(e-?[0-9]+)?$' "$1" || true; }
 
 # The page.
-bash -euo pipefail "$commands" >out.txt 2>&1 || fail "the commands of the page"
+run_page
 [[ -e alone/model.ckpt-10.index ]] || fail "ten rows must end with a checkpoint of step 10"
 expect "^Evaluation: .*global_step = 10.*mse = "
 expect "^Result dir: alone/test/[0-9]{10}$"

@@ -29,23 +29,10 @@
 # covers: scenario F24: MNIST without an Estimator
 
 set -euo pipefail
-commands=$PWD/$1
-shift
-mkdir -p "$TEST_TMPDIR/bin" "$TEST_TMPDIR/work"
-for program in "$@"; do ln -s "$PWD/$program" "$TEST_TMPDIR/bin/"; done
-export PATH="$TEST_TMPDIR/bin:$PATH"
-unset TF_CONFIG
-cd "$TEST_TMPDIR/work"
-
-fail() {
-  echo "FAILED: $*" >&2
-  cat out.txt >&2
-  exit 1
-}
-expect() { grep -qE -- "$1" out.txt || fail "no line has: $1"; }
+source examples/commands_of_page.sh "$@"
 
 # The page.
-bash -euo pipefail "$commands" >out.txt 2>&1 || fail "the commands of the page"
+run_page
 for chief in master chief; do
   for task in "ps 0" "$chief 0" "worker 0" "worker 1"; do
     expect "^launch: $task +exit 0 "

@@ -5,7 +5,7 @@
 //   cell 0: LSTMCell in a loop, ops of its own     cell 1: FusedLSTMCell in a loop, one op a step
 //   cell 2: LSTMCell as DynamicRnn builds it, one op for the sequence
 //
-// The peer is docs/measurements/lstm_torch.py.
+// The peer is docs/internals/measurements/lstm_torch.py.
 #include <benchmark/benchmark.h>
 
 #include <memory>

@@ -44,9 +44,9 @@ struct QrRule {
   }
 };
 
-// One matrix: input [m, n], q [m, p], r [p, n]. Each way that Eigen multiplies matrices is seconds of
-// compiling for each type: so all of them lie by columns here, and complex ones, which are rare, are
-// decomposed a column at a time, without products.
+// One matrix: input [m, n], q [m, p], r [p, n]. Each way that Eigen multiplies matrices is seconds
+// of compiling for each type: so all of them lie by columns here, and complex ones, which are rare,
+// are decomposed a column at a time, without products.
 template <typename T>
 void Decompose(const T* input, int64_t m, int64_t n, int64_t p, T* q, T* r) {
   using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;

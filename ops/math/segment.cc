@@ -140,8 +140,8 @@ Output UnsortedSumGradient(GradientContext* c) {
   return RowsOrZeros(c->scope(), c->dense_grad(), c->input(1), c->input(0));
 }
 
-// Rows of `dtype` are counted in this: half and bfloat16 have no number for many of them, and complex
-// numbers no larger one.
+// Rows of `dtype` are counted in this: half and bfloat16 have no number for many of them, and
+// complex numbers no larger one.
 DType CountedIn(DType dtype) {
   if (dtype == DT_COMPLEX128) return DT_DOUBLE;
   return dtype == DT_HALF || dtype == DT_BFLOAT16 || dtype == DT_COMPLEX64 ? DT_FLOAT : dtype;
@@ -198,14 +198,13 @@ OpSpec UnsortedSpec(absl::string_view op, absl::string_view types) {
                              "; Tindices: {int32, int64}; "
                              "Tnumsegments: {int32, int64} = DT_INT32"))
       .With(RuledKernelsFor<UnsortedRule, float, double, Half, Bfloat16, int32_t, int64_t,
-                            MoreTypes...>(
-          "T", []<typename T>() { return &RunUnsorted<T, Step<T>>; }));
+                            MoreTypes...>("T",
+                                          []<typename T>() { return &RunUnsorted<T, Step<T>>; }));
 }
 
-const OpRegistration kUnsortedSum =
-    UnsortedSpec<Total, std::complex<float>, std::complex<double>>("UnsortedSegmentSum",
-                                                                   "numbertype")
-        .Gradient(UnsortedSumGradient);
+const OpRegistration kUnsortedSum = UnsortedSpec<Total, std::complex<float>, std::complex<double>>(
+                                        "UnsortedSegmentSum", "numbertype")
+                                        .Gradient(UnsortedSumGradient);
 const OpRegistration kUnsortedProd =
     UnsortedSpec<Product, std::complex<float>, std::complex<double>>("UnsortedSegmentProd",
                                                                      "numbertype")
@@ -236,6 +235,15 @@ struct SegmentRule {
     return RowsBehind(segments, data, PartialShape({-1}), "segment_ids");
   }
 };
+
+template <typename W>
+W NumberOf(size_t count) {
+  if constexpr (math::kIsComplex<W>) {
+    return W(static_cast<typename W::value_type>(count));
+  } else {
+    return static_cast<W>(count);
+  }
+}
 
 // What the rows of a segment are put to: infinities, unlike in the unsorted ops, as in TensorFlow.
 template <typename T, typename Step>
@@ -268,7 +276,8 @@ Status RunSegment(KernelContext* ctx, const SegmentRule&) {
       const absl::Span<W> row = rows.subspan(static_cast<size_t>(segment) * width, width);
       if constexpr (kMean) {
         if (count == 0) continue;
-        for (W& v : row) v /= static_cast<W>(count);
+        const W divisor = NumberOf<W>(count);
+        for (W& v : row) v /= divisor;
       } else if (count == 0) {
         std::fill(row.begin(), row.end(), W{0});
       } else if (count == 1) {
@@ -326,8 +335,7 @@ OpSpec AllNumbersSpec(absl::string_view op) {
   return SegmentSpec<Step, kMean, std::complex<float>, std::complex<double>>(op, "numbertype");
 }
 
-const OpRegistration kSegmentSum =
-    AllNumbersSpec<Total>("SegmentSum").Gradient(SegmentSumGradient);
+const OpRegistration kSegmentSum = AllNumbersSpec<Total>("SegmentSum").Gradient(SegmentSumGradient);
 const OpRegistration kSegmentMean =
     AllNumbersSpec<Total, /*kMean=*/true>("SegmentMean").Gradient(SegmentMeanGradient);
 const OpRegistration kSegmentProd =

@@ -121,8 +121,8 @@ TEST(Segment, ExtremaKeepInfinitiesAndSingleNaNs) {
   EXPECT_EQ(max.flat<float>()[3], 2);
   const Tensor min = RunOp1(Sorted("SegmentMin", TensorOf<float>({4}, {inf, inf, inf, 2}), ids));
   ExpectTensorEqual(min, TensorOf<float>({4}, {inf, inf, 0, 2}));
-  const Tensor narrow =
-      RunOp1(Sorted("SegmentMax", Tensor::Vector<Half>({ToHalf(-inf), ToHalf(-inf)}), Ints({0, 0})));
+  const Tensor narrow = RunOp1(
+      Sorted("SegmentMax", Tensor::Vector<Half>({ToHalf(-inf), ToHalf(-inf)}), Ints({0, 0})));
   EXPECT_EQ(ToFloat(narrow.flat<Half>()[0]), -inf);
 }
 

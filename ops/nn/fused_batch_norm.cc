@@ -257,7 +257,7 @@ StatusOr<std::vector<Output>> NormGradient(GradientContext* c) {
 //
 // With given mean and variance all m() are 0, and dx = v g i. They are of x in training: what flows
 // through them is in dx, and the reserve spaces have no gradient, as in TensorFlow.
-StatusOr<std::vector<Output>> SecondGradient(GradientContext* c) {
+Status SecondGradient(GradientContext* c) {
   MR_ASSIGN_OR_RETURN(const auto rule, c->GetRule<NormRule<false>>());
   const Scope& s = c->scope();
   const auto to = [&s](Output x, DType dtype) {
@@ -308,15 +308,14 @@ StatusOr<std::vector<Output>> SecondGradient(GradientContext* c) {
     const Output through = times(i, centred(sum, mean(times(sum, h))));
     dx = dx.valid() ? Add(s, dx, through) : through;
   }
-  std::vector<Output> gradients(static_cast<size_t>(c->num_inputs()));
   if (!dg.empty()) {
     Output sum = dg[0];
     for (size_t k = 1; k < dg.size(); ++k) sum = Add(s, sum, dg[k]);
-    gradients[0] = to(sum, c->input(0).dtype());
+    c->set_input_grad(0, to(sum, c->input(0).dtype()));
   }
-  if (dx.valid()) gradients[1] = to(dx, c->input(1).dtype());
-  if (dscale.valid()) gradients[2] = to(dscale, c->input(2).dtype());
-  return gradients;
+  if (dx.valid()) c->set_input_grad(1, to(dx, c->input(1).dtype()));
+  if (dscale.valid()) c->set_input_grad(2, to(dscale, c->input(2).dtype()));
+  return absl::OkStatus();
 }
 
 // --- Definitions ---------------------------------------------------------------------------------

@@ -6,10 +6,10 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
 #include "gtest/gtest.h"
-#include "absl/strings/str_cat.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
@@ -242,8 +242,8 @@ TEST(FusedBatchNormGradient, SecondDerivativesMatchFiniteDifferences) {
           const FusedBatchNormGradOutputs g =
               FusedBatchNormGradV3(s, in[0], in[1], in[2], norm.reserve_space_1,
                                    norm.reserve_space_2, norm.reserve_space_3, attrs);
-          if (which < 3) return which == 0 ? g.x_backprop : which == 1 ? g.scale_backprop
-                                                                      : g.offset_backprop;
+          if (which < 3)
+            return which == 0 ? g.x_backprop : which == 1 ? g.scale_backprop : g.offset_backprop;
           const Output flat = Reshape(s, g.x_backprop, Const<int32_t>(s, {-1}));
           return ConcatV2(s, {flat, g.scale_backprop, g.offset_backprop}, Const(s, 0));
         };

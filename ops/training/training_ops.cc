@@ -367,8 +367,7 @@ class UpdateKernel : public Kernel {
 
   Status Init(KernelConstruction* c) override {
     MR_RETURN_IF_ERROR(ReadAttrs(c->attrs(), "use_locking", &exclusive_));
-    return update_.attr == nullptr ? absl::OkStatus()
-                                   : ReadAttrs(c->attrs(), update_.attr, &attr_);
+    return update_.attr == nullptr ? absl::OkStatus() : ReadAttrs(c->attrs(), update_.attr, &attr_);
   }
 
   Status Compute(KernelContext* ctx) const override {
@@ -442,8 +441,8 @@ class UpdateKernel : public Kernel {
     const Tensor& indices = ctx->input(inputs_.indices);
     const E* gradient = static_cast<const E*>(grad.raw_data());
     int64_t row = 0;
-    RowUpdateOptions options = ParallelRows(ctx, exclusive_, update_.cost_ns,
-                                            grad.num_elements(), indices.num_elements());
+    RowUpdateOptions options =
+        ParallelRows(ctx, exclusive_, update_.cost_ns, grad.num_elements(), indices.num_elements());
     const auto update_several = [&](int64_t first, int64_t count, absl::Span<char* const> rows) {
       UpdateSeveral(gradient + first * row, rates, row, count, variables.size(), rows);
     };
@@ -573,7 +572,8 @@ struct OpsOf {
   }
   template <typename... Es>
   static std::vector<KernelSpec> Kernels(const Inputs& inputs) {
-    return {KernelFor<UpdateKernel<Es>>(inputs, UpdateOf<Optimizer, Es>()).template Type<Es>("T")...};
+    return {
+        KernelFor<UpdateKernel<Es>>(inputs, UpdateOf<Optimizer, Es>()).template Type<Es>("T")...};
   }
 };
 

@@ -12,8 +12,8 @@
 //   * a canonical signature is compiled once while anybody keeps it, whatever the names, their
 //     order and duplicates that it was asked for with (BindSignature);
 //   * at most `max_entries` lists of names are kept, and signatures that hold at most `max_bytes`
-//     besides the one just compiled; the least recently used go first. A constant that several
-//     signatures hold counts once.
+//     besides the one just compiled, with their names; the least recently used go first. A constant
+//     that several signatures hold counts once.
 //
 // A caller that remembers a binding and uses it without asking here says so by `is_used`; what was
 // used so counts as used when the next one has to go, before what was looked up since then.
@@ -165,6 +165,10 @@ class SignatureCompiler {
   HashMap<std::string, typename Entries::iterator> by_key_ ABSL_GUARDED_BY(mu_);
   HashMap<const Compiled*, int> users_ ABSL_GUARDED_BY(mu_);  // among the entries
   HeldBytesSum held_ ABSL_GUARDED_BY(mu_);
+  // A list may name one tensor a million times: it is in the entry, its place, its binding, and in
+  // compiled_.
+  static constexpr int64_t kCopiesOfNames = 4;
+  int64_t name_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of the entries
 };
 
 // -------------------------------------------------------------------------------------------------
@@ -266,12 +270,14 @@ void SignatureCompiler<Compiled>::Keep(const std::string& key,
     throw;
   }
   entries_.splice(entries_.begin(), fresh);
+  const int64_t latest_names = kCopiesOfNames * static_cast<int64_t>(key.size());
+  name_bytes_ += latest_names;
   const Compiled* const latest = entries_.front().binding->compiled.get();
-  const int64_t latest_bytes = latest == nullptr ? 0 : latest->held.total();
+  const int64_t latest_bytes = latest_names + (latest == nullptr ? 0 : latest->held.total());
   // Each at most once, so that somebody goes.
   size_t may_be_spared = entries_.size() - 1;
-  while (entries_.size() > 1 &&
-         (entries_.size() > max_entries_ || held_.total() - latest_bytes > max_bytes_)) {
+  while (entries_.size() > 1 && (entries_.size() > max_entries_ ||
+                                 held_.total() + name_bytes_ - latest_bytes > max_bytes_)) {
     const auto oldest = std::prev(entries_.end());
     if (may_be_spared > 0 && oldest->binding->is_used.exchange(false, std::memory_order_relaxed)) {
       --may_be_spared;
@@ -279,6 +285,7 @@ void SignatureCompiler<Compiled>::Keep(const std::string& key,
       continue;
     }
     Account(entries_.back().binding->compiled.get(), -1);
+    name_bytes_ -= kCopiesOfNames * static_cast<int64_t>(entries_.back().key.size());
     by_key_.erase(entries_.back().key);
     dropped->splice(dropped->end(), entries_, std::prev(entries_.end()));
   }
@@ -305,6 +312,7 @@ typename SignatureCompiler<Compiled>::Entries SignatureCompiler<Compiled>::Close
   by_key_.clear();
   users_.clear();
   held_ = HeldBytesSum();
+  name_bytes_ = 0;
   return entries;
 }
 

@@ -153,7 +153,7 @@ TEST_F(EstimatorClusterTest, FiveTasksInAnyOrderTrainEvaluateAndLeave) {
   EXPECT_GE(ExpectLastIsEvaluated(), 300);
   EXPECT_EQ(num_exports(), 1u);
   for (const char* trainer : {"chief-0", "worker-0", "worker-1"}) {
-    EXPECT_TRUE(processes_.at(trainer)->FindLastLine("loss of the last own step")) << trainer;
+    EXPECT_TRUE(processes_.at(trainer)->FindLastLine("Loss for final step")) << trainer;
   }
   // All of them once more have nothing to do.
   processes_.clear();
@@ -177,7 +177,7 @@ TEST_F(EstimatorClusterTest, TheChiefStaysUntilTheEvaluatorIsDone) {
   SetTasks({"ps-0", "chief-0", "evaluator-0"});
   args_ = {"--max_steps=60", "--wait_for_evaluator_secs=100"};
   StartAll({"ps-0", "chief-0"});
-  EXPECT_OK(processes_.at("chief-0")->WaitForLine("loss of the last own step", kEndTime).status());
+  EXPECT_OK(processes_.at("chief-0")->WaitForLine("Loss for final step", kEndTime).status());
   EXPECT_FALSE(processes_.at("chief-0")->exit_code().has_value());
   Start("evaluator-0");
   ExpectAllDone({"ps-0", "chief-0", "evaluator-0"});

@@ -2,12 +2,13 @@
 // What later versions of TensorFlow have added to ops: the default is what the ops do, and another
 // value is refused by name, never computed as if it were not there.
 
+#include "graph/later_attrs.h"
+
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
 #include "google/protobuf/text_format.h"
-#include "graph/later_attrs.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 

@@ -6,7 +6,8 @@
 #
 #   1. tools/install.sh, which says what to install as root, and again after that
 #   2. the programs of tests/outside with g++, clang, CMake, C, ctypes and an op library of one's
-#      own, against the installed prefix (installed_test.py)
+#      own, against the installed prefix (installed_test.py), the tutorial and the examples
+#      (examples_test.py)
 #   3. unless --no-bazel: the same program in a Bazel workspace of its own (bazel_test.py)
 #
 # Usage: tests/outside/bare_root.sh [--disk-cache DIR2] [--no-bazel] DIR
@@ -135,7 +136,10 @@ as_root "command -v clang++-16 >/dev/null || apt-get install -yq --no-install-re
   >"$root/root/clang.log" 2>&1 || { tail -20 "$root/root/clang.log"; exit 1; }
 
 say "programs outside, with the prefix alone"
-as_user "mkdir ~/out; OUTSIDE_PREFIX=~/prefix OUTSIDE_ALL=1 TEST_TMPDIR=~/out tests/outside/installed_test.py"
+for name in installed examples; do
+  as_user "mkdir -p ~/out/$name
+    OUTSIDE_PREFIX=~/prefix OUTSIDE_ALL=1 TEST_TMPDIR=~/out/$name tests/outside/${name}_test.py"
+done
 
 if [[ -n "$bazel" ]]; then
   say "a Bazel workspace outside"

@@ -142,8 +142,7 @@ class Programs(unittest.TestCase):
     def test_cmake(self):
         program("cmake")
         folder = fresh("cmake")
-        shutil.copyfile(os.path.join(HERE, "CMakeLists.txt"),
-                        os.path.join(folder, "CMakeLists.txt"))
+        code_of("using_millrace.md", folder, "CMakeLists.txt", "messages.cc")
         run(["cmake", "-S", ".", "-B", "out", f"-DCMAKE_PREFIX_PATH={PREFIX}"], cwd=folder)
         run(["cmake", "--build", "out"], cwd=folder)
         self.check(folder, os.path.join(folder, "out", "program"))
@@ -165,27 +164,8 @@ class Programs(unittest.TestCase):
         """A program that reads messages includes their headers and links protobuf, too."""
         folder = os.path.join(TMP, "messages")
         os.makedirs(folder)
-        with open(os.path.join(folder, "program.cc"), "w", encoding="utf-8") as source:
-            source.write('''
-#include <millrace/graph/import_export.h>
-#include <millrace/millrace.h>
-#include <millrace/proto/config.pb.h>
-#include <millrace/proto/graph.pb.h>
-int main() {
-  millrace::Scope root;
-  Const(root.WithName("c"), 1.0f);
-  const auto def = root.ToGraphDef();
-  if (!def.ok() || def->node_size() != 1 || def->node(0).name() != "c") return 1;
-  tensorflow::ConfigProto config;
-  config.mutable_graph_options()->mutable_optimizer_options()->set_opt_level(
-      tensorflow::OptimizerOptions::L0);
-  const auto session = millrace::NewSession({.config = millrace::SessionConfigOf(config)});
-  if (!session.ok() || !(*session)->Extend(*def).ok()) return 2;
-  const auto out = (*session)->Run({}, {"c:0"});
-  return out.ok() && (*out)[0].scalar<float>() == 1 ? 0 : 3;
-}
-''')
-        run(["g++", "-std=c++20", "program.cc", "-o", "program",
+        code_of("using_millrace.md", folder, "CMakeLists.txt", "messages.cc")
+        run(["g++", "-std=c++20", "messages.cc", "-o", "program",
              *pkg_config("--cflags", "--libs", "millrace", "protobuf"),
              "-Wl,-rpath," + os.path.join(PREFIX, "lib")], cwd=folder)
         run([os.path.join(folder, "program")])

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/hooks/early_stopping.h"
 
+#include <cmath>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/logging.h"
+#include "core/tensor.h"
 #include "graph/graph.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
@@ -14,6 +18,10 @@ namespace millrace {
 namespace {
 
 constexpr char kSignal[] = "signal_early_stopping/STOP";
+constexpr char kAsked[] = "signal_early_stopping/ASKED";
+// The others wait so long for the chief's first question, and look so often.
+constexpr absl::Duration kChiefTime = absl::Seconds(30);
+constexpr absl::Duration kLook = absl::Milliseconds(50);
 
 std::function<StatusOr<bool>()> StopIfCrossed(ReadEvaluations read, double threshold,
                                               int64_t min_steps, bool higher) {
@@ -34,7 +42,8 @@ std::function<StatusOr<bool>()> StopIfNoBetter(ReadEvaluations read, int64_t max
     const Evaluation* best = nullptr;
     for (const Evaluation& evaluation : evaluations) {
       if (evaluation.global_step < min_steps) continue;
-      if (best == nullptr ||
+      // A value that is not a number is never the best of several.
+      if (best == nullptr || (std::isnan(best->value) && !std::isnan(evaluation.value)) ||
           (higher ? evaluation.value > best->value : evaluation.value < best->value)) {
         best = &evaluation;
       }
@@ -58,24 +67,58 @@ Status EarlyStoppingHook::Begin(HookSetup* setup) {
   const Scope scope = setup->scope()
                           .WithSubScope("signal_early_stopping")
                           .WithDevice(step.handle.node()->requested_device());
-  const Output handle =
+  const Output stop =
       VarHandleOp(scope.WithName("STOP"), DT_BOOL, Shape(), {.shared_name = kSignal});
-  signal_ = AssignVariableOp(scope.WithName("signal"), handle, Const(scope, true));
-  clear_ = DestroyResourceOp(scope.WithName("clear"), handle, {.ignore_lookup_error = true});
-  group_ =
-      setup->AddGroup({.fetches = {VarIsInitializedOp(scope.WithName("is_signalled"), handle)}});
+  const Output asked =
+      VarHandleOp(scope.WithName("ASKED"), DT_BOOL, Shape(), {.shared_name = kAsked});
+  signal_ = AssignVariableOp(scope.WithName("signal"), stop, Const(scope, true));
+  clear_ = DestroyResourceOp(scope.WithName("clear"), stop, {.ignore_lookup_error = true});
+  say_asked_ = AssignVariableOp(scope.WithName("say_asked"), asked, Const(scope, true));
+  clear_asked_ =
+      DestroyResourceOp(scope.WithName("clear_asked"), asked, {.ignore_lookup_error = true});
+  is_signalled_ = VarIsInitializedOp(scope.WithName("is_signalled"), stop);
+  is_asked_ = VarIsInitializedOp(scope.WithName("is_asked"), asked);
+  group_ = setup->AddGroup({.fetches = {is_signalled_}});
   timer_ = StepTimer(options_.every);
   signalled_ = false;
   return absl::OkStatus();
 }
 
 Status EarlyStoppingHook::AfterCreateSession(RunContext* context, const CreatedSession& created) {
-  if (!options_.is_chief) return absl::OkStatus();
+  if (!options_.is_chief) return created.is_recovery ? absl::OkStatus() : AwaitChief(context);
   // The servers may hold the signal of an end that is being gone on from, or have lost this one.
-  MR_RETURN_IF_ERROR(context->session()->Run({}, {}, {signalled_ ? signal_ : clear_}).status());
+  const Operation stop = signalled_ ? signal_ : clear_;
+  const Operation asked = created.is_recovery ? say_asked_ : clear_asked_;
+  MR_RETURN_IF_ERROR(context->session()->Run({}, {}, {stop, asked}).status());
+  if (created.is_recovery) return absl::OkStatus();
+  const bool is_new = created.start == SessionManager::Start::kInitialized;
+  if (options_.on_begin) options_.on_begin(is_new ? -1 : created.global_step);
   // The evaluations that ended it may end this one, too: not a step later.
-  const bool was_trained = created.start != SessionManager::Start::kInitialized;
-  return was_trained && !created.is_recovery ? Ask(context) : absl::OkStatus();
+  if (!is_new) MR_RETURN_IF_ERROR(Ask(context));
+  // After the signal: others look for that once this is said.
+  return context->session()->Run({}, {}, {say_asked_}).status();
+}
+
+Status EarlyStoppingHook::AwaitChief(RunContext* context) const {
+  Clock* const clock = options_.clock;
+  const absl::Time deadline = clock->Now() + kChiefTime;
+  while (!context->stop_requested()) {
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> said,
+                        context->session()->Run({}, {is_asked_, is_signalled_}));
+    MR_ASSIGN_OR_RETURN(const bool asked, said[0].value<bool>());
+    MR_ASSIGN_OR_RETURN(const bool signalled, said[1].value<bool>());
+    if (asked) {
+      if (signalled) context->RequestStop(options_.reason);
+      return absl::OkStatus();
+    }
+    if (clock->Now() >= deadline) {
+      LogWarning(name(), ": the chief has not said within ", absl::FormatDuration(kChiefTime),
+                 " whether training goes on; this task trains. Every task must be given the hook");
+      return absl::OkStatus();
+    }
+    clock->SleepFor(kLook);
+  }
+  return absl::OkStatus();
 }
 
 StatusOr<GroupMask> EarlyStoppingHook::BeforeRun(RunContext*) {

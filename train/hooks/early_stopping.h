@@ -17,10 +17,13 @@
 // the hook restores. That it has a value is the signal.
 //
 // A chief that goes on with what was trained before asks before its first step, too: one that is
-// started again after an early end, with no more patience, leaves without a step.
+// started again after an early end, with no more patience, leaves without a step. The others, which
+// are ready as soon as the variables are, wait until it has asked ("signal_early_stopping/ASKED"),
+// and leave with it.
 //
 // Failure: of the predicate, as the hook's in AfterRun or AfterCreateSession; InvalidArgument for a
-// period that is none.
+// period that is none. A chief that does not say within 30 s whether it has asked (it lacks the
+// hook, or died) is not waited for any longer; a warning says so.
 
 #include <cstdint>
 #include <functional>
@@ -28,6 +31,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "graph/scope.h"
 #include "train/every.h"
@@ -40,6 +44,9 @@ struct EarlyStoppingOptions {
   bool is_chief = true;
   // Asked on the chief alone.
   std::function<StatusOr<bool>()> should_stop = {};
+  // Called on the chief before its first question: training goes on after this global step; -1: the
+  // model is new. What is known of later steps by then is another training's.
+  std::function<void(int64_t step)> on_begin = {};
   // Runs of the chief, or time, between two questions. The first comes with the first run; before
   // it where the session's variables were trained before.
   Every every = absl::Seconds(60);
@@ -47,6 +54,8 @@ struct EarlyStoppingOptions {
   std::string reason = "early stopping";
   // For functions that make hooks: what is wrong with what they were given, which Begin returns.
   Status status = {};
+  // For the wait for the chief.
+  Clock* clock = Clock::Real();
 };
 
 class EarlyStoppingHook : public SessionRunHook {
@@ -61,9 +70,13 @@ class EarlyStoppingHook : public SessionRunHook {
  private:
   // Asks the predicate; when it says so, the stop of all tasks.
   Status Ask(RunContext* context);
+  // Until the chief of a new session has asked; notes what it has decided.
+  Status AwaitChief(RunContext* context) const;
 
   const EarlyStoppingOptions options_;
-  Operation signal_, clear_;
+  Operation signal_, clear_;           // STOP
+  Operation say_asked_, clear_asked_;  // ASKED
+  Output is_signalled_, is_asked_;
   int group_ = 0;
   StepTimer timer_;
   bool signalled_ = false;
@@ -82,7 +95,8 @@ std::function<StatusOr<bool>()> StopIfHigher(ReadEvaluations read, double thresh
                                              int64_t min_steps = 0);
 std::function<StatusOr<bool>()> StopIfLower(ReadEvaluations read, double threshold,
                                             int64_t min_steps = 0);
-// When the best one is `max_steps` older than a later one.
+// When the best one is `max_steps` older than a later one. One that is not a number (a metric of
+// no examples) is never the best of several.
 std::function<StatusOr<bool>()> StopIfNoIncrease(ReadEvaluations read, int64_t max_steps,
                                                  int64_t min_steps = 0);
 std::function<StatusOr<bool>()> StopIfNoDecrease(ReadEvaluations read, int64_t max_steps,

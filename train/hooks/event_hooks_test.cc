@@ -2,6 +2,7 @@
 //
 // Hooks that write files for people: event files and traces.
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -35,6 +37,7 @@
 
 // covers: training: event hooks write summaries
 // covers: training: a killed job has its curves up to its last checkpoint
+// covers: training: an error of the disk of events is told once; the next checkpoint begins a file
 // covers: training: summaries, traces and checkpoints of a loop are in event files and Chrome
 //   traces
 
@@ -138,6 +141,38 @@ TEST_F(EventHooksTest, AfterALossTheCurveGoesOnFromWhereTrainingDoes) {
   EXPECT_OK(session->Close());
   EXPECT_EQ(session->recoveries(), 1);
   EXPECT_EQ(Events(dir_), "START@1 in=1@1 START@1 in=3@1");
+}
+
+TEST_F(EventHooksTest, AnErrorOfTheDiskIsToldOnceAndTheCurveGoesOnWithTheNextCheckpoint) {
+  int64_t num_operations = 0;  // of the first step, of a disk that never fails
+  for (int64_t k = 0; k <= num_operations; ++k) {
+    SCOPED_TRACE(absl::StrCat("operation ", k));
+    fs_->RecursivelyDelete(dir_).IgnoreError();
+    FaultyFileSystem fs(fs_, dir_);
+    if (k > 0) fs.FailOperation(k, absl::ResourceExhaustedError("disk full"));
+    {
+      const auto writer = EventSummaryWriter::Open(dir_, {.fs = &fs});
+      if (!writer.ok()) continue;  // the directory could not be made
+      std::vector<std::string> errors;
+      const auto note = [&](const Status& status) {
+        if (!status.ok()) errors.push_back(status.ToString());
+      };
+      for (int64_t step = 1; step <= 3; ++step) {
+        note((*writer)->AddScalar("loss", static_cast<double>(step), step));
+        note((*writer)->Flush());
+        note((*writer)->AddScalar("loss", static_cast<double>(step), step));
+        note((*writer)->AddSessionEvent(SessionEvent::kCheckpoint, step, "m"));
+        note((*writer)->Flush());
+        if (k == 0 && step == 1) num_operations = fs.num_operations();
+      }
+      EXPECT_EQ(errors.size(), k == 0 ? 0u : 1u) << absl::StrJoin(errors, "\n");
+      // What is wrong with an event is told each time.
+      EXPECT_FALSE((*writer)->AddSummary("no summary", 1).ok());
+      EXPECT_FALSE((*writer)->AddSummary("no summary", 1).ok());
+    }
+    EXPECT_TRUE(absl::EndsWith(Events(dir_), "loss=3@3 loss=3@3 CHECKPOINT@3")) << Events(dir_);
+    ASSERT_GT(num_operations, 2);
+  }
 }
 
 TEST_F(EventHooksTest, AGraphWithoutSummariesGetsTheStartAlone) {

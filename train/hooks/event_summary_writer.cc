@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/hooks/event_summary_writer.h"
 
+#include <utility>
+
 #include "proto/event.pb.h"
 #include "proto/meta_graph.pb.h"
 
@@ -13,16 +15,25 @@ StatusOr<std::unique_ptr<EventSummaryWriter>> EventSummaryWriter::Open(
   return std::make_unique<EventSummaryWriter>(std::move(events));
 }
 
+Status EventSummaryWriter::Told(const Status& status) {
+  if (status.ok() || absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status)) {
+    return status;
+  }
+  MutexLock lock(&mu_);
+  if (std::exchange(has_failed_, true)) return absl::OkStatus();
+  return Suffixed(status, "; events are lost until the next checkpoint is written");
+}
+
 Status EventSummaryWriter::AddScalar(absl::string_view tag, double value, int64_t step) {
-  return events_->AddScalar(tag, static_cast<float>(value), step);
+  return Told(events_->AddScalar(tag, static_cast<float>(value), step));
 }
 
 Status EventSummaryWriter::AddSummary(absl::string_view summary, int64_t step) {
-  return events_->AddSerializedSummary(summary, step);
+  return Told(events_->AddSerializedSummary(summary, step));
 }
 
 Status EventSummaryWriter::AddGraph(const tensorflow::GraphDef& graph) {
-  return events_->AddGraph(graph);
+  return Told(events_->AddGraph(graph));
 }
 
 Status EventSummaryWriter::AddMetaGraph(absl::string_view meta_graph) {
@@ -31,12 +42,12 @@ Status EventSummaryWriter::AddMetaGraph(absl::string_view meta_graph) {
     return InvalidArgument("AddMetaGraph: the bytes must be a MetaGraphDef, got ",
                            meta_graph.size(), " bytes of something else");
   }
-  return events_->AddMetaGraph(parsed);
+  return Told(events_->AddMetaGraph(parsed));
 }
 
 Status EventSummaryWriter::AddRunMetadata(absl::string_view tag,
                                           const tensorflow::RunMetadata& metadata, int64_t step) {
-  return events_->AddRunMetadata(metadata, std::string(tag), step);
+  return Told(events_->AddRunMetadata(metadata, std::string(tag), step));
 }
 
 Status EventSummaryWriter::AddSessionEvent(SessionEvent event, int64_t step,
@@ -52,11 +63,26 @@ Status EventSummaryWriter::AddSessionEvent(SessionEvent event, int64_t step,
     case SessionEvent::kCheckpoint:
       log.set_status(tensorflow::SessionLog::CHECKPOINT);
       log.set_checkpoint_path(std::string(checkpoint));
+      MR_RETURN_IF_ERROR(Reopen());
       break;
   }
-  return events_->AddSessionLog(log, step);
+  return Told(events_->AddSessionLog(log, step));
 }
 
-Status EventSummaryWriter::Flush() { return events_->Flush(); }
+Status EventSummaryWriter::Reopen() {
+  {
+    MutexLock lock(&mu_);
+    if (!std::exchange(has_failed_, false)) return absl::OkStatus();
+  }
+  return Told(events_->Reopen());
+}
+
+Status EventSummaryWriter::Flush() {
+  const Status flushed = events_->Flush();
+  if (!flushed.ok()) return Told(flushed);
+  MutexLock lock(&mu_);
+  has_failed_ = false;
+  return absl::OkStatus();
+}
 
 }  // namespace millrace

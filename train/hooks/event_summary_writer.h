@@ -11,7 +11,10 @@
 // All of one directory in one process write into one file: hooks that know nothing of each other
 // may each open their own.
 //
-// Thread-safety, failure: as SummaryWriter and EventWriter.
+// Thread-safety: as SummaryWriter and EventWriter.
+// Failure: of what is added, each time. An error of the file (a full disk) is returned by the first
+// call that meets it; what is added then is lost without a word until a checkpoint (kCheckpoint)
+// shows that the disk has room again, and begins another file.
 
 #include <cstdint>
 #include <memory>
@@ -19,6 +22,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "core/mutex.h"
 #include "core/status.h"
 #include "saver/event_writer.h"
 #include "train/summary_writer.h"
@@ -43,7 +47,14 @@ class EventSummaryWriter : public SummaryWriter {
   Status Flush() override;
 
  private:
+  // `status`, unless it is an error of the file that was told.
+  Status Told(const Status& status);
+  // After an error, another file.
+  Status Reopen();
+
   const std::shared_ptr<EventWriter> events_;
+  Mutex mu_;
+  bool has_failed_ ABSL_GUARDED_BY(mu_) = false;  // since a flush that succeeded, or a new file
 };
 
 }  // namespace millrace

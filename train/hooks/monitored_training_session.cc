@@ -81,8 +81,8 @@ StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
     writer = session.own_writer.get();
   }
   if (!options.log_step_count_every.never()) {
-    add_own(std::make_unique<StepCounterHook>(
-        StepCounterOptions{.every = options.log_step_count_every, .writer = writer}));
+    add_own(std::make_unique<StepCounterHook>(StepCounterOptions{
+        .every = options.log_step_count_every, .writer = writer, .logs = options.logs_step_count}));
   }
   // Without a global step nothing says when.
   if (writer != nullptr && !options.save_summaries_every.never() &&

@@ -59,6 +59,8 @@ struct MonitoredTrainingSessionOptions {
   SaverOptions saver = {};
   // "global_step/sec" in the log; 0: not.
   Every log_step_count_every = 100;
+  // Off: for the summaries alone, where a hook logs it (train/hooks/step_log.h).
+  bool logs_step_count = true;
   // What the graph's summaries say (those that it has when the hooks begin); 0: not. As the former,
   // in event files of summary_dir ("": checkpoint_dir; no files where both are ""), or to `writer`.
   Every save_summaries_every = 100;

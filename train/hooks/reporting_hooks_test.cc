@@ -10,6 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -27,6 +29,7 @@
 #include "train/hooks/logging_tensor.h"
 #include "train/hooks/progress_hook.h"
 #include "train/hooks/step_counter.h"
+#include "train/hooks/step_log.h"
 #include "train/hooks/step_timer.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/monitored_session.h"
@@ -127,7 +130,7 @@ TEST_F(ReportingHooksTest, StepsASecondAreThoseOfAllTasksInThePeriod) {
   EXPECT_TRUE(absl::StrContains(log, "global_step/sec: 0.5")) << log;
 }
 
-TEST_F(ReportingHooksTest, AStepThatDoesNotMoveIsAWarningFiveTimesAtMost) {
+TEST_F(ReportingHooksTest, AStepThatDoesNotMoveIsAWarningOnce) {
   const Model model;
   StepCounterHook hook;
   ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
@@ -136,7 +139,92 @@ TEST_F(ReportingHooksTest, AStepThatDoesNotMoveIsAWarningFiveTimesAtMost) {
   const std::string log = ::testing::internal::GetCapturedStderr();
   size_t warnings = 0;
   for (size_t at = 0; (at = log.find("must grow", at)) != std::string::npos; ++at) ++warnings;
-  EXPECT_EQ(warnings, 5u) << log;
+  EXPECT_EQ(warnings, 1u) << log;
+}
+
+TEST_F(ReportingHooksTest, ACounterThatDoesNotLogStillMeasures) {
+  const Model model;
+  StepCounterHook hook({.every = 4, .logs = false});
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
+  ::testing::internal::CaptureStderr();
+  Train(session.get(), model, 9);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(hook.steps_per_second(), 1);
+  EXPECT_FALSE(absl::StrContains(log, "global_step/sec")) << log;
+}
+
+// --- StepLog -------------------------------------------------------------------------------------
+
+// The texts of the lines that begin with "loss = ", with "|" between them.
+std::string StepLines(const std::string& log) {
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(log, '\n')) {
+    const size_t at = line.find("loss = ");
+    if (at != absl::string_view::npos) lines.emplace_back(line.substr(at));
+  }
+  return absl::StrJoin(lines, "|");
+}
+
+TEST_F(ReportingHooksTest, AGroupOfStepsIsOneLineWithItsRateAndTheTimeLeft) {
+  struct Case {
+    std::string name;
+    StepLogOptions options;
+    int64_t last_step;  // 0: nobody says it
+    std::string want;
+  };
+  const std::string with_rate =
+      "loss = 1, step = 0|loss = 4, step = 3 (6.000 sec), global_step/sec: 0.5";
+  const std::vector<Case> cases = {
+      {"all", {.every = 3}, 100, with_rate + ", 3:14 left"},
+      {"no last step", {.every = 3}, 0, with_rate},
+      {"no rate",
+       {.every = 3, .shows_rate = false},
+       100,
+       "loss = 1, step = 0|loss = 4, step = 3 (6.000 sec), 3:14 left"},
+      {"by time", {.every = absl::Seconds(5)}, 0, with_rate},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    ASSERT_OK(servers_.Restart());
+    runs_ = 0;
+    const Model model;
+    StepLogOptions options = c.options;
+    options.loss = model.y;
+    StepLogHook hook(options);
+    StopAtStepHook last({.last_step = c.last_step});
+    std::vector<SessionRunHook*> hooks = {&hook};
+    if (c.last_step > 0) hooks.push_back(&last);
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, hooks));
+    ::testing::internal::CaptureStderr();
+    Train(session.get(), model, 5, /*seconds=*/2);
+    EXPECT_EQ(StepLines(::testing::internal::GetCapturedStderr()), c.want);
+  }
+}
+
+TEST_F(ReportingHooksTest, ARecoveryIsNoSpeed) {
+  const Model model;
+  StepLogHook hook({.loss = model.y, .every = 2});
+  StopAtStepHook last({.last_step = 100});
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook, &last}));
+  ::testing::internal::CaptureStderr();
+  Train(session.get(), model, 1);
+  servers_.FailRuns({absl::AbortedError("lost")});
+  clock_.Advance(absl::Seconds(1000));
+  Train(session.get(), model, 3);
+  EXPECT_EQ(StepLines(::testing::internal::GetCapturedStderr()),
+            "loss = 1, step = 0|loss = 2, step = 1|loss = 4, step = 3 (2.000 sec), "
+            "global_step/sec: 1, 1:37 left");
+}
+
+TEST_F(ReportingHooksTest, AStepLogWithoutALossOrAPeriodIsRefused) {
+  const Model model;
+  StepLogHook no_loss({.every = 2});
+  EXPECT_STATUS(Open(model, {&no_loss}).status(), StatusCode::kInvalidArgument,
+                "StepLogHook.Begin: loss must be a tensor, got an invalid one");
+  const Model other;
+  StepLogHook no_period({.loss = other.y, .every = 0});
+  EXPECT_STATUS(Open(other, {&no_period}).status(), StatusCode::kInvalidArgument,
+                "StepLogHook.Begin: every must be > 0, got 0 steps");
 }
 
 // --- LoggingTensor -------------------------------------------------------------------------------

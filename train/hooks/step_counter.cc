@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/hooks/step_counter.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/logging.h"
@@ -9,7 +11,6 @@ namespace millrace {
 namespace {
 
 constexpr int kStalledRuns = 20;
-constexpr int kMaxWarnings = 5;
 
 }  // namespace
 
@@ -20,7 +21,8 @@ Status StepCounterHook::Begin(HookSetup* setup) {
   timer_ = StepTimer(options_.every);
   steps_per_second_ = 0;
   former_step_ = -1;
-  stalled_runs_ = warnings_ = 0;
+  stalled_runs_ = 0;
+  has_warned_ = false;
   return absl::OkStatus();
 }
 
@@ -38,9 +40,7 @@ Status StepCounterHook::AfterRun(RunContext* context, const RunValues& values) {
   const int64_t step = StepIn(values.value(group_));
   stalled_runs_ = step == former_step_ ? stalled_runs_ + 1 : 0;
   former_step_ = step;
-  if (stalled_runs_ >= kStalledRuns && warnings_ < kMaxWarnings) {
-    stalled_runs_ = 0;
-    ++warnings_;
+  if (stalled_runs_ >= kStalledRuns && !std::exchange(has_warned_, true)) {
     LogWarning(name(), ": the global step must grow with training, got ", step, " after ",
                kStalledRuns, " runs still; the optimizer counts it (.global_step)");
   }
@@ -52,7 +52,7 @@ Status StepCounterHook::AfterRun(RunContext* context, const RunValues& values) {
   if (!elapsed || elapsed->time <= absl::ZeroDuration()) return absl::OkStatus();
   steps_per_second_ = static_cast<double>(elapsed->steps) / absl::ToDoubleSeconds(elapsed->time);
   const std::string tag = absl::StrCat(global_step_.name, "/sec");
-  LogInfo(tag, ": ", absl::StrFormat("%g", steps_per_second_));
+  if (options_.logs) LogInfo(tag, ": ", absl::StrFormat("%g", steps_per_second_));
   if (options_.writer == nullptr) return absl::OkStatus();
   const Status added = options_.writer->AddScalar(tag, steps_per_second_, step);
   if (!added.ok()) LogWarning(name(), ": ", added.message());

@@ -5,8 +5,8 @@
 // StepCounterHook: how many global steps a second, of all tasks together: in the log, and as the
 // scalar "<global step's name>/sec".
 //
-// A step that does not move in 20 runs in a row is a warning (five times at most): what is trained
-// does not count, and nothing that goes by steps will happen.
+// A step that does not move in 20 runs in a row is a warning, once: what is trained does not count,
+// and nothing that goes by steps will happen.
 //
 // Failure: InvalidArgument for a period that is none; FailedPrecondition without a global step.
 
@@ -26,6 +26,7 @@ namespace millrace {
 struct StepCounterOptions {
   Every every = 100;
   SummaryWriter* writer = nullptr;  // not owned
+  bool logs = true;                 // off: for the writer alone
 };
 
 class StepCounterHook : public SessionRunHook {
@@ -47,7 +48,8 @@ class StepCounterHook : public SessionRunHook {
   StepTimer timer_;
   double steps_per_second_ = 0;
   int64_t former_step_ = -1;
-  int stalled_runs_ = 0, warnings_ = 0;
+  int stalled_runs_ = 0;
+  bool has_warned_ = false;
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hooks that end a loop, or hold it back.
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/file_system.h"
+#include "core/notification.h"
 #include "core/random_bits.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -32,7 +34,8 @@
 #include "train/testing/hooked_model.h"
 #include "train/testing/shared_variables.h"
 
-// covers: training: a chief that is started again after an early stop leaves without a step
+// covers: training: a chief that is started again after an early stop leaves without a step, and
+//   its workers with it
 // covers: training: stopping hooks stop at a step, wait for their turn and stop early by
 //   evaluations
 
@@ -303,6 +306,17 @@ TEST_F(StoppingHooksTest, ThePredicatesOfEarlyStopping) {
     ASSERT_OK(got.status());
     EXPECT_EQ(*got, cases[i].want) << "case " << i;
   }
+  // A metric without a value is never the best one; while all are so, nothing has got better.
+  for (const bool later_is_good : {true, false}) {
+    const double later = later_is_good ? 0.7 : std::nan("");
+    const std::vector<Evaluation> aucs = {{0, std::nan("")}, {100, later}, {200, std::nan("")}};
+    const auto read_aucs = [&] { return aucs; };
+    EXPECT_EQ(*StopIfNoIncrease(read_aucs, 200)(), !later_is_good);
+    EXPECT_EQ(*StopIfNoDecrease(read_aucs, 200)(), !later_is_good);
+    EXPECT_TRUE(*StopIfNoIncrease(read_aucs, 100)());
+    EXPECT_FALSE(*StopIfHigher(read_aucs, 0.8)());
+    EXPECT_FALSE(*StopIfLower(read_aucs, 0.6)());
+  }
   const auto fails = [] { return absl::NotFoundError("no events"); };
   EXPECT_STATUS(StopIfLower(fails, 1)().status(), StatusCode::kNotFound, "no events");
 }
@@ -382,6 +396,84 @@ TEST_F(StoppingHooksTest, AChiefThatIsStartedAgainAfterAnEarlyStopLeavesWithoutA
   EarlyStoppingHook fails({.should_stop = [] { return absl::DataLossError("torn"); }});
   EXPECT_STATUS(Open(model, {&fails}).status(), StatusCode::kDataLoss,
                 "EarlyStoppingHook.AfterCreateSession: torn");
+}
+
+TEST_F(StoppingHooksTest, TheHookSaysWhereTrainingBegins) {
+  std::vector<int64_t> begins;
+  for (const int64_t last_step : {2, 4}) {
+    const Model model;
+    EarlyStoppingHook hook({.should_stop = [] { return false; },
+                            .on_begin = [&](int64_t step) { begins.push_back(step); }});
+    StopAtStepHook last({.last_step = last_step});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook, &last}));
+    EXPECT_EQ(RunsOf(session.get(), model), 2);
+  }
+  EXPECT_EQ(begins, (std::vector<int64_t>{-1, 2})) << "a new model, and what the servers hold";
+}
+
+// Its session is ready as soon as the variables are: before the chief has asked.
+TEST_F(StoppingHooksTest, AWorkerThatIsStartedAgainWithItsChiefLeavesWithoutAStep) {
+  {
+    const Model model;  // what was trained before
+    EarlyStoppingHook hook({.should_stop = [] { return false; }});
+    StopAtStepHook last({.last_step = 3});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook, &last}));
+    EXPECT_EQ(RunsOf(session.get(), model), 3);
+  }
+  for (const bool stop : {true, false}) {
+    Notification asks, answer, worker_is_done;
+    const auto decide = [&]() -> StatusOr<bool> {
+      asks.Notify();
+      answer.Wait();
+      return stop;
+    };
+    const Model chief, worker;
+    EarlyStoppingHook of_chief({.should_stop = decide, .every = 1000});
+    EarlyStoppingHook of_worker({.is_chief = false, .reason = "early stopping: no patience"});
+    std::thread chief_thread([&] {
+      const auto session = Open(chief, {&of_chief});
+      EXPECT_OK(session.status());
+      worker_is_done.Wait();
+      if (!session.ok()) return;
+      EXPECT_EQ((*session)->ShouldStop(), stop);
+      EXPECT_OK((*session)->Close());
+    });
+    asks.Wait();
+    const int made = servers_.sessions_made();
+    std::thread worker_thread([&] {
+      const auto session = Open(worker, {&of_worker}, /*is_chief=*/false);
+      EXPECT_OK(session.status());
+      if (session.ok()) {
+        EXPECT_EQ((*session)->ShouldStop(), stop) << "before its first step";
+        EXPECT_OK((*session)->Close());
+        EXPECT_EQ((*session)->end_reason() == "early stopping: no patience", stop);
+      }
+      worker_is_done.Notify();
+    });
+    while (servers_.sessions_made() == made) std::this_thread::yield();
+    answer.Notify();
+    chief_thread.join();
+    worker_thread.join();
+  }
+}
+
+TEST_F(StoppingHooksTest, AChiefWithoutTheHookIsNotWaitedForForEver) {
+  const Model chief, worker;
+  ASSERT_OK_AND_ASSIGN(const auto chief_session, Open(chief, {}));
+  FakeClock clock(absl::UnixEpoch());
+  EarlyStoppingHook of_worker({.is_chief = false, .clock = &clock});
+  std::thread time([&] {
+    clock.AwaitWaiters(1);
+    clock.Advance(absl::Seconds(31));
+  });
+  testing::internal::CaptureStderr();
+  const auto session = Open(worker, {&of_worker}, /*is_chief=*/false);
+  const std::string log = testing::internal::GetCapturedStderr();
+  time.join();
+  ASSERT_OK(session.status());
+  EXPECT_FALSE((*session)->ShouldStop());
+  EXPECT_NE(log.find("EarlyStoppingHook: the chief has not said within 30s"), std::string::npos)
+      << log;
 }
 
 TEST_F(StoppingHooksTest, WhatWasWrongWhenTheHookWasMadeIsSaidAtItsBegin) {

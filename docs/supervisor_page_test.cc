@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of docs/training_runs.md, as it stands there, as a cluster of one task and without
+// The program of docs/supervisor.md, as it stands there, as a cluster of one task and without
 // one.
 
 #include <cstdlib>
@@ -28,7 +28,7 @@
 #include "train/optimizer.h"
 #include "train/supervisor.h"
 
-// covers: values: the program of `docs/training_runs.md`, built from its text, trains and keeps its
+// covers: values: the program of `docs/supervisor.md`, built from its text, trains and keeps its
 //   model
 
 namespace millrace {
@@ -38,7 +38,7 @@ std::pair<Tensor, Tensor> NextBatch() {
   return {Tensor::Vector<float>({-1, 0, 1}), Tensor::Vector<float>({-2, 1, 4})};
 }
 
-#include "docs/readme_program.inc"
+#include "docs/supervisor_program.inc"
 
 // In a directory of its own; the model must be there with its last step.
 void ExpectTrained(const ClusterConfig& cluster) {
@@ -49,7 +49,7 @@ void ExpectTrained(const ClusterConfig& cluster) {
   EXPECT_EQ(LatestCheckpoint(FileSystem::Posix(), "run"), "run/model.ckpt-1000");
 }
 
-TEST(ReadmeTest, TheProgramTrainsAndKeepsItsModel) {
+TEST(SupervisorPageTest, TheProgramTrainsAndKeepsItsModel) {
   const std::string text = absl::StrCat("{\"cluster\": {\"master\": [\"127.0.0.1:", FreePort(),
                                         "\"]}, \"task\": {\"type\": \"master\", \"index\": 0}}");
   setenv("TF_CONFIG", text.c_str(), 1);
@@ -57,7 +57,7 @@ TEST(ReadmeTest, TheProgramTrainsAndKeepsItsModel) {
   ExpectTrained(cluster);
 }
 
-TEST(ReadmeTest, TheSameTextRunsInOneProcess) { ExpectTrained(ClusterConfig()); }
+TEST(SupervisorPageTest, TheSameTextRunsInOneProcess) { ExpectTrained(ClusterConfig()); }
 
 }  // namespace
 }  // namespace millrace
