@@ -32,6 +32,7 @@
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_service.h"
+#include "distributed/server_counts.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"
@@ -233,6 +234,17 @@ class GrpcServer : public Server {
   std::string target() const override { return absl::StrCat("grpc://", own_address()); }
   int port() const override { return port_; }
 
+  ServerCounts counts() const {
+    ServerCounts counts;
+    if (rpc_ != nullptr) {
+      for (const auto& [name, method] : rpc_->counts()) {
+        counts.methods[name] = {.calls = method.calls, .messages = method.messages};
+      }
+    }
+    counts.wakeups = core_->worker->num_wakeups();
+    return counts;
+  }
+
   Status Join(const JoinOptions& options) override {
     std::function<bool()> is_done;
     WorkerRuns runs(core_->worker.get());
@@ -333,7 +345,29 @@ class LocalServer : public Server {
   StopEvent stopped_event_;
 };
 
+// "Pull" of "/millrace.Transport/Pull".
+bool IsNamed(absl::string_view method, absl::string_view name) {
+  return absl::EndsWith(method, absl::StrCat("/", name));
+}
+
 }  // namespace
+
+int64_t ServerCounts::calls(absl::string_view method) const {
+  int64_t sum = 0;
+  for (const auto& [name, counted] : methods) sum += IsNamed(name, method) ? counted.calls : 0;
+  return sum;
+}
+
+int64_t ServerCounts::messages(absl::string_view method) const {
+  int64_t sum = 0;
+  for (const auto& [name, counted] : methods) sum += IsNamed(name, method) ? counted.messages : 0;
+  return sum;
+}
+
+ServerCounts CountsOf(const Server& server) {
+  const auto* const grpc = dynamic_cast<const GrpcServer*>(&server);
+  return grpc == nullptr ? ServerCounts() : grpc->counts();
+}
 
 StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
                                                 const ServerOptions& options) {

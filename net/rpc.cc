@@ -498,14 +498,21 @@ struct Gate {
 class GrpcRpcServer;
 std::shared_ptr<CallGuard> GuardOf(const GrpcRpcServer* server);
 
+// A method, and what was done for it.
+struct ServedMethod {
+  RpcServer::Handler handler;
+  // Relaxed: counts only.
+  std::atomic<int64_t> calls{0}, messages{0};
+};
+
 // What calls need, those too that end after the server.
 struct ServedMethods {
-  const RpcServer::Handler* Find(const std::string& method) const {
-    const auto it = handlers.find(method);
-    return it == handlers.end() ? nullptr : &it->second;
+  ServedMethod* Find(const std::string& method) const {
+    const auto it = by_name.find(method);
+    return it == by_name.end() ? nullptr : it->second.get();
   }
   std::shared_ptr<const void> keep;  // goes last
-  std::map<std::string, RpcServer::Handler> handlers;
+  std::map<std::string, std::unique_ptr<ServedMethod>> by_name;
 };
 
 // Events: accepted -> request read -> (written)* -> finished; `over` when gRPC is done with it.
@@ -541,12 +548,14 @@ class GrpcServerCall : public ServerCall,
     ReaderLock lock(&gate_->mu);
     if (gate_->closed) return;
     has_written_.store(true, std::memory_order_relaxed);
+    CountMessage();
     written_ = std::move(written);
     stream_.Write(message, write_.Arm(shared_from_this(), &GrpcServerCall::Written));
   }
   void Finish(const grpc::ByteBuffer& message) override {
     ReaderLock lock(&gate_->mu);
     if (gate_->closed || answered_.exchange(true, std::memory_order_relaxed)) return;
+    CountMessage();
     stream_.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK,
                            finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
   }
@@ -562,6 +571,10 @@ class GrpcServerCall : public ServerCall,
   void RequestRead(bool ok);
   Status TakeRequest(bool ok);
   void HandlerThrew();
+  void CountMessage() {
+    MR_DCHECK(served_ != nullptr, "only a handler, which its method has, sends messages");
+    served_->messages.fetch_add(1, std::memory_order_relaxed);
+  }
   void Written(bool) {
     // A client that is gone is noticed through `over`.
     absl::AnyInvocable<void()> written = std::move(written_);
@@ -580,7 +593,7 @@ class GrpcServerCall : public ServerCall,
   GrpcRpcServer* const server_;  // used by events only: they end before the server does
   const std::shared_ptr<const ServedMethods> methods_;
   const std::shared_ptr<Gate> gate_;
-  const RpcServer::Handler* handler_ = nullptr;  // of *methods_
+  ServedMethod* served_ = nullptr;  // of *methods_
   // Relaxed, both: gRPC orders the operations of a call; these only choose among them.
   std::atomic<bool> answered_{false}, has_written_{false};
   const std::shared_ptr<CallGuard> guard_;
@@ -600,6 +613,7 @@ class GrpcRpcServer : public RpcServer {
 
   Status Listen(Options options);
   int port() const override { return port_; }
+  std::map<std::string, MethodCounts> counts() const override;
   void Shutdown(absl::Time answers_until) override;
 
   void AcceptNext();
@@ -661,9 +675,10 @@ void GrpcServerCall::RequestRead(bool ok) {
     request_.Clear();
     return FinishWithStatus(taken);
   }
-  if (handler_->weight == CallWeight::kLight) return RunCall();
+  const CallWeight weight = served_->handler.weight;
+  if (weight == CallWeight::kLight) return RunCall();
   try {
-    server_->threads()->Run(shared_from_this(), handler_->weight == CallWeight::kUrgent
+    server_->threads()->Run(shared_from_this(), weight == CallWeight::kUrgent
                                                     ? CallThreads::Urgency::kUrgent
                                                     : CallThreads::Urgency::kNormal);
   } catch (...) {
@@ -674,16 +689,19 @@ void GrpcServerCall::RequestRead(bool ok) {
 Status GrpcServerCall::TakeRequest(bool ok) {
   if (!ok) return InvalidArgument(method(), ": a call must have one request, got none");
   MR_RETURN_IF_ERROR(ticket_.TakeRequest(method(), request_.Length()));
-  handler_ = methods_->Find(method());
-  if (handler_ != nullptr) return absl::OkStatus();
-  return Unimplemented("Method must be one of this server, got ", method());
+  served_ = methods_->Find(method());
+  if (served_ == nullptr) {
+    return Unimplemented("Method must be one of this server, got ", method());
+  }
+  served_->calls.fetch_add(1, std::memory_order_relaxed);
+  return absl::OkStatus();
 }
 
 void GrpcServerCall::RunCall() {
-  MR_DCHECK(handler_ != nullptr, "a call without a handler is refused with its request");
+  MR_DCHECK(served_ != nullptr, "a call without a handler is refused with its request");
   try {
     const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
-    (*handler_)(shared_from_this(), request);
+    served_->handler(shared_from_this(), request);
   } catch (...) {
     HandlerThrew();
   }
@@ -800,7 +818,11 @@ Status GrpcRpcServer::Listen(Options options) {
   handler_bound_ = options.handler_bound;
   auto methods = std::make_shared<ServedMethods>();
   methods->keep = std::move(options.keep);
-  methods->handlers = std::move(options.handlers);
+  for (auto& [name, handler] : options.handlers) {
+    auto method = std::make_unique<ServedMethod>();
+    method->handler = std::move(handler);
+    methods->by_name[name] = std::move(method);
+  }
   methods_ = std::move(methods);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(address, ServerCredentialsOf(guard_->credentials()), &port_);
@@ -834,6 +856,16 @@ Status GrpcRpcServer::Listen(Options options) {
   MR_ASSIGN_OR_RETURN(threads_, CallThreads::Start(std::move(threads)));
   for (int i = 0; i < kAcceptedAhead; ++i) AcceptNext();
   return absl::OkStatus();
+}
+
+std::map<std::string, RpcServer::MethodCounts> GrpcRpcServer::counts() const {
+  std::map<std::string, MethodCounts> counts;
+  for (const auto& [name, method] : methods_->by_name) {
+    const int64_t calls = method->calls.load(std::memory_order_relaxed);
+    if (calls == 0) continue;
+    counts[name] = {.calls = calls, .messages = method->messages.load(std::memory_order_relaxed)};
+  }
+  return counts;
 }
 
 void GrpcRpcServer::Shutdown(absl::Time answers_until) {

@@ -153,10 +153,18 @@ class RpcServer {
     CallLimits limits = {};
   };
 
+  // What a server has done for one of its methods so far.
+  struct MethodCounts {
+    int64_t calls = 0;     // taken up: admitted, with their request read
+    int64_t messages = 0;  // sent in answer; a call that ends with a status alone sends none
+  };
+
   virtual ~RpcServer() = default;
   // FailedPrecondition when the port is in use or the host not of this machine.
   static StatusOr<std::unique_ptr<RpcServer>> Start(Options options);
   virtual int port() const = 0;
+  // By "/package.Service/Method", those that were called. For tests that count.
+  virtual std::map<std::string, MethodCounts> counts() const = 0;
   // Ends all calls and joins the pollers. Whatever the handlers left open must be on its way to
   // Finish; answers may leave until `answers_until`, and for half a second at least. A handler that
   // does not return within the bound is named in the log and left behind. Idempotent; not on a

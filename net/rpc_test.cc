@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls whose own code throws: each ends, once, on both sides of the network.
+// Calls whose own code throws: each ends, once, on both sides of the network. What servers count.
 #include "net/rpc.h"
 
 #include <atomic>
@@ -69,6 +69,15 @@ class RpcTest : public ::testing::Test {
                                                      const grpc::ByteBuffer&) {
       call->Write(Bytes(10), [] { throw std::runtime_error("in the middle of a stream"); });
     };
+    options.handlers["/test/Three"] = [](std::shared_ptr<ServerCall> call,
+                                         const grpc::ByteBuffer&) {
+      call->Write(Bytes(10),
+                  [call] { call->Write(Bytes(10), [call] { call->Finish(Bytes(10)); }); });
+    };
+    options.handlers["/test/Refuse"] = [](std::shared_ptr<ServerCall> call,
+                                          const grpc::ByteBuffer&) {
+      call->FinishWithStatus(absl::InvalidArgumentError("refused"));
+    };
     auto server = RpcServer::Start(std::move(options));
     EXPECT_OK(server);
     if (server.ok()) server_ = *std::move(server);
@@ -113,6 +122,26 @@ TEST_F(RpcTest, AStreamWhoseReaderRefusesAMessageEndsWithItsError) {
                          return absl::InvalidArgumentError("no such message");
                        }),
                 absl::StatusCode::kInvalidArgument, "no such message");
+}
+
+TEST_F(RpcTest, AServerCountsTheCallsOfEachMethodAndTheMessagesThatItSends) {
+  EXPECT_TRUE(server_->counts().empty());
+  for (int i = 0; i < 2; ++i) {
+    int messages = 0;
+    EXPECT_OK(Stream("/test/Three",
+                     [&](const grpc::ByteBuffer&) { return StatusOr<bool>(++messages < 3); }));
+    EXPECT_EQ(messages, 3);
+  }
+  const auto ignored = [](const grpc::ByteBuffer&) { return StatusOr<bool>(true); };
+  EXPECT_STATUS(Stream("/test/Refuse", ignored), absl::StatusCode::kInvalidArgument, "refused");
+  // Of a method that is not there nothing is counted.
+  EXPECT_STATUS(Stream("/test/None", ignored), absl::StatusCode::kUnimplemented, "");
+  auto counts = server_->counts();
+  EXPECT_EQ(counts.size(), 2u);
+  EXPECT_EQ(counts["/test/Three"].calls, 2);
+  EXPECT_EQ(counts["/test/Three"].messages, 6);
+  EXPECT_EQ(counts["/test/Refuse"].calls, 1);
+  EXPECT_EQ(counts["/test/Refuse"].messages, 0);
 }
 
 TEST_F(RpcTest, AServersStreamThatThrowsBetweenMessagesEndsForItsClient) {

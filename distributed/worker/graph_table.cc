@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/graph_table.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/random_bits.h"
@@ -90,6 +92,13 @@ void GraphTable::Clear() {
   std::map<std::string, std::shared_ptr<RegisteredGraph>> graphs;  // destroyed without the lock
   MutexLock lock(&mu_);
   graphs.swap(graphs_);
+}
+
+std::vector<std::shared_ptr<const WorkerPlan>> GraphTable::Plans() const {
+  std::vector<std::shared_ptr<const WorkerPlan>> plans;
+  MutexLock lock(&mu_);
+  for (const auto& [handle, graph] : graphs_) plans.push_back(graph->plan);
+  return plans;
 }
 
 }  // namespace millrace

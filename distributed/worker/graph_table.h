@@ -55,6 +55,8 @@ class GraphTable {
   StatusOr<std::shared_ptr<RegisteredGraph>> Find(const std::string& handle) const;
   Status Drop(const std::string& handle);
   void Clear();
+  // Of the graphs that are registered now. For tests.
+  std::vector<std::shared_ptr<const WorkerPlan>> Plans() const;
 
  private:
   Status CheckRoomLocked(int64_t num_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/worker.h"
 
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -10,11 +11,14 @@
 #include "core/logging.h"
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/session_life.h"
+#include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/worker_step.h"
 #include "net/call_limits.h"
+#include "runtime/engine/executor.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
+#include "runtime/session/compile_path.h"
 #include "runtime/session/function_runtime.h"
 
 namespace millrace {
@@ -155,6 +159,21 @@ std::vector<Worker::OpenedSession> Worker::OpenSessions() const {
 int Worker::num_sessions() const {
   MutexLock lock(&mu_);
   return static_cast<int>(sessions_.open().size());
+}
+
+int64_t Worker::num_wakeups() const {
+  std::set<std::shared_ptr<const WorkerPlan>> plans;  // sessions may share one
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [handle, session] : sessions_.open()) {
+      for (auto& plan : session->graphs.Plans()) plans.insert(std::move(plan));
+    }
+  }
+  int64_t wakeups = 0;
+  for (const auto& plan : plans) {
+    for (const StepPart& part : plan->parts) wakeups += part.executor->counters().wakeups;
+  }
+  return wakeups;
 }
 
 // --- Runs ----------------------------------------------------------------------------------------

@@ -154,6 +154,9 @@ class Worker {
   int num_sessions() const;
   int num_plans() const { return plans_.size(); }
   int64_t num_steps() const { return steps_->num_steps(); }
+  // For tests: tasks that the steps of graphs which are registered now have given to the arena.
+  // Each is a thread that is woken.
+  int64_t num_wakeups() const;
 
  private:
   StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle);

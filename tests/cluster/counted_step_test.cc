@@ -18,8 +18,6 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
-#include "graph/attr.h"
-#include "graph/device_name.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/initializers.h"
@@ -37,8 +35,8 @@
 #include "ops/nn/bias.h"
 #include "ops/nn/xent.h"
 #include "ops/state/state.h"
-#include "proto/config.pb.h"
 #include "runtime/session.h"
+#include "tests/cluster/crossings.h"
 #include "tests/cluster/process.h"
 #include "train/adam.h"
 #include "train/gradient_descent.h"
@@ -199,47 +197,6 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
 
 // --- What a step moves -----------------------------------------------------------------------
 
-// What crosses from one task to another in a run, by name and direction: tensors
-// ("w/Read/ReadVariableOp ps0 -> worker") and edges that only order, with their first source.
-struct Crossings {
-  std::vector<std::string> tensors, controls;
-};
-
-std::string JobOf(const std::string& device) {
-  const auto name = DeviceName::Parse(device);
-  if (!name.ok() || !name->job || !name->task) return device;
-  return *name->job == "ps" ? absl::StrCat("ps", *name->task) : *name->job;
-}
-
-Crossings CrossingsOf(const tensorflow::RunMetadata& metadata) {
-  Crossings result;
-  for (const tensorflow::GraphDef& graph : metadata.partition_graphs()) {
-    std::map<std::string, const tensorflow::NodeDef*> nodes;
-    for (const auto& node : graph.node()) nodes[node.name()] = &node;
-    for (const auto& node : graph.node()) {
-      if (node.op() != "_Send" && node.op() != "_HostSend") continue;
-      const auto device = [&](const char* attr) {
-        return JobOf(*GetAttr<std::string>(node, attr));
-      };
-      const std::string way =
-          absl::StrCat(" ", device("send_device"), " -> ", device("recv_device"));
-      const std::string& sent = node.input(0);
-      const auto source = nodes.find(sent);
-      bool is_control = false;
-      if (source != nodes.end() && source->second->op() == "Const") {
-        const auto value = GetAttr<Tensor>(*source->second, "value");
-        is_control = value.ok() && value->num_elements() == 0;
-      }
-      // The constant is named after what it waits for: "<node>/ctrl/_S12".
-      const std::string name = is_control ? sent.substr(0, sent.rfind("/ctrl/")) : sent;
-      (is_control ? result.controls : result.tensors).push_back(absl::StrCat(name, way));
-    }
-  }
-  std::sort(result.tensors.begin(), result.tensors.end());
-  std::sort(result.controls.begin(), result.controls.end());
-  return result;
-}
-
 // examples/linear: a line, gradient descent, a global step.
 struct LinearModel {
   LinearModel(const Scope& s, Optimizer&& optimizer) {
@@ -260,16 +217,6 @@ struct LinearModel {
   Output x, y, loss;
   Operation train, init;
 };
-
-StatusOr<Crossings> CrossingsOfRun(Session* session, absl::Span<const Feed> feeds,
-                                   absl::Span<const FetchName> fetches,
-                                   absl::Span<const FetchName> targets) {
-  tensorflow::RunOptions options;
-  options.set_output_partition_graphs(true);
-  tensorflow::RunMetadata metadata;
-  MR_RETURN_IF_ERROR(session->Run(options, feeds, fetches, targets, &metadata).status());
-  return CrossingsOf(metadata);
-}
 
 // Begins a session on `cluster` with the model, initialised; what that moved.
 struct Running {

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_SERVER_COUNTS_H_
+#define MILLRACE_DISTRIBUTED_SERVER_COUNTS_H_
+
+// ServerCounts: what the task of one server has done since it started, for tests and benchmarks
+// that count. Several servers of one process count apart.
+//
+//   const ServerCounts before = CountsOf(*server);
+//   ... steps ...
+//   EXPECT_EQ(CountsOf(*server).messages("Pull") - before.messages("Pull"), 2 * steps);
+//
+// A plain value. Counts are exact when no step runs; while one does they may miss its last part.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "distributed/server.h"
+
+namespace millrace {
+
+struct ServerCounts {
+  struct Method {
+    int64_t calls = 0;     // taken up
+    int64_t messages = 0;  // sent in answer to them; an error without a body is none
+  };
+  // By "/package.Service/Method"; those that were called.
+  std::map<std::string, Method> methods;
+  // Tasks that steps here have given to the arena, each a thread that is woken; of graphs that are
+  // registered now.
+  int64_t wakeups = 0;
+
+  // Of all methods of this name ("Pull"), whatever their service.
+  int64_t calls(absl::string_view method) const;
+  int64_t messages(absl::string_view method) const;
+};
+
+// Nothing for a server without a cluster.
+ServerCounts CountsOf(const Server& server);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_SERVER_COUNTS_H_
