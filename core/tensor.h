@@ -306,7 +306,7 @@ namespace tensor_internal {
 
 // The element type of a literal of Ts: characters stand for strings.
 template <typename E, typename T>
-using LiteralElement = std::conditional_t<
+using ElementFor = std::conditional_t<
     !std::is_void_v<E>, E,
     std::conditional_t<std::is_convertible_v<T, absl::string_view>, std::string, T>>;
 
@@ -325,7 +325,7 @@ E LiteralValue(const T& value) {
 
 template <typename E, typename T>
 Tensor Tensor::Of(std::initializer_list<T> values) {
-  using Element = tensor_internal::LiteralElement<E, T>;
+  using Element = tensor_internal::ElementFor<E, T>;
   Tensor tensor = Literal(DTypeOf<Element>, {values.size()});
   Element* out = tensor.mutable_raw<Element>().data();
   for (const T& value : values) *out++ = tensor_internal::LiteralValue<Element>(value);
@@ -342,7 +342,7 @@ Tensor Tensor::Of(tensor_internal::Literals<E> values) {
 
 template <typename E, typename T>
 Tensor Tensor::Of(std::initializer_list<std::initializer_list<T>> rows) {
-  using Element = tensor_internal::LiteralElement<E, T>;
+  using Element = tensor_internal::ElementFor<E, T>;
   const size_t length = rows.size() == 0 ? 0 : rows.begin()->size();
   Tensor tensor = Literal(DTypeOf<Element>, {rows.size(), length});
   Element* out = tensor.mutable_raw<Element>().data();
@@ -356,7 +356,7 @@ Tensor Tensor::Of(std::initializer_list<std::initializer_list<T>> rows) {
 
 template <typename E, typename T>
 Tensor Tensor::Of(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
-  using Element = tensor_internal::LiteralElement<E, T>;
+  using Element = tensor_internal::ElementFor<E, T>;
   const size_t num_rows = blocks.size() == 0 ? 0 : blocks.begin()->size();
   const size_t length = num_rows == 0 ? 0 : blocks.begin()->begin()->size();
   Tensor tensor = Literal(DTypeOf<Element>, {blocks.size(), num_rows, length});

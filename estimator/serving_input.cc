@@ -77,9 +77,10 @@ ServingInputReceiverFn BuildRawServingInputReceiverFn(std::map<std::string, RawF
   };
 }
 
-ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
-    std::map<std::string, RawFeature> features, std::map<std::string, RawFeature> labels,
-    std::optional<int64_t> default_batch_size, std::source_location where) {
+ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(std::map<std::string, RawFeature> features,
+                                                         std::map<std::string, RawFeature> labels,
+                                                         std::optional<int64_t> default_batch_size,
+                                                         std::source_location where) {
   return [features = std::move(features), labels = std::move(labels), default_batch_size,
           where](const Scope& given) -> StatusOr<ServingInputReceiver> {
     const Scope scope = given.BuiltAt(where);
@@ -97,8 +98,9 @@ ServingInputReceiverFn BuildRawSupervisedInputReceiverFn(
   };
 }
 
-ServingInputReceiverFn BuildParsingServingInputReceiverFn(
-    FeatureSpecs features, std::optional<int64_t> default_batch_size, std::source_location where) {
+ServingInputReceiverFn BuildParsingServingInputReceiverFn(FeatureSpecs features,
+                                                          std::optional<int64_t> default_batch_size,
+                                                          std::source_location where) {
   return [features = std::move(features), default_batch_size,
           where](const Scope& given) -> StatusOr<ServingInputReceiver> {
     const Scope scope = given.BuiltAt(where);

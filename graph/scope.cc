@@ -269,9 +269,8 @@ StatusOr<Output> Scope::Adopted(const Output& tensor, absl::string_view op,
                            "; build with the Scope that the branch or body was given, or return "
                            "the tensor from it");
   }
-  const Scope inside = WithoutControlDependencies()
-                           .BuiltAt(where)
-                           .WithSubScope(absl::StrCat(AskedName(op), "/"));
+  const Scope inside =
+      WithoutControlDependencies().BuiltAt(where).WithSubScope(absl::StrCat(AskedName(op), "/"));
   return context_->Adopt(inside, tensor);
 }
 
@@ -283,9 +282,8 @@ StatusOr<Operation> Scope::AdoptedControl(const Operation& operation, absl::stri
     return InvalidArgument("must be outside of all loops, got '", operation.name(), "' of ",
                            of->Title());
   }
-  const Scope inside = WithoutControlDependencies()
-                           .BuiltAt(where)
-                           .WithSubScope(absl::StrCat(AskedName(op), "/"));
+  const Scope inside =
+      WithoutControlDependencies().BuiltAt(where).WithSubScope(absl::StrCat(AskedName(op), "/"));
   return context_->AdoptControl(inside, operation);
 }
 
@@ -345,9 +343,8 @@ StatusOr<Output> Scope::Find(absl::string_view tensor) const {
   MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(tensor));
   Node* const node = graph()->FindNode(name.node);
   if (node == nullptr) {
-    return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,
-                                            "' must be of the graph, got no node '", name.node,
-                                            "'"));
+    return absl::NotFoundError(absl::StrCat(
+        "Find: tensor '", tensor, "' must be of the graph, got no node '", name.node, "'"));
   }
   if (name.index < 0 || name.index >= node->num_outputs()) {
     return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,

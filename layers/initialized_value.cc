@@ -193,7 +193,9 @@ Output InitializedValue(ScopeAt at, const Variable& variable) {
   const Output has_value = IsInitialized(at, variable);
   const Output value = Cond(
       ScopeAt(beside, at.where), has_value,
-      [&](const Scope& then) { return ReadVariable({then, at.where}, variable); },
+      [&](const Scope& then) {
+        return ReadVariable({then, at.where}, variable);
+      },
       [&](const Scope&) { return initial; });
   if (value.valid()) at.scope.SetShape(value, variable.shape, at.where);
   return value;

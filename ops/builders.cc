@@ -52,8 +52,8 @@ Output ReductionAxes(ScopeAt at, Output input, const std::vector<int64_t>& axes)
   return ConstVector<int32_t>(ScopeAt(at.scope.WithName("Const"), at.where), values);
 }
 
-Output AxesReductionBuilder::operator()(ScopeAt at, const Output& input,
-                                        const Axes& axes, const ReductionAttrs& attrs) const {
+Output AxesReductionBuilder::operator()(ScopeAt at, const Output& input, const Axes& axes,
+                                        const ReductionAttrs& attrs) const {
   return ReductionBuilder{op}(at, input, ReductionAxes(at, input, axes.values()), attrs);
 }
 
@@ -95,10 +95,10 @@ std::vector<Output> Unstack(ScopeAt at, const Output& value, int64_t axis) {
   const StatusOr<int> dim = ResolveAxis(axis, shape.rank());
   if (!at.scope.ok() || !value.valid()) return {};
   if (!shape.has_rank() || !dim.ok() || shape.dim(*dim) < 0 || shape.dim(*dim) > INT32_MAX) {
-    at.scope.UpdateStatus(InvalidArgument("Unstack: dimension ", axis, " of '", value.name(),
-                                          "' must be known, got shape ", shape,
-                                          "; Unpack takes their number"),
-                          at.where);
+    at.scope.UpdateStatus(
+        InvalidArgument("Unstack: dimension ", axis, " of '", value.name(),
+                        "' must be known, got shape ", shape, "; Unpack takes their number"),
+        at.where);
     return {};
   }
   return Unpack(at, value, static_cast<int>(shape.dim(*dim)), {.axis = axis});

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "core/shape.h"
 #include "core/status.h"
+#include "graph/scope.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"

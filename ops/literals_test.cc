@@ -39,8 +39,10 @@ struct Call {
   const char* want;  // what the value begins with
   Output (*build)(const Scope& m);
 };
-#define MR_CALL(want, ...) \
-  { #__VA_ARGS__, want, [](const Scope& m) -> Output { return __VA_ARGS__; } }
+#define MR_CALL(want, ...)                                                   \
+  {                                                                          \
+    #__VA_ARGS__, want, [](const Scope& m) -> Output { return __VA_ARGS__; } \
+  }
 
 // As TensorFlow's guide and its documentation of functions call them.
 const Call kCalls[] = {
@@ -237,15 +239,16 @@ TEST(Literals, ThatTheDTypeDoesNotHaveAreRefusedWithTheLineOfTheCall) {
     const char* want;
   };
   const Case cases[] = {
-      {[](const Scope& m) { Less(m.WithName("small"), N(m), 1.5); },
-       "Less 'small': input 'y': "},
+      {[](const Scope& m) { Less(m.WithName("small"), N(m), 1.5); }, "Less 'small': input 'y': "},
       {[](const Scope& m) { Add(m, Const(m, int8_t{1}), 300); }, "Add 'Add': input 'y': "},
       {[](const Scope& m) { Add(m, V(m), "text"); },
        "Add 'Add': input 'y': a value must be of the dtype float, got the text 'text'"},
       {[](const Scope& m) { Add(m, V(m), true); },
        "Add 'Add': input 'y': a value must be of the dtype float, got a bool"},
       {[](const Scope& m) { Reshape(m, X(m), 1.5); }, "Reshape"},
-      {[](const Scope& m) { Pad(m, X(m), {{1, 1}, {1}}); },
+      {[](const Scope& m) {
+         Pad(m, X(m), {{1, 1}, {1}});
+       },
        "Pad 'Pad': input 'paddings': all rows of a list must be as long as the first, 2"},
       {[](const Scope& m) { Add(m, V(m), Tensor::Of<int32_t>({1})); },
        "Add 'Add': input 'y': a Tensor must be of the dtype float, got int32"},

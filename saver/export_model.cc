@@ -680,9 +680,8 @@ Status WriteModel(const Model& model, const std::string& directory, FileSystem* 
   return file_system->SyncDirectory(Dirname(target));
 }
 
-Status ExportModel(Session* session, ScopeAt at,
-                   absl::Span<const ServingSignature> signatures, const std::string& directory,
-                   const ExportModelOptions& options) {
+Status ExportModel(Session* session, ScopeAt at, absl::Span<const ServingSignature> signatures,
+                   const std::string& directory, const ExportModelOptions& options) {
   MR_RETURN_IF_ERROR(CheckNames(at.scope, signatures, options));
   MR_RETURN_IF_ERROR(CheckExportDirectory(directory, options.file_system));
   MR_ASSIGN_OR_RETURN(const Model model,

@@ -76,9 +76,8 @@ Status WriteModel(const Model& model, const std::string& directory,
                   FileSystem* file_system = FileSystem::Posix());
 
 // MakeServingModel and WriteModel. The directory is looked at first.
-Status ExportModel(Session* session, ScopeAt at,
-                   absl::Span<const ServingSignature> signatures, const std::string& directory,
-                   const ExportModelOptions& options = {});
+Status ExportModel(Session* session, ScopeAt at, absl::Span<const ServingSignature> signatures,
+                   const std::string& directory, const ExportModelOptions& options = {});
 Status ExportModel(Session* session, ScopeAt at, const ServingSignature& signature,
                    const std::string& directory, FileSystem* file_system = FileSystem::Posix());
 

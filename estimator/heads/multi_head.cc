@@ -69,12 +69,13 @@ class Multi : public Head {
       if (call.mode != Mode::kPredict && !LabelsOf(in, call.labels, head->name(), &labels)) {
         return spec;
       }
-      specs.push_back(head->CreateEstimatorSpec(
-          at, {.features = call.features,
-               .mode = call.mode,
-               .logits = logits.at(head->name()),
-               .labels = labels,
-               .train_op_fn = [&](const Scope& s, Output) { return NoOp({s, at.where}); }}));
+      specs.push_back(head->CreateEstimatorSpec(at, {.features = call.features,
+                                                     .mode = call.mode,
+                                                     .logits = logits.at(head->name()),
+                                                     .labels = labels,
+                                                     .train_op_fn = [&](const Scope& s, Output) {
+                                                       return NoOp({s, at.where});
+                                                     }}));
       if (!at.scope.ok()) return spec;
     }
     Predictions::Map predictions;

@@ -59,8 +59,7 @@ std::vector<Output> Unstack(ScopeAt at, const Output& value, int64_t axis = 0);
 // TensorFlow's tf.split: `num_split` parts of equal size along dimension `axis`.
 inline std::vector<Output> Split(ScopeAt at, const Output& value, int num_split,
                                  const TensorArg& axis = 0) {
-  return BuildOp(at, "Split", {axis, value}, "num_split", int64_t{num_split})
-      .outputs(0, num_split);
+  return BuildOp(at, "Split", {axis, value}, "num_split", int64_t{num_split}).outputs(0, num_split);
 }
 // num_split parts of equal size along split_dim (int32 scalar), which must be a multiple of it.
 inline std::vector<Output> Split(ScopeAt at, Output split_dim, Output value, int num_split) {

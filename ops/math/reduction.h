@@ -79,9 +79,9 @@ class Axes {
  public:
   Axes() = default;
   template <std::integral T>
-  Axes(T axis) : values_{static_cast<int64_t>(axis)} {}                     // NOLINT
-  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}              // NOLINT
-  Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}             // NOLINT
+  Axes(T axis) : values_{static_cast<int64_t>(axis)} {}          // NOLINT
+  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}   // NOLINT
+  Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}  // NOLINT
   const std::vector<int64_t>& values() const { return values_; }
 
  private:

@@ -157,9 +157,8 @@ inline Output TruncatedNormal(ScopeAt at, std::initializer_list<int64_t> shape,
                               const RandomAttrs& attrs = {}) {
   return TruncatedNormal(at, millrace::Shape(shape), dtype, mean, stddev, attrs);
 }
-inline Output RandomNormal(ScopeAt at, std::initializer_list<int64_t> shape,
-                           DType dtype = DT_FLOAT, double mean = 0, double stddev = 1,
-                           const RandomAttrs& attrs = {}) {
+inline Output RandomNormal(ScopeAt at, std::initializer_list<int64_t> shape, DType dtype = DT_FLOAT,
+                           double mean = 0, double stddev = 1, const RandomAttrs& attrs = {}) {
   return RandomNormal(at, millrace::Shape(shape), dtype, mean, stddev, attrs);
 }
 inline Output RandomUniform(ScopeAt at, std::initializer_list<int64_t> shape,

@@ -22,9 +22,11 @@
 #include "data/initializable_iterator.h"
 #include "data/parse_features.h"
 #include "estimator/canned/canned.h"
+#include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
 #include "estimator/columns/linear_model.h"
 #include "estimator/columns/sequence_input_layer.h"
+#include "estimator/columns/shared_ids.h"
 #include "estimator/estimator.h"
 #include "estimator/heads/heads.h"
 #include "graph/function_builder.h"
@@ -39,8 +41,12 @@
 #include "train/input_queues.h"
 #include "train/metrics.h"
 #include "train/monitored_session.h"
+#include "train/optimizer.h"
 #include "train/optimizers.h"
 #include "train/queue_runner.h"
+#include "train/session_creator.h"
+#include "train/session_manager.h"
+#include "train/session_run_hook.h"
 #include "train/summaries.h"
 #include "train/supervisor.h"
 #include "train/train.h"
@@ -155,309 +161,315 @@ struct Composite {
 };
 
 // A call of the function or method `name`, all of it at one line.
-#define MR_COMPOSITE(name, ...) \
-  { #name, std::source_location::current(), [](const Scope& s) { __VA_ARGS__; } }
+#define MR_COMPOSITE(name, ...)                                                 \
+  {                                                                             \
+    #name, std::source_location::current(), [](const Scope& s) { __VA_ARGS__; } \
+  }
 
 std::vector<Composite> Layers() {
   return {
-      MR_COMPOSITE(CondAll, const Output x = F(s);
-                   CondAll(
-                       s, Flag(s), [&](const Scope& b) -> Outputs { return {Neg(b, x)}; },
-                       [&](const Scope&) -> Outputs { return {x}; })),
-      MR_COMPOSITE(Cond, const Output x = F(s);
-                   Cond(
-                       s, Flag(s), [&](const Scope& b) { return Neg(b, x); },
-                       [&](const Scope& b) { return F(b); })),
-      MR_COMPOSITE(Case, const Output x = F(s);
-                   const auto neg = [&](const Scope& b) -> Outputs { return {Neg(b, x)}; };
-                   Case(s, {{Flag(s), neg}, {Flag(s), neg}}, neg, {.exclusive = true})),
-      MR_COMPOSITE(WhileLoop, LoopOver(s, F(s))),
-      MR_COMPOSITE(MapFn,
-                   MapFn(s, F(s), [](const Scope& b, const Output& row) { return Neg(b, row); })),
-      MR_COMPOSITE(Scan, Scan(s, {F(s)}, {F(s, {3})},
-                              [](const Scope& b, const Outputs& so_far, const Outputs& row)
-                                  -> Outputs { return {Add(b, so_far[0], row[0])}; })),
-      MR_COMPOSITE(FoldL, FoldL(s, {F(s)}, {F(s, {3})},
-                                [](const Scope& b, const Outputs& so_far, const Outputs& row)
-                                    -> Outputs { return {Add(b, so_far[0], row[0])}; })),
-      MR_COMPOSITE(FoldR, FoldR(s, {F(s)}, {F(s, {3})},
-                                [](const Scope& b, const Outputs& so_far, const Outputs& row)
-                                    -> Outputs { return {Add(b, so_far[0], row[0])}; })),
-      MR_COMPOSITE(Conv2D, Conv2D(s, F(s, {1, 8, 8, 3}), 4, 3,
-                                  {.activation = Relu, .kernel_regularizer = L2(0.1)})),
-      MR_COMPOSITE(Conv1D, Conv1D(s, F(s, {1, 8, 3}), 4, 3, {.activation = Tanh})),
-      MR_COMPOSITE(Conv2DTranspose, Conv2DTranspose(s, F(s, {1, 8, 8, 3}), 4, 3)),
-      MR_COMPOSITE(Dense, Dense(s, F(s, {-1, -1, 3}), 4,
-                                {.activation = Relu,
-                                 .kernel_regularizer = L1L2(0.1, 0.2),
-                                 .partitioner = FixedSizePartitioner(2)})),
-      MR_COMPOSITE(Dense, Dense(s, F(s), 4,
-                                {.kernel_initializer = OrthogonalInitializer(),
-                                 .bias_initializer = ConstantInitializer(1),
-                                 .kernel_regularizer = L1(0.1)})),
-      MR_COMPOSITE(Flatten, Flatten(s, F(s, {-1, -1, 3}))),
-      MR_COMPOSITE(Dropout, Dropout(s, F(s), 0.5); Dropout(s, F(s), Number(s))),
-      MR_COMPOSITE(DropoutByKeepProb, DropoutByKeepProb(s, F(s), 0.5);
-                   DropoutByKeepProb(s, F(s), Number(s))),
-      MR_COMPOSITE(EmbeddingLookup, EmbeddingLookup(s, Parts(s), I(s))),
-      MR_COMPOSITE(EmbeddingLookupSparse,
-                   EmbeddingLookupSparse(s, Parts(s), Sparse(s, DT_INT64), Sparse(s, DT_FLOAT),
-                                         {.max_norm = 1.0})),
-      MR_COMPOSITE(EmbeddingLookupSparse,
-                   EmbeddingLookupSparse(s, Parts(s), IdLists{.ids = I(s), .rows = I(s)})),
-      MR_COMPOSITE(SafeEmbeddingLookupSparse,
-                   SafeEmbeddingLookupSparse(s, Parts(s), Sparse(s, DT_INT64))),
-      MR_COMPOSITE(Embedding, Embedding(s, I(s), 10, 4, {.regularizer = L2(0.1)})),
-      MR_COMPOSITE(Linear, Linear(s, {.ids = I(s), .rows = I(s)}, 10)),
-      MR_COMPOSITE(InitializedValue, InitializedValue(s, W(s))),
-      MR_COMPOSITE(FromInitialValues, FromInitialValues(s, "v", Neg(s, W(s).value))),
-      MR_COMPOSITE(StaticTable, StaticTable(s, Words(), Tensor::Of<int64_t>({1, 2}),
-                                            Tensor::Scalar<int64_t>(-1));
-                   TablesInitializer(s)),
-      MR_COMPOSITE(Lookup, Lookup(s, IndexTableFromTensor(s, Words(), {.num_oov_buckets = 2}),
-                                  Texts(s))),
-      MR_COMPOSITE(IndexTableFromTensor, IndexTableFromTensor(s, Words())),
-      MR_COMPOSITE(IndexTableFromFile, IndexTableFromFile(s, "words.txt", {.vocab_size = 3})),
-      MR_COMPOSITE(TableSize,
-                   TableSize(s, IndexTableFromFile(s, "words.txt", {.num_oov_buckets = 2}))),
-      MR_COMPOSITE(IndexToStringTableFromTensor, IndexToStringTableFromTensor(s, Words())),
-      MR_COMPOSITE(IndexToStringTableFromFile, IndexToStringTableFromFile(s, "words.txt")),
-      MR_COMPOSITE(MutableTable, MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0))),
-      MR_COMPOSITE(TablesInitializer, IndexTableFromTensor(s, Words()); TablesInitializer(s)),
-      MR_COMPOSITE(BatchNormalization, BatchNormalization(s, F(s, {4, 8, 8, 3}), true)),
-      MR_COMPOSITE(BatchNormalization, BatchNormalization(s, F(s), Flag(s))),
-      MR_COMPOSITE(UpdateOps, BatchNormalization(s, F(s), true); UpdateOps(s)),
-      MR_COMPOSITE(TrainWithUpdates, BatchNormalization(s, F(s), true);
-                   TrainWithUpdates(s, NoOp(s))),
-      MR_COMPOSITE(LayerNormalization, LayerNormalization(s, F(s))),
-      MR_COMPOSITE(MakeVariableInParts,
-                   MakeVariableInParts(s, Shape{4, 3}, DT_FLOAT, FixedSizePartitioner(2),
-                                       TruncatedNormalInitializer())),
-      MR_COMPOSITE(WholeValue, WholeValue(s, Parts(s))),
-      MR_COMPOSITE(MaxPooling2D, MaxPooling2D(s, F(s, {1, 8, 8, 3}), 2)),
-      MR_COMPOSITE(AveragePooling2D, AveragePooling2D(s, F(s, {1, 8, 8, 3}), 2)),
-      MR_COMPOSITE(GlobalAveragePooling2D, GlobalAveragePooling2D(s, F(s, {1, 8, 8, 3}))),
-      MR_COMPOSITE(GlobalMaxPooling2D, GlobalMaxPooling2D(s, F(s, {1, 8, 8, 3}))),
-      MR_COMPOSITE(AddRegularizationLoss, AddRegularizationLoss(s, L1L2(0.1, 0.2), F(s))),
-      MR_COMPOSITE(DynamicRnn, DynamicRnn(s, LSTMCell(4), F(s, {2, 5, 3}),
+    MR_COMPOSITE(CondAll, const Output x = F(s); CondAll(
+                     s, Flag(s), [&](const Scope& b) -> Outputs { return {Neg(b, x)}; },
+                     [&](const Scope&) -> Outputs { return {x}; })),
+        MR_COMPOSITE(Cond, const Output x = F(s); Cond(
+                         s, Flag(s), [&](const Scope& b) { return Neg(b, x); },
+                         [&](const Scope& b) { return F(b); })),
+        MR_COMPOSITE(
+            Case, const Output x = F(s);
+            const auto neg = [&](const Scope& b) -> Outputs { return {Neg(b, x)}; };
+            Case(s, {{Flag(s), neg}, {Flag(s), neg}}, neg, {.exclusive = true})),
+        MR_COMPOSITE(WhileLoop, LoopOver(s, F(s))),
+        MR_COMPOSITE(MapFn,
+                     MapFn(s, F(s), [](const Scope& b, const Output& row) { return Neg(b, row); })),
+        MR_COMPOSITE(Scan,
+                     Scan(s, {F(s)}, {F(s, {3})},
+                          [](const Scope& b, const Outputs& so_far, const Outputs& row) -> Outputs {
+                            return {Add(b, so_far[0], row[0])};
+                          })),
+        MR_COMPOSITE(
+            FoldL, FoldL(s, {F(s)}, {F(s, {3})},
+                         [](const Scope& b, const Outputs& so_far, const Outputs& row) -> Outputs {
+                           return {Add(b, so_far[0], row[0])};
+                         })),
+        MR_COMPOSITE(
+            FoldR, FoldR(s, {F(s)}, {F(s, {3})},
+                         [](const Scope& b, const Outputs& so_far, const Outputs& row) -> Outputs {
+                           return {Add(b, so_far[0], row[0])};
+                         })),
+        MR_COMPOSITE(Conv2D, Conv2D(s, F(s, {1, 8, 8, 3}), 4, 3,
+                                    {.activation = Relu, .kernel_regularizer = L2(0.1)})),
+        MR_COMPOSITE(Conv1D, Conv1D(s, F(s, {1, 8, 3}), 4, 3, {.activation = Tanh})),
+        MR_COMPOSITE(Conv2DTranspose, Conv2DTranspose(s, F(s, {1, 8, 8, 3}), 4, 3)),
+        MR_COMPOSITE(Dense, Dense(s, F(s, {-1, -1, 3}), 4,
+                                  {.activation = Relu,
+                                   .kernel_regularizer = L1L2(0.1, 0.2),
+                                   .partitioner = FixedSizePartitioner(2)})),
+        MR_COMPOSITE(Dense, Dense(s, F(s), 4,
+                                  {.kernel_initializer = OrthogonalInitializer(),
+                                   .bias_initializer = ConstantInitializer(1),
+                                   .kernel_regularizer = L1(0.1)})),
+        MR_COMPOSITE(Flatten, Flatten(s, F(s, {-1, -1, 3}))),
+        MR_COMPOSITE(Dropout, Dropout(s, F(s), 0.5); Dropout(s, F(s), Number(s))),
+        MR_COMPOSITE(DropoutByKeepProb, DropoutByKeepProb(s, F(s), 0.5);
+                     DropoutByKeepProb(s, F(s), Number(s))),
+        MR_COMPOSITE(EmbeddingLookup, EmbeddingLookup(s, Parts(s), I(s))),
+        MR_COMPOSITE(EmbeddingLookupSparse,
+                     EmbeddingLookupSparse(s, Parts(s), Sparse(s, DT_INT64), Sparse(s, DT_FLOAT),
+                                           {.max_norm = 1.0})),
+        MR_COMPOSITE(EmbeddingLookupSparse,
+                     EmbeddingLookupSparse(s, Parts(s), IdLists{.ids = I(s), .rows = I(s)})),
+        MR_COMPOSITE(SafeEmbeddingLookupSparse,
+                     SafeEmbeddingLookupSparse(s, Parts(s), Sparse(s, DT_INT64))),
+        MR_COMPOSITE(Embedding, Embedding(s, I(s), 10, 4, {.regularizer = L2(0.1)})),
+        MR_COMPOSITE(Linear, Linear(s, {.ids = I(s), .rows = I(s)}, 10)),
+        MR_COMPOSITE(InitializedValue, InitializedValue(s, W(s))),
+        MR_COMPOSITE(FromInitialValues, FromInitialValues(s, "v", Neg(s, W(s).value))),
+        MR_COMPOSITE(StaticTable, StaticTable(s, Words(), Tensor::Of<int64_t>({1, 2}),
+                                              Tensor::Scalar<int64_t>(-1));
+                     TablesInitializer(s)),
+        MR_COMPOSITE(Lookup,
+                     Lookup(s, IndexTableFromTensor(s, Words(), {.num_oov_buckets = 2}), Texts(s))),
+        MR_COMPOSITE(IndexTableFromTensor, IndexTableFromTensor(s, Words())),
+        MR_COMPOSITE(IndexTableFromFile, IndexTableFromFile(s, "words.txt", {.vocab_size = 3})),
+        MR_COMPOSITE(TableSize,
+                     TableSize(s, IndexTableFromFile(s, "words.txt", {.num_oov_buckets = 2}))),
+        MR_COMPOSITE(IndexToStringTableFromTensor, IndexToStringTableFromTensor(s, Words())),
+        MR_COMPOSITE(IndexToStringTableFromFile, IndexToStringTableFromFile(s, "words.txt")),
+        MR_COMPOSITE(MutableTable, MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0))),
+        MR_COMPOSITE(TablesInitializer, IndexTableFromTensor(s, Words()); TablesInitializer(s)),
+        MR_COMPOSITE(BatchNormalization, BatchNormalization(s, F(s, {4, 8, 8, 3}), true)),
+        MR_COMPOSITE(BatchNormalization, BatchNormalization(s, F(s), Flag(s))),
+        MR_COMPOSITE(UpdateOps, BatchNormalization(s, F(s), true); UpdateOps(s)),
+        MR_COMPOSITE(TrainWithUpdates, BatchNormalization(s, F(s), true);
+                     TrainWithUpdates(s, NoOp(s))),
+        MR_COMPOSITE(LayerNormalization, LayerNormalization(s, F(s))),
+        MR_COMPOSITE(MakeVariableInParts,
+                     MakeVariableInParts(s, Shape{4, 3}, DT_FLOAT, FixedSizePartitioner(2),
+                                         TruncatedNormalInitializer())),
+        MR_COMPOSITE(WholeValue, WholeValue(s, Parts(s))),
+        MR_COMPOSITE(MaxPooling2D, MaxPooling2D(s, F(s, {1, 8, 8, 3}), 2)),
+        MR_COMPOSITE(AveragePooling2D, AveragePooling2D(s, F(s, {1, 8, 8, 3}), 2)),
+        MR_COMPOSITE(GlobalAveragePooling2D, GlobalAveragePooling2D(s, F(s, {1, 8, 8, 3}))),
+        MR_COMPOSITE(GlobalMaxPooling2D, GlobalMaxPooling2D(s, F(s, {1, 8, 8, 3}))),
+        MR_COMPOSITE(AddRegularizationLoss, AddRegularizationLoss(s, L1L2(0.1, 0.2), F(s))),
+        MR_COMPOSITE(DynamicRnn,
+                     DynamicRnn(s, LSTMCell(4), F(s, {2, 5, 3}), {.sequence_length = I(s, {2})})),
+        MR_COMPOSITE(DynamicRnn, DynamicRnn(s, GRUCell(4, {.activation = Relu}), F(s, {2, -1, 3}))),
+        MR_COMPOSITE(DynamicRnn, DynamicRnn(s, FusedLSTMCell(4), F(s, {2, 5, 3}),
+                                            {.sequence_length = I(s, {2}), .in_one_op = false})),
+        MR_COMPOSITE(DynamicRnn, DynamicRnn(s, FusedGRUCell(4), F(s, {2, 5, 3}))),
+        MR_COMPOSITE(StaticRnn, StaticRnn(s, BasicRNNCell(4), {F(s, {2, 3}), F(s, {2, 3})},
                                           {.sequence_length = I(s, {2})})),
-      MR_COMPOSITE(DynamicRnn, DynamicRnn(s, GRUCell(4, {.activation = Relu}), F(s, {2, -1, 3}))),
-      MR_COMPOSITE(DynamicRnn, DynamicRnn(s, FusedLSTMCell(4), F(s, {2, 5, 3}),
-                                          {.sequence_length = I(s, {2}), .in_one_op = false})),
-      MR_COMPOSITE(DynamicRnn, DynamicRnn(s, FusedGRUCell(4), F(s, {2, 5, 3}))),
-      MR_COMPOSITE(StaticRnn, StaticRnn(s, BasicRNNCell(4), {F(s, {2, 3}), F(s, {2, 3})},
-                                        {.sequence_length = I(s, {2})})),
-      MR_COMPOSITE(BidirectionalDynamicRnn,
-                   BidirectionalDynamicRnn(s, GRUCell(4), BasicLSTMCell(4), F(s, {2, 5, 3}))),
-      MR_COMPOSITE(Build,
-                   MultiRNNCell({std::make_shared<ResidualWrapper>(std::make_shared<GRUCell>(3)),
-                                 std::make_shared<DropoutWrapper>(
-                                     std::make_shared<LSTMCell>(
-                                         4, LSTMCellAttrs{.use_peepholes = true, .num_proj = 2}),
-                                     DropoutWrapperAttrs{.output_keep_prob = 0.5})})
-                       .Build(s, 3, DT_FLOAT)),
-      MR_COMPOSITE(ZeroState, ZeroState(s, LSTMCell(4), int64_t{2}, DT_FLOAT)),
-      MR_COMPOSITE(TensorArray, TensorArray(s, DT_FLOAT, Const(s, 3))),
-      MR_COMPOSITE(OfRows, TensorArray::OfRows(s, F(s, {-1, 3}))),
-      MR_COMPOSITE(Read, TensorArray::OfRows(s, F(s)).Read(s, Const(s, 0))),
-      MR_COMPOSITE(Write, TensorArray(s, DT_FLOAT, Const(s, 3)).Write(s, Const(s, 0), F(s))),
-      MR_COMPOSITE(Stack, TensorArray::OfRows(s, F(s)).Stack(s)),
-      MR_COMPOSITE(Gather, TensorArray::OfRows(s, F(s)).Gather(s, I(s))),
-      MR_COMPOSITE(Unstack, TensorArray(s, DT_FLOAT, Const(s, 4)).Unstack(s, F(s, {-1, 3}))),
-      MR_COMPOSITE(Scatter, TensorArray(s, DT_FLOAT, Const(s, 4)).Scatter(s, I(s), F(s))),
-      MR_COMPOSITE(Concat, TensorArray::OfRows(s, F(s, {2, 4, 3})).Concat(s)),
-      MR_COMPOSITE(Split, TensorArray(s, DT_FLOAT, Const(s, 2))
-                              .Split(s, F(s), Placeholder(s, DT_INT64, {2}))),
-      MR_COMPOSITE(Size, TensorArray(s, DT_FLOAT, Const(s, 2)).Size(s)),
-      MR_COMPOSITE(Close, TensorArray(s, DT_FLOAT, Const(s, 2)).Close(s)),
-      MR_COMPOSITE(MakeVariable, MakeVariable(s, Const(s, 1.0f)); W(s);
-                   MakeVariable(s, Const(s, 1.0f), {.use_resource = false});
-                   MakeVariable(s, Const(s, 1.0f), {.trainable = false, .local = true})),
-      MR_COMPOSITE(AdoptVariable, AdoptVariable(s, VarHandleOp(s, DT_FLOAT, Shape{2}))),
-      MR_COMPOSITE(MakePartitionedVariable, Parts(s)),
-      MR_COMPOSITE(GlobalVariablesInitializer, W(s); GlobalVariablesInitializer(s)),
-      MR_COMPOSITE(LocalVariablesInitializer,
-                   MakeVariable(s, Const(s, 1.0f), {.trainable = false, .local = true});
-                   LocalVariablesInitializer(s)),
-      MR_COMPOSITE(IsInitialized, IsInitialized(s, W(s))),
-      MR_COMPOSITE(ReportUninitializedVariables, ReportUninitializedVariables(s, {W(s), W(s)})),
-      MR_COMPOSITE(GlobalStep, GlobalStep(s)),
-      MR_COMPOSITE(ReadVariable, ReadVariable(s, W(s))),
-      MR_COMPOSITE(AssignVariable, AssignVariable(s, W(s), F(s))),
-      MR_COMPOSITE(AssignAddVariable, AssignAddVariable(s, W(s), F(s))),
-      MR_COMPOSITE(AssignSubVariable, AssignSubVariable(s, W(s), F(s))),
-      MR_COMPOSITE(ScatterAddVariable, ScatterAddVariable(s, W(s), I(s), F(s))),
-      MR_COMPOSITE(ScatterSubVariable, ScatterSubVariable(s, W(s), I(s), F(s))),
-      MR_COMPOSITE(ScatterUpdateVariable, ScatterUpdateVariable(s, W(s), I(s), F(s))),
+        MR_COMPOSITE(BidirectionalDynamicRnn,
+                     BidirectionalDynamicRnn(s, GRUCell(4), BasicLSTMCell(4), F(s, {2, 5, 3}))),
+        MR_COMPOSITE(Build,
+                     MultiRNNCell({std::make_shared<ResidualWrapper>(std::make_shared<GRUCell>(3)),
+                                   std::make_shared<DropoutWrapper>(
+                                       std::make_shared<LSTMCell>(
+                                           4, LSTMCellAttrs{.use_peepholes = true, .num_proj = 2}),
+                                       DropoutWrapperAttrs{.output_keep_prob = 0.5})})
+                         .Build(s, 3, DT_FLOAT)),
+        MR_COMPOSITE(ZeroState, ZeroState(s, LSTMCell(4), int64_t{2}, DT_FLOAT)),
+        MR_COMPOSITE(TensorArray, TensorArray(s, DT_FLOAT, Const(s, 3))),
+        MR_COMPOSITE(OfRows, TensorArray::OfRows(s, F(s, {-1, 3}))),
+        MR_COMPOSITE(Read, TensorArray::OfRows(s, F(s)).Read(s, Const(s, 0))),
+        MR_COMPOSITE(Write, TensorArray(s, DT_FLOAT, Const(s, 3)).Write(s, Const(s, 0), F(s))),
+        MR_COMPOSITE(Stack, TensorArray::OfRows(s, F(s)).Stack(s)),
+        MR_COMPOSITE(Gather, TensorArray::OfRows(s, F(s)).Gather(s, I(s))),
+        MR_COMPOSITE(Unstack, TensorArray(s, DT_FLOAT, Const(s, 4)).Unstack(s, F(s, {-1, 3}))),
+        MR_COMPOSITE(Scatter, TensorArray(s, DT_FLOAT, Const(s, 4)).Scatter(s, I(s), F(s))),
+        MR_COMPOSITE(Concat, TensorArray::OfRows(s, F(s, {2, 4, 3})).Concat(s)),
+        MR_COMPOSITE(
+            Split,
+            TensorArray(s, DT_FLOAT, Const(s, 2)).Split(s, F(s), Placeholder(s, DT_INT64, {2}))),
+        MR_COMPOSITE(Size, TensorArray(s, DT_FLOAT, Const(s, 2)).Size(s)),
+        MR_COMPOSITE(Close, TensorArray(s, DT_FLOAT, Const(s, 2)).Close(s)),
+        MR_COMPOSITE(MakeVariable, MakeVariable(s, Const(s, 1.0f)); W(s);
+                     MakeVariable(s, Const(s, 1.0f), {.use_resource = false});
+                     MakeVariable(s, Const(s, 1.0f), {.trainable = false, .local = true})),
+        MR_COMPOSITE(AdoptVariable, AdoptVariable(s, VarHandleOp(s, DT_FLOAT, Shape{2}))),
+        MR_COMPOSITE(MakePartitionedVariable, Parts(s)),
+        MR_COMPOSITE(GlobalVariablesInitializer, W(s); GlobalVariablesInitializer(s)),
+        MR_COMPOSITE(LocalVariablesInitializer,
+                     MakeVariable(s, Const(s, 1.0f), {.trainable = false, .local = true});
+                     LocalVariablesInitializer(s)),
+        MR_COMPOSITE(IsInitialized, IsInitialized(s, W(s))),
+        MR_COMPOSITE(ReportUninitializedVariables, ReportUninitializedVariables(s, {W(s), W(s)})),
+        MR_COMPOSITE(GlobalStep, GlobalStep(s)), MR_COMPOSITE(ReadVariable, ReadVariable(s, W(s))),
+        MR_COMPOSITE(AssignVariable, AssignVariable(s, W(s), F(s))),
+        MR_COMPOSITE(AssignAddVariable, AssignAddVariable(s, W(s), F(s))),
+        MR_COMPOSITE(AssignSubVariable, AssignSubVariable(s, W(s), F(s))),
+        MR_COMPOSITE(ScatterAddVariable, ScatterAddVariable(s, W(s), I(s), F(s))),
+        MR_COMPOSITE(ScatterSubVariable, ScatterSubVariable(s, W(s), I(s), F(s))),
+        MR_COMPOSITE(ScatterUpdateVariable, ScatterUpdateVariable(s, W(s), I(s), F(s))),
   };
 }
 
 std::vector<Composite> LossesAndMetrics() {
   return {
-      MR_COMPOSITE(MeanSquaredError,
-                   MeanSquaredError(s, F(s), F(s, PartialShape()), {.weights = F(s, {-1, 1})})),
-      MR_COMPOSITE(AbsoluteDifference, AbsoluteDifference(s, F(s), F(s), {.weights = 0.5})),
-      MR_COMPOSITE(HuberLoss, HuberLoss(s, F(s), F(s))),
-      MR_COMPOSITE(LogLoss, LogLoss(s, F(s), F(s))),
-      MR_COMPOSITE(HingeLoss, HingeLoss(s, F(s), F(s))),
-      MR_COMPOSITE(CosineDistance, CosineDistance(s, F(s), F(s), 1)),
-      MR_COMPOSITE(SigmoidCrossEntropy,
-                   SigmoidCrossEntropy(s, F(s), F(s), {.label_smoothing = 0.1})),
-      MR_COMPOSITE(SoftmaxCrossEntropy,
-                   SoftmaxCrossEntropy(s, F(s), F(s), {.label_smoothing = 0.1})),
-      MR_COMPOSITE(SparseSoftmaxCrossEntropy, SparseSoftmaxCrossEntropy(s, I(s), F(s))),
-      MR_COMPOSITE(MeanPairwiseSquaredError, MeanPairwiseSquaredError(s, F(s), F(s))),
-      MR_COMPOSITE(ComputeWeightedLoss,
-                   ComputeWeightedLoss(s, F(s), {.reduction = LossReduction::kMean})),
-      MR_COMPOSITE(SigmoidCrossEntropyWithLogits, SigmoidCrossEntropyWithLogits(s, F(s), F(s))),
-      MR_COMPOSITE(LogPoissonLoss, LogPoissonLoss(s, F(s), F(s), true)),
-      MR_COMPOSITE(LossesOf, MeanSquaredError(s, F(s), F(s)); LossesOf(s)),
-      MR_COMPOSITE(RegularizationLoss, AddRegularizationLoss(s, L2(0.1), F(s));
-                   RegularizationLoss(s)),
-      MR_COMPOSITE(TotalLoss, AddRegularizationLoss(s, L2(0.1), F(s));
-                   MeanSquaredError(s, F(s), F(s)); TotalLoss(s)),
-      MR_COMPOSITE(Mean, metrics::Mean(s, F(s), {.weights = F(s, {4, 1})})),
-      MR_COMPOSITE(Accuracy, metrics::Accuracy(s, I(s), I(s))),
-      MR_COMPOSITE(MeanSquaredError, metrics::MeanSquaredError(s, F(s), F(s))),
-      MR_COMPOSITE(RootMeanSquaredError, metrics::RootMeanSquaredError(s, F(s), F(s))),
-      MR_COMPOSITE(MeanAbsoluteError, metrics::MeanAbsoluteError(s, F(s), F(s))),
-      MR_COMPOSITE(TruePositives, metrics::TruePositives(s, Flags(s), Flags(s))),
-      MR_COMPOSITE(TrueNegatives, metrics::TrueNegatives(s, Flags(s), Flags(s))),
-      MR_COMPOSITE(FalsePositives, metrics::FalsePositives(s, Flags(s), Flags(s))),
-      MR_COMPOSITE(FalseNegatives, metrics::FalseNegatives(s, Flags(s), Flags(s))),
-      MR_COMPOSITE(Precision, metrics::Precision(s, Flags(s), Flags(s))),
-      MR_COMPOSITE(Recall, metrics::Recall(s, Flags(s), Flags(s))),
-      MR_COMPOSITE(TruePositivesAtThresholds,
-                   metrics::TruePositivesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
-      MR_COMPOSITE(TrueNegativesAtThresholds,
-                   metrics::TrueNegativesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
-      MR_COMPOSITE(FalsePositivesAtThresholds,
-                   metrics::FalsePositivesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
-      MR_COMPOSITE(FalseNegativesAtThresholds,
-                   metrics::FalseNegativesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
-      MR_COMPOSITE(PrecisionAtThresholds,
-                   metrics::PrecisionAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
-      MR_COMPOSITE(RecallAtThresholds,
-                   metrics::RecallAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
-      MR_COMPOSITE(Auc, metrics::Auc(s, Flags(s), F(s, {4}))),
-      MR_COMPOSITE(AddScalarSummary, AddScalarSummary(s, "a", Number(s), {.family = "b"})),
-      MR_COMPOSITE(AddHistogramSummary, AddHistogramSummary(s, "a", F(s))),
-      MR_COMPOSITE(AddImageSummary, AddImageSummary(s, "a", F(s, {1, 4, 4, 3}))),
-      MR_COMPOSITE(AddTextSummary, AddTextSummary(s, "a", Texts(s))),
-      MR_COMPOSITE(MergeAllSummaries, AddScalarSummary(s, "a", Number(s)); MergeAllSummaries(s)),
+    MR_COMPOSITE(MeanSquaredError,
+                 MeanSquaredError(s, F(s), F(s, PartialShape()), {.weights = F(s, {-1, 1})})),
+        MR_COMPOSITE(AbsoluteDifference, AbsoluteDifference(s, F(s), F(s), {.weights = 0.5})),
+        MR_COMPOSITE(HuberLoss, HuberLoss(s, F(s), F(s))),
+        MR_COMPOSITE(LogLoss, LogLoss(s, F(s), F(s))),
+        MR_COMPOSITE(HingeLoss, HingeLoss(s, F(s), F(s))),
+        MR_COMPOSITE(CosineDistance, CosineDistance(s, F(s), F(s), 1)),
+        MR_COMPOSITE(SigmoidCrossEntropy,
+                     SigmoidCrossEntropy(s, F(s), F(s), {.label_smoothing = 0.1})),
+        MR_COMPOSITE(SoftmaxCrossEntropy,
+                     SoftmaxCrossEntropy(s, F(s), F(s), {.label_smoothing = 0.1})),
+        MR_COMPOSITE(SparseSoftmaxCrossEntropy, SparseSoftmaxCrossEntropy(s, I(s), F(s))),
+        MR_COMPOSITE(MeanPairwiseSquaredError, MeanPairwiseSquaredError(s, F(s), F(s))),
+        MR_COMPOSITE(ComputeWeightedLoss,
+                     ComputeWeightedLoss(s, F(s), {.reduction = LossReduction::kMean})),
+        MR_COMPOSITE(SigmoidCrossEntropyWithLogits, SigmoidCrossEntropyWithLogits(s, F(s), F(s))),
+        MR_COMPOSITE(LogPoissonLoss, LogPoissonLoss(s, F(s), F(s), true)),
+        MR_COMPOSITE(LossesOf, MeanSquaredError(s, F(s), F(s)); LossesOf(s)),
+        MR_COMPOSITE(RegularizationLoss, AddRegularizationLoss(s, L2(0.1), F(s));
+                     RegularizationLoss(s)),
+        MR_COMPOSITE(TotalLoss, AddRegularizationLoss(s, L2(0.1), F(s));
+                     MeanSquaredError(s, F(s), F(s)); TotalLoss(s)),
+        MR_COMPOSITE(Mean, metrics::Mean(s, F(s), {.weights = F(s, {4, 1})})),
+        MR_COMPOSITE(Accuracy, metrics::Accuracy(s, I(s), I(s))),
+        MR_COMPOSITE(MeanSquaredError, metrics::MeanSquaredError(s, F(s), F(s))),
+        MR_COMPOSITE(RootMeanSquaredError, metrics::RootMeanSquaredError(s, F(s), F(s))),
+        MR_COMPOSITE(MeanAbsoluteError, metrics::MeanAbsoluteError(s, F(s), F(s))),
+        MR_COMPOSITE(TruePositives, metrics::TruePositives(s, Flags(s), Flags(s))),
+        MR_COMPOSITE(TrueNegatives, metrics::TrueNegatives(s, Flags(s), Flags(s))),
+        MR_COMPOSITE(FalsePositives, metrics::FalsePositives(s, Flags(s), Flags(s))),
+        MR_COMPOSITE(FalseNegatives, metrics::FalseNegatives(s, Flags(s), Flags(s))),
+        MR_COMPOSITE(Precision, metrics::Precision(s, Flags(s), Flags(s))),
+        MR_COMPOSITE(Recall, metrics::Recall(s, Flags(s), Flags(s))),
+        MR_COMPOSITE(TruePositivesAtThresholds,
+                     metrics::TruePositivesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
+        MR_COMPOSITE(TrueNegativesAtThresholds,
+                     metrics::TrueNegativesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
+        MR_COMPOSITE(FalsePositivesAtThresholds,
+                     metrics::FalsePositivesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
+        MR_COMPOSITE(FalseNegativesAtThresholds,
+                     metrics::FalseNegativesAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
+        MR_COMPOSITE(PrecisionAtThresholds,
+                     metrics::PrecisionAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
+        MR_COMPOSITE(RecallAtThresholds,
+                     metrics::RecallAtThresholds(s, Flags(s), F(s, {4}), {0.5f})),
+        MR_COMPOSITE(Auc, metrics::Auc(s, Flags(s), F(s, {4}))),
+        MR_COMPOSITE(AddScalarSummary, AddScalarSummary(s, "a", Number(s), {.family = "b"})),
+        MR_COMPOSITE(AddHistogramSummary, AddHistogramSummary(s, "a", F(s))),
+        MR_COMPOSITE(AddImageSummary, AddImageSummary(s, "a", F(s, {1, 4, 4, 3}))),
+        MR_COMPOSITE(AddTextSummary, AddTextSummary(s, "a", Texts(s))),
+        MR_COMPOSITE(MergeAllSummaries, AddScalarSummary(s, "a", Number(s)); MergeAllSummaries(s)),
   };
 }
 
 std::vector<Composite> Training() {
   return {
-      MR_COMPOSITE(AddGradients, const Output x = F(s); const Output y = LoopOver(s, x);
-                   EXPECT_OK(AddGradients(s, {y}, {x}).status())),
-      MR_COMPOSITE(AddGradients, const Output x = F(s, PartialShape());
-                   const Output y = ReduceMean(s, Relu(s, Conv2D(s, x, F(s, {3, 3, 3, 2}),
-                                                                 {.padding = "SAME"})));
-                   EXPECT_OK(AddGradients(s, {y}, {x}, {.colocate_with_ops = true}).status())),
-      MR_COMPOSITE(DenseGradient, DenseGradient(s, Gradients(s)[0].gradient);
-                   DenseGradient(s, Gradients(s)[1].gradient)),
-      MR_COMPOSITE(Call, const DefinedFunction f =
-                             DefineFunction(s, "f", {DT_FLOAT},
-                                            [](const Scope& b, const Outputs& x) -> Outputs {
-                                              return {Mul(b, x[0], x[0])};
-                                            });
-                   const Output x = F(s); const Output y = Call(s, f, {x})[0];
-                   EXPECT_OK(AddGradients(s, {y}, {x}).status())),
-      MR_COMPOSITE(CallOperation, const DefinedFunction f = DefineFunction(
-                                      s, "f", {DT_FLOAT},
-                                      [](const Scope&, const Outputs& x) { return x; });
-                   CallOperation(s, f, {F(s)})),
-      MR_COMPOSITE(DefineFunction, const Output x = F(s);
-                   DefineFunction(s, "f", {DT_FLOAT},
-                                  [&](const Scope& b, const Outputs& y) -> Outputs {
-                                    return {Add(b, x, y[0])};
-                                  })),
-      MR_COMPOSITE(GlobalNorm, GlobalNorm(s, Gradients(s))),
-      MR_COMPOSITE(ClipByGlobalNorm, ClipByGlobalNorm(s, Gradients(s), 1.0)),
-      MR_COMPOSITE(ClipByNorm, ClipByNorm(s, Gradients(s), 1.0); ClipByNorm(s, F(s), 1.0)),
-      MR_COMPOSITE(ClipByAverageNorm, ClipByAverageNorm(s, Gradients(s), 1.0);
-                   ClipByAverageNorm(s, F(s), 1.0)),
-      MR_COMPOSITE(ClipByValue, ClipByValue(s, Gradients(s), -1.0, 1.0)),
-      MR_COMPOSITE(InputProducer, InputProducer(s, F(s), {.num_epochs = 2})),
-      MR_COMPOSITE(StringInputProducer, StringInputProducer(s, {"a", "b", "c"})),
-      MR_COMPOSITE(Batch, Batch(s, {F(s, {3})}, 2, {.dynamic_pad = true})),
-      MR_COMPOSITE(ShuffleBatch,
-                   ShuffleBatch(s, {F(s, {3})}, 2, {.capacity = 10, .min_after_dequeue = 4})),
-      MR_COMPOSITE(ExponentialDecay,
-                   ExponentialDecay(s, 0.1, GlobalStep(s).value,
-                                    {.decay_steps = 10, .decay_rate = 0.5, .staircase = true})),
-      MR_COMPOSITE(NaturalExpDecay, NaturalExpDecay(s, 0.1, GlobalStep(s).value,
-                                                    {.decay_steps = 10, .decay_rate = 0.5})),
-      MR_COMPOSITE(InverseTimeDecay, InverseTimeDecay(s, 0.1, GlobalStep(s).value,
+    MR_COMPOSITE(AddGradients, const Output x = F(s); const Output y = LoopOver(s, x);
+                 EXPECT_OK(AddGradients(s, {y}, {x}).status())),
+        MR_COMPOSITE(AddGradients, const Output x = F(s, PartialShape());
+                     const Output y = ReduceMean(
+                         s, Relu(s, Conv2D(s, x, F(s, {3, 3, 3, 2}), {.padding = "SAME"})));
+                     EXPECT_OK(AddGradients(s, {y}, {x}, {.colocate_with_ops = true}).status())),
+        MR_COMPOSITE(DenseGradient, DenseGradient(s, Gradients(s)[0].gradient);
+                     DenseGradient(s, Gradients(s)[1].gradient)),
+        MR_COMPOSITE(Call, const DefinedFunction f =
+                               DefineFunction(s, "f", {DT_FLOAT},
+                                              [](const Scope& b, const Outputs& x) -> Outputs {
+                                                return {Mul(b, x[0], x[0])};
+                                              });
+                     const Output x = F(s); const Output y = Call(s, f, {x})[0];
+                     EXPECT_OK(AddGradients(s, {y}, {x}).status())),
+        MR_COMPOSITE(CallOperation,
+                     const DefinedFunction f = DefineFunction(
+                         s, "f", {DT_FLOAT}, [](const Scope&, const Outputs& x) { return x; });
+                     CallOperation(s, f, {F(s)})),
+        MR_COMPOSITE(
+            DefineFunction, const Output x = F(s); DefineFunction(
+                s, "f", {DT_FLOAT},
+                [&](const Scope& b, const Outputs& y) -> Outputs { return {Add(b, x, y[0])}; })),
+        MR_COMPOSITE(GlobalNorm, GlobalNorm(s, Gradients(s))),
+        MR_COMPOSITE(ClipByGlobalNorm, ClipByGlobalNorm(s, Gradients(s), 1.0)),
+        MR_COMPOSITE(ClipByNorm, ClipByNorm(s, Gradients(s), 1.0); ClipByNorm(s, F(s), 1.0)),
+        MR_COMPOSITE(ClipByAverageNorm, ClipByAverageNorm(s, Gradients(s), 1.0);
+                     ClipByAverageNorm(s, F(s), 1.0)),
+        MR_COMPOSITE(ClipByValue, ClipByValue(s, Gradients(s), -1.0, 1.0)),
+        MR_COMPOSITE(InputProducer, InputProducer(s, F(s), {.num_epochs = 2})),
+        MR_COMPOSITE(StringInputProducer, StringInputProducer(s, {"a", "b", "c"})),
+        MR_COMPOSITE(Batch, Batch(s, {F(s, {3})}, 2, {.dynamic_pad = true})),
+        MR_COMPOSITE(ShuffleBatch,
+                     ShuffleBatch(s, {F(s, {3})}, 2, {.capacity = 10, .min_after_dequeue = 4})),
+        MR_COMPOSITE(ExponentialDecay,
+                     ExponentialDecay(s, 0.1, GlobalStep(s).value,
+                                      {.decay_steps = 10, .decay_rate = 0.5, .staircase = true})),
+        MR_COMPOSITE(NaturalExpDecay, NaturalExpDecay(s, 0.1, GlobalStep(s).value,
                                                       {.decay_steps = 10, .decay_rate = 0.5})),
-      MR_COMPOSITE(PiecewiseConstant,
-                   PiecewiseConstant(s, GlobalStep(s).value, {10, 20}, {0.1, 0.2, 0.3})),
-      MR_COMPOSITE(PolynomialDecay, PolynomialDecay(s, Number(s), GlobalStep(s).value,
-                                                    {.decay_steps = 10, .cycle = true})),
-      MR_COMPOSITE(CosineDecay, CosineDecay(s, 0.1, GlobalStep(s).value, {.decay_steps = 10})),
-      MR_COMPOSITE(CosineDecayRestarts,
-                   CosineDecayRestarts(s, 0.1, GlobalStep(s).value, {.first_decay_steps = 10})),
-      MR_COMPOSITE(LinearCosineDecay,
-                   LinearCosineDecay(s, 0.1, GlobalStep(s).value, {.decay_steps = 10})),
-      MR_COMPOSITE(LinearWarmup, LinearWarmup(s, 0.1, GlobalStep(s).value, {.warmup_steps = 10})),
-      MR_COMPOSITE(Apply, ExponentialMovingAverage(
-                              {.decay = 0.9, .num_updates = GlobalStep(s).value})
-                              .Apply(s, {W(s), W(s)})),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, AdadeltaOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, AdagradOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, AdamOptimizer({.learning_rate = Number(s)}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, FtrlOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, GradientDescentOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, MomentumOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize,
-                   MinimizeWith(s, ProximalGradientDescentOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, ProximalAdagradOptimizer({.learning_rate = 0.1}))),
-      MR_COMPOSITE(Minimize, MinimizeWith(s, RMSPropOptimizer({.centered = true}))),
-      MR_COMPOSITE(Minimize, AdamOptimizer(AdamOptions{}).Minimize(s, DenseAndSparseLoss(s),
-                                                        {.clip = ClipByGlobalNorm(1.0),
-                                                         .gate_gradients = GateGradients::kOp})),
-      MR_COMPOSITE(ComputeGradients, AdamOptimizer(AdamOptions{}).ComputeGradients(
-                                         s, DenseAndSparseLoss(s),
-                                         {.gate_gradients = GateGradients::kGraph})),
-      MR_COMPOSITE(ApplyGradients, AdamOptimizer(AdamOptions{}).ApplyGradients(s, Gradients(s))),
-      MR_COMPOSITE(StepAfter, StepAfter(s, NoOp(s), GlobalStep(s))),
-      MR_COMPOSITE(AddQueueRunner, AddQueueRunner(s, FIFOQueueV2(s, {DT_FLOAT}), {NoOp(s)})),
-      MR_COMPOSITE(Make, W(s); Parts(s); MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0));
-                   EXPECT_OK(Saver::Make(s, {.sharded = true}).status())),
-      MR_COMPOSITE(Make, W(s); EXPECT_OK(Saver::Make(s, {.reshape = true}).status())),
-      MR_COMPOSITE(Make, W(s); MakeVariable(s, F(s), {.use_resource = false});
-                   auto saver = Saver::Make(s, {.defer_build = true}); ASSERT_OK(saver.status());
-                   EXPECT_OK((*saver)->Build())),
-      MR_COMPOSITE(MakeTableSaveable,
-                   EXPECT_OK(MakeTableSaveable(
-                                 s, MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0)).handle)
-                                 .status())),
-      MR_COMPOSITE(TableSaveablesOf, MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0));
-                   EXPECT_OK(TableSaveablesOf(s).status())),
-      MR_COMPOSITE(SessionManager, W(s); GlobalStep(s);
-                   MakeVariable(s, Const(s, 1.0f), {.trainable = false, .local = true});
-                   IndexTableFromTensor(s, Words()); SessionManager manager(s, {});
-                   EXPECT_OK(manager.status())),
-      MR_COMPOSITE(Supervisor, W(s); GlobalStep(s); Supervisor supervisor(s, {});
-                   EXPECT_OK(supervisor.status())),
-      MR_COMPOSITE(Train, EXPECT_OK(Train(s, AssignVariable(s, W(s), ZerosLike(s, W(s).value)),
-                                          {.steps = 1})
-                                        .status())),
-      MR_COMPOSITE(Open, W(s);
-                   EXPECT_OK(MonitoredSession::Open(s,
-                                                    std::make_unique<ChiefSessionCreator>(
-                                                        s, SessionCreatorOptions{}),
-                                                    {})
-                                 .status())),
-      MR_COMPOSITE(SingularMonitoredSession, W(s);
-                   EXPECT_OK(SingularMonitoredSession(s, {}).status())),
-      MR_COMPOSITE(MonitoredTrainingSession, W(s); GlobalStep(s);
-                   AddScalarSummary(s, "a", Const(s, 1.0f));
-                   EXPECT_OK(MonitoredTrainingSession(
-                                 s, {.checkpoint_dir = NewDirectory("session")})
-                                 .status())),
+        MR_COMPOSITE(InverseTimeDecay, InverseTimeDecay(s, 0.1, GlobalStep(s).value,
+                                                        {.decay_steps = 10, .decay_rate = 0.5})),
+        MR_COMPOSITE(PiecewiseConstant,
+                     PiecewiseConstant(s, GlobalStep(s).value, {10, 20}, {0.1, 0.2, 0.3})),
+        MR_COMPOSITE(PolynomialDecay, PolynomialDecay(s, Number(s), GlobalStep(s).value,
+                                                      {.decay_steps = 10, .cycle = true})),
+        MR_COMPOSITE(CosineDecay, CosineDecay(s, 0.1, GlobalStep(s).value, {.decay_steps = 10})),
+        MR_COMPOSITE(CosineDecayRestarts,
+                     CosineDecayRestarts(s, 0.1, GlobalStep(s).value, {.first_decay_steps = 10})),
+        MR_COMPOSITE(LinearCosineDecay,
+                     LinearCosineDecay(s, 0.1, GlobalStep(s).value, {.decay_steps = 10})),
+        MR_COMPOSITE(LinearWarmup, LinearWarmup(s, 0.1, GlobalStep(s).value, {.warmup_steps = 10})),
+        MR_COMPOSITE(Apply,
+                     ExponentialMovingAverage({.decay = 0.9, .num_updates = GlobalStep(s).value})
+                         .Apply(s, {W(s), W(s)})),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, AdadeltaOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, AdagradOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, AdamOptimizer({.learning_rate = Number(s)}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, FtrlOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, GradientDescentOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, MomentumOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize,
+                     MinimizeWith(s, ProximalGradientDescentOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, ProximalAdagradOptimizer({.learning_rate = 0.1}))),
+        MR_COMPOSITE(Minimize, MinimizeWith(s, RMSPropOptimizer({.centered = true}))),
+        MR_COMPOSITE(Minimize, AdamOptimizer(AdamOptions{})
+                                   .Minimize(s, DenseAndSparseLoss(s),
+                                             {.clip = ClipByGlobalNorm(1.0),
+                                              .gate_gradients = GateGradients::kOp})),
+        MR_COMPOSITE(ComputeGradients,
+                     AdamOptimizer(AdamOptions{})
+                         .ComputeGradients(s, DenseAndSparseLoss(s),
+                                           {.gate_gradients = GateGradients::kGraph})),
+        MR_COMPOSITE(ApplyGradients, AdamOptimizer(AdamOptions{}).ApplyGradients(s, Gradients(s))),
+        MR_COMPOSITE(StepAfter, StepAfter(s, NoOp(s), GlobalStep(s))),
+        MR_COMPOSITE(AddQueueRunner, AddQueueRunner(s, FIFOQueueV2(s, {DT_FLOAT}), {NoOp(s)})),
+        MR_COMPOSITE(Make, W(s); Parts(s); MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0));
+                     EXPECT_OK(Saver::Make(s, {.sharded = true}).status())),
+        MR_COMPOSITE(Make, W(s); EXPECT_OK(Saver::Make(s, {.reshape = true}).status())),
+        MR_COMPOSITE(Make, W(s); MakeVariable(s, F(s), {.use_resource = false});
+                     auto saver = Saver::Make(s, {.defer_build = true}); ASSERT_OK(saver.status());
+                     EXPECT_OK((*saver)->Build())),
+        MR_COMPOSITE(MakeTableSaveable,
+                     EXPECT_OK(MakeTableSaveable(
+                                   s, MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0)).handle)
+                                   .status())),
+        MR_COMPOSITE(TableSaveablesOf, MutableTable(s, DT_STRING, Tensor::Scalar<int64_t>(0));
+                     EXPECT_OK(TableSaveablesOf(s).status())),
+        MR_COMPOSITE(SessionManager, W(s); GlobalStep(s);
+                     MakeVariable(s, Const(s, 1.0f), {.trainable = false, .local = true});
+                     IndexTableFromTensor(s, Words()); SessionManager manager(s, {});
+                     EXPECT_OK(manager.status())),
+        MR_COMPOSITE(Supervisor, W(s); GlobalStep(s); Supervisor supervisor(s, {});
+                     EXPECT_OK(supervisor.status())),
+        MR_COMPOSITE(Train, EXPECT_OK(Train(s, AssignVariable(s, W(s), ZerosLike(s, W(s).value)),
+                                            {.steps = 1})
+                                          .status())),
+        MR_COMPOSITE(
+            Open, W(s);
+            EXPECT_OK(MonitoredSession::Open(
+                          s, std::make_unique<ChiefSessionCreator>(s, SessionCreatorOptions{}), {})
+                          .status())),
+        MR_COMPOSITE(SingularMonitoredSession, W(s);
+                     EXPECT_OK(SingularMonitoredSession(s, {}).status())),
+        MR_COMPOSITE(
+            MonitoredTrainingSession, W(s); GlobalStep(s); AddScalarSummary(s, "a", Const(s, 1.0f));
+            EXPECT_OK(
+                MonitoredTrainingSession(s, {.checkpoint_dir = NewDirectory("session")}).status())),
   };
 }
 
@@ -478,10 +490,9 @@ std::vector<Composite> ColumnsHeadsAndData() {
                    SequenceInputLayer(
                        s, Features(Features::Map(), {{"city", Sparse(s, DT_STRING)}}),
                        {EmbeddingColumn(SequenceCategoricalColumnWithHashBucket("city", 9), 3)})),
-      MR_COMPOSITE(CreateEstimatorSpec, Specs(s, BinaryHead({.thresholds = {0.5}}),
-                                              F(s, {-1, 1}))),
-      MR_COMPOSITE(CreateEstimatorSpec, Specs(s, MultiClassHead(3, {.predict_all_classes = true}),
-                                              I(s, {-1, 1}))),
+      MR_COMPOSITE(CreateEstimatorSpec, Specs(s, BinaryHead({.thresholds = {0.5}}), F(s, {-1, 1}))),
+      MR_COMPOSITE(CreateEstimatorSpec,
+                   Specs(s, MultiClassHead(3, {.predict_all_classes = true}), I(s, {-1, 1}))),
       MR_COMPOSITE(CreateEstimatorSpec, Specs(s, MultiLabelHead(3), I(s, {-1, 3}))),
       MR_COMPOSITE(CreateEstimatorSpec, Specs(s, RegressionHead(), F(s, PartialShape()))),
       MR_COMPOSITE(CreateEstimatorSpec, Specs(s, PoissonRegressionHead(), F(s, {-1, 1}))),
@@ -491,14 +502,13 @@ std::vector<Composite> ColumnsHeadsAndData() {
                          Labels(Labels::Map{{"a", F(s, {-1, 1})}, {"b", F(s, {-1, 1})}}))),
       MR_COMPOSITE(MakeInitializableIterator,
                    data::MakeInitializableIterator(s, data::Dataset::Range(3))),
-      MR_COMPOSITE(ParseExample,
-                   ParseExample(s, Texts(s),
-                                FeatureSpecs{{"a", FixedLenFeature{}},
-                                             {"b", VarLenFeature{}},
-                                             {"c", SparseFeature{.index_key = {"i"},
-                                                                 .value_key = "v",
-                                                                 .dtype = DT_FLOAT,
-                                                                 .size = {7}}}})),
+      MR_COMPOSITE(ParseExample, ParseExample(s, Texts(s),
+                                              FeatureSpecs{{"a", FixedLenFeature{}},
+                                                           {"b", VarLenFeature{}},
+                                                           {"c", SparseFeature{.index_key = {"i"},
+                                                                               .value_key = "v",
+                                                                               .dtype = DT_FLOAT,
+                                                                               .size = {7}}}})),
   };
 }
 
@@ -678,20 +688,20 @@ TEST(BuiltAtTest, ErrorsInsideOfACompositeNameTheLineOfItsCall) {
     void (*build)(const Scope& s);
     std::source_location line;
   };
-#define MR_WRONG(what, ...) \
-  { what, [](const Scope& s) { __VA_ARGS__; }, std::source_location::current() }
+#define MR_WRONG(what, ...)                                                    \
+  {                                                                            \
+    what, [](const Scope& s) { __VA_ARGS__; }, std::source_location::current() \
+  }
   const Case cases[] = {
-      MR_WRONG("a branch", const Output x = F(s); Cond(
-                   s, Flag(s), [&](const Scope& b) { return MatMul(b, x, x); },
-                   [&](const Scope&) { return x; })),
-      MR_WRONG("a learning rate", AdamOptimizer(AdamOptions{.learning_rate = F(s)})
-                                      .Minimize(s, DenseAndSparseLoss(s))),
-      MR_WRONG("a moving average of ids",
-               ExponentialMovingAverage().Apply(s, {MakeVariable(s, Const(s, 1))})),
-      MR_WRONG("a gradient that is none",
-               DenseGradient(s, IndexedSlices{F(s), I(s), Output()})),
-      MR_WRONG("an iterator over nothing",
-               data::MakeInitializableIterator(s, data::Dataset())),
+    MR_WRONG("a branch", const Output x = F(s); Cond(
+                 s, Flag(s), [&](const Scope& b) { return MatMul(b, x, x); },
+                 [&](const Scope&) { return x; })),
+    MR_WRONG("a learning rate",
+             AdamOptimizer(AdamOptions{.learning_rate = F(s)}).Minimize(s, DenseAndSparseLoss(s))),
+    MR_WRONG("a moving average of ids",
+             ExponentialMovingAverage().Apply(s, {MakeVariable(s, Const(s, 1))})),
+    MR_WRONG("a gradient that is none", DenseGradient(s, IndexedSlices{F(s), I(s), Output()})),
+    MR_WRONG("an iterator over nothing", data::MakeInitializableIterator(s, data::Dataset())),
   };
 #undef MR_WRONG
   for (const Case& c : cases) {
@@ -699,8 +709,8 @@ TEST(BuiltAtTest, ErrorsInsideOfACompositeNameTheLineOfItsCall) {
     Scope scope;
     c.build(scope);
     EXPECT_FALSE(scope.ok());
-    EXPECT_TRUE(absl::EndsWith(scope.status().message(),
-                               absl::StrCat("; built at ", TextOf(c.line))))
+    EXPECT_TRUE(
+        absl::EndsWith(scope.status().message(), absl::StrCat("; built at ", TextOf(c.line))))
         << scope.status();
   }
 }
@@ -735,11 +745,11 @@ class GraphLines : public SessionRunHook {
 };
 
 Input SomeInput() {
-  return Input(data::Dataset::FromTensorSlices({Tensor::Of({{1.f}, {2.f}}),
-                                                Tensor::Of({{"a"}, {"b"}}),
-                                                Tensor::Of({{0.f}, {1.f}})})
-                   .Batch(1),
-               {.names = {"age", "city", "label"}, .labels = {"label"}});
+  return Input(
+      data::Dataset::FromTensorSlices(
+          {Tensor::Of({{1.f}, {2.f}}), Tensor::Of({{"a"}, {"b"}}), Tensor::Of({{0.f}, {1.f}})})
+          .Batch(1),
+      {.names = {"age", "city", "label"}, .labels = {"label"}});
 }
 
 EstimatorSpec LineOfAge(const Scope& scope, const Features& features, const Labels& labels,

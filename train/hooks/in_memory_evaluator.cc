@@ -42,8 +42,7 @@ Status InMemoryEvaluatorHook::Begin(HookSetup* setup) {
                            options_.every_n_runs);
   }
   MR_ASSIGN_OR_RETURN(global_step_, setup->GlobalStep());
-  MR_RETURN_IF_ERROR(
-      CompleteGraph(options_.graph.BuiltAt(setup->scope_of_session().built_at())));
+  MR_RETURN_IF_ERROR(CompleteGraph(options_.graph.BuiltAt(setup->scope_of_session().built_at())));
   std::map<std::string, Variable> trained;
   for (const Variable& variable : VariablesOf(setup->scope())) {
     trained.emplace(variable.name, variable);
