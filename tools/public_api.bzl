@@ -20,7 +20,8 @@ def _public_headers_impl(ctx):
         env = {"PATH": "/usr/bin:/bin"},
     )
     return [
-        DefaultInfo(files = depset([out])),
+        # As `data`, too.
+        DefaultInfo(files = depset([out]), data_runfiles = ctx.runfiles([out])),
         cc_common.merge_cc_infos(
             direct_cc_infos = [CcInfo(
                 compilation_context = cc_common.create_compilation_context(
