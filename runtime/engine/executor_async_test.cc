@@ -47,10 +47,9 @@ TEST_F(ExecutorTest, WhatAMessageMadeReadyIsDoneByTheVisitOfItsThread) {
   });
   TestGraph graph;
   // Three tensors of one message, and what each of them makes ready.
-  std::vector<TestGraph::In> ready;
   for (int i = 0; i < 3; ++i) {
-    ready.push_back(graph.NoOp(absl::StrCat("after", i),
-                               {graph.ProbeAsync(absl::StrCat("recv", i), {}, 1, "wait")}));
+    Node* const recv = graph.ProbeAsync(absl::StrCat("recv", i), {}, 1, "wait");
+    graph.NoOp(absl::StrCat("after", i), {recv});
   }
   graph.Probe("last", {graph.Source("a", 1)}, 0, "sum");
   TestStep step(2);
