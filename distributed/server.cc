@@ -50,10 +50,12 @@
 namespace millrace {
 namespace {
 
-// Threads that receive calls. They run steps too, so there are as many as may compute at once, and
-// some; those that wait in kernels are replaced (net/call_threads.h).
-constexpr int kMinPollers = 4;
-constexpr int kMaxPollers = 16;
+// Threads that wait for calls, by the number of cores. Few: each one that has nothing to do is woken
+// for events that another one takes. They run steps too, and are replaced meanwhile
+// (net/call_threads.h).
+constexpr int kMinPollers = 2;
+constexpr int kMaxPollers = 4;
+constexpr int kCoresPerPoller = 4;
 // How often a server that leaves by itself looks whether its time has come.
 constexpr int kAskPeriodMs = 250;
 // How long a task may take to say who it is.
@@ -206,7 +208,8 @@ class GrpcServer : public Server {
     options.credentials = core_->credentials;
     options.limits = core_->limits;
     options.num_pollers =
-        std::clamp(static_cast<int>(std::thread::hardware_concurrency()), kMinPollers, kMaxPollers);
+        std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / kCoresPerPoller,
+                   kMinPollers, kMaxPollers);
     options.handlers = WorkerHandlers(core_->worker.get());
     auto served = std::make_shared<Served>(core_);
     options.handlers.merge(

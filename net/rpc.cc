@@ -16,7 +16,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+#include <memory>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/visit.h"
 #include "net/call_guard.h"
 #include "net/call_metadata.h"
 #include "net/call_threads.h"
@@ -37,7 +40,8 @@
 namespace millrace {
 namespace {
 
-// Threads that take answers off the network; they decode messages and hand work on, no more.
+// Threads that wait for answers. One that a message has given work does that itself (core/visit.h)
+// while another one waits.
 constexpr int kClientPollers = 2;
 // How long answers may take, at least, to leave a server that shuts down.
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
@@ -121,13 +125,62 @@ void Poll(grpc::CompletionQueue* queue) {
 }
 
 // For all channels of the process; never destroyed, like the arena and the I/O pool.
-grpc::CompletionQueue* ClientQueue() {
-  static grpc::CompletionQueue* const queue = [] {
-    auto* q = new grpc::CompletionQueue;
-    for (int i = 0; i < kClientPollers; ++i) std::thread([q] { Poll(q); }).detach();
-    return q;
+struct Client {
+  grpc::CompletionQueue queue;
+  std::unique_ptr<CallThreads> threads;
+};
+Client* TheClient() {
+  static Client* const client = [] {
+    auto made = std::make_unique<Client>();
+    CallThreads::Options options;
+    options.num_pollers = kClientPollers;
+    options.poll_one = [queue = &made->queue] {
+      void* tag;
+      bool ok;
+      if (!queue->Next(&tag, &ok)) return false;
+      Handle(tag, ok);
+      return true;
+    };
+    StatusOr<std::unique_ptr<CallThreads>> threads = CallThreads::Start(std::move(options));
+    if (!threads.ok()) {
+      // Of `made` nothing is in use: no thread was started. The next call tries again.
+      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again),
+                              std::string(threads.status().message()));
+    }
+    made->threads = *std::move(threads);
+    return made.release();
   }();
-  return queue;
+  return client;
+}
+grpc::CompletionQueue* ClientQueue() { return &TheClient()->queue; }
+
+// What a message to this client made ready.
+class ClientVisit final : public LongCall {
+ public:
+  explicit ClientVisit(Visit::Work* work) : work_(work) {}
+  void RunCall() override {
+    if (Visit::Work* const work = std::exchange(work_, nullptr)) work->RunVisit();
+  }
+  const std::string& call_name() const override {
+    static const std::string* const name = new std::string("a step's work behind a message");
+    return *name;
+  }
+
+ private:
+  Visit::Work* work_;
+};
+
+// As the last thing that an event of the client does: polls no more until the work is done.
+void RunOnClient(Visit::Work* work) {
+  std::shared_ptr<ClientVisit> visit;
+  try {
+    visit = std::make_shared<ClientVisit>(work);
+    TheClient()->threads->Run(visit, CallThreads::Urgency::kNormal);
+  } catch (...) {
+    // No memory. Nobody else would run it, and steps wait for it.
+    if (visit == nullptr) return work->RunVisit();
+    visit->RunCall();
+  }
 }
 
 // Whom a channel calls, and what it shows there.
@@ -338,11 +391,17 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
   void Wrote(bool) {}  // when it fails, so do the read and the end
   void ReadNext() { stream_->Read(&message_, read_.Arm(shared_from_this(), &StreamCall::Read)); }
   void Read(bool ok) {
-    if (ok && ExpectsAnother()) {
+    Visit visit;
+    const bool expects_another = ok && ExpectsAnother();
+    Visit::Work* const work = visit.End();
+    if (expects_another) {
       message_.Clear();
-      return ReadNext();
+      ReadNext();
+    } else {
+      stream_->Finish(&status_, finish_.Arm(shared_from_this(), &StreamCall::Finished));
     }
-    stream_->Finish(&status_, finish_.Arm(shared_from_this(), &StreamCall::Finished));
+    // From here on other threads may be in this call.
+    if (work != nullptr) RunOnClient(work);
   }
   bool ExpectsAnother() {
     const StatusOr<bool> another = NoExceptions("Stream", [&] { return on_message_(message_); });

@@ -16,6 +16,7 @@
 #include "core/notification.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
+#include "core/visit.h"
 #include "gtest/gtest.h"
 
 // covers: clusters: an exception while a call's messages are written or read ends that call, once,
@@ -142,6 +143,47 @@ TEST_F(RpcTest, AServerCountsTheCallsOfEachMethodAndTheMessagesThatItSends) {
   EXPECT_EQ(counts["/test/Three"].messages, 6);
   EXPECT_EQ(counts["/test/Refuse"].calls, 1);
   EXPECT_EQ(counts["/test/Refuse"].messages, 0);
+}
+
+// Work that a message made ready, and that waits for a later one.
+struct WaitingWork final : Visit::Work {
+  explicit WaitingWork(Notification* f) : until(f) {}
+  void RunVisit() noexcept override {
+    saw_it = until->WaitFor(kHang);
+    ran.Notify();
+  }
+  Notification* const until;
+  Notification ran;
+  bool saw_it = false;
+};
+
+TEST_F(RpcTest, AMessagesWorkRunsOnTheNetworkThreadWhileOthersReadOn) {
+  Notification last;
+  WaitingWork first(&last), second(&last);  // as many as there are pollers
+  int messages = 0;
+  EXPECT_OK(Stream("/test/Three", [&](const grpc::ByteBuffer&) {
+    ++messages;
+    if (messages == 1) EXPECT_TRUE(Visit::Offer(&first));
+    if (messages == 2) EXPECT_TRUE(Visit::Offer(&second));
+    if (messages == 3) last.Notify();
+    return StatusOr<bool>(messages < 3);
+  }));
+  EXPECT_TRUE(first.ran.WaitFor(kHang));
+  EXPECT_TRUE(second.ran.WaitFor(kHang));
+  EXPECT_TRUE(first.saw_it && second.saw_it);
+}
+
+TEST_F(RpcTest, AMessagesWorkRunsAlsoWhenItsReaderThrows) {
+  Notification at_once;
+  at_once.Notify();
+  WaitingWork work(&at_once);
+  EXPECT_STATUS(Stream("/test/Three",
+                       [&](const grpc::ByteBuffer&) -> StatusOr<bool> {
+                         EXPECT_TRUE(Visit::Offer(&work));
+                         throw std::bad_alloc();
+                       }),
+                absl::StatusCode::kResourceExhausted, "out of memory");
+  EXPECT_TRUE(work.ran.WaitFor(kHang));
 }
 
 TEST_F(RpcTest, AServersStreamThatThrowsBetweenMessagesEndsForItsClient) {

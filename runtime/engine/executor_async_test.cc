@@ -14,6 +14,7 @@
 #include "core/notification.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "core/visit.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "runtime/engine/detached_parts.h"
@@ -38,6 +39,67 @@ using testing::TestGraph;
 using testing::TestStep;
 
 // --- Steps that wait -----------------------------------------------------------------------------
+
+TEST_F(ExecutorTest, WhatAMessageMadeReadyIsDoneByTheVisitOfItsThread) {
+  Gate gate;
+  SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+  });
+  TestGraph graph;
+  // Three tensors of one message, and what each of them makes ready.
+  for (int i = 0; i < 3; ++i) {
+    Node* const recv = graph.ProbeAsync(absl::StrCat("recv", i), {}, 1, "wait");
+    graph.NoOp(absl::StrCat("after", i), {recv});
+  }
+  graph.Probe("last", {graph.Source("a", 1)}, 0, "sum");
+  TestStep step(2);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
+  for (int i = 0; i < 3; ++i) {
+    Notification finished;
+    Status result;
+    const PartitionRun part = {executor.get(), &step.context};
+    DetachedParts parts;
+    parts.Start({&part, 1}, {}, [&](Status status) {
+      result = status;
+      finished.Notify();
+    });
+    gate.AwaitWaiters(3);
+    Visit visit;
+    EXPECT_EQ(gate.Open(), 3u);
+    Visit::Work* const work = visit.End();
+    ASSERT_NE(work, nullptr);
+    EXPECT_FALSE(finished.HasBeenNotified());
+    work->RunVisit();
+    EXPECT_TRUE(finished.HasBeenNotified());
+    EXPECT_TRUE(result.ok()) << result;
+  }
+  EXPECT_EQ(executor->counters().wakeups, 0);
+}
+
+TEST_F(ExecutorTest, AHostThatWaitsIsAskedBeforeAVisit) {
+  Gate gate;
+  SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    gate.Wait(ctx, std::move(done));
+  });
+  TestGraph graph;
+  graph.NoOp("after", {graph.ProbeAsync("recv", {}, 1, "wait")});
+  TestStep step(2);
+  std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
+  Visit::Work* work = nullptr;
+  std::thread network([&] {
+    gate.AwaitWaiters(1);
+    // The host has nothing left to do; it parks soon.
+    while (executor->counters().blocking_waits == 0) std::this_thread::yield();
+    Visit visit;
+    EXPECT_EQ(gate.Open(), 1u);
+    work = visit.End();
+    if (work != nullptr) work->RunVisit();
+  });
+  EXPECT_TRUE(executor->Run(step.context).ok());
+  network.join();
+  EXPECT_EQ(work, nullptr);
+  EXPECT_EQ(executor->counters().wakeups, 0);
+}
 
 TEST_F(ExecutorTest, MoreWaitingKernelsThanThreadsDoNotStopAStep) {
   for (const int threads : {1, 2}) {

@@ -23,9 +23,10 @@ void LoopCrew::Request(bool expensive) {
   life_->AddLoop();
   loops_.fetch_add(1, std::memory_order_seq_cst);
   if (life_->host() != nullptr && life_->host()->Offer(step_, expensive)) return;
+  if (Visit::Offer(this)) return;
   engine_->wakeups.fetch_add(1, std::memory_order_relaxed);
   try {
-    arena_->Schedule([this] { ArenaTask(); });
+    arena_->Schedule([this] { RunVisit(); });
   } catch (...) {
     // Others see to what is shared, unless there are none. The caller has an active part: the step
     // does not end here.
@@ -71,7 +72,7 @@ void LoopCrew::GiveOutputsBack(EdgeValue* outputs) {
   delete[] outputs;
 }
 
-void LoopCrew::ArenaTask() {
+void LoopCrew::RunVisit() noexcept {
   try {
     EdgeValue* const outputs = TakeOutputs();
     job_->WorkWith(outputs);

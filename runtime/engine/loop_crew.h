@@ -5,7 +5,8 @@
 // LoopCrew: the loops that work for one step, on several threads.
 //
 // A loop that has more to do than it should keep to itself shares nodes and asks for another loop:
-// of the host thread when it waits, else of an arena thread. A loop that finds nothing leaves.
+// of the host thread when it waits, else of the network thread whose message made them ready
+// (core/visit.h), else of an arena thread. A loop that finds nothing leaves.
 //
 // Some thread always sees to what is shared: a loop that leaves first counts itself out and then
 // looks at what is shared; who shares first shares and then looks at the count; all four are
@@ -21,6 +22,7 @@
 #include <cstdint>
 
 #include "core/arena.h"
+#include "core/visit.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/step.h"
 #include "runtime/engine/step_life.h"
@@ -28,7 +30,7 @@
 
 namespace millrace {
 
-class LoopCrew {
+class LoopCrew final : private Visit::Work {
  public:
   // What the loops work on.
   class Job {
@@ -66,7 +68,8 @@ class LoopCrew {
 
  private:
   void Request(bool expensive);
-  void ArenaTask();
+  // A loop of a thread that is not the host.
+  void RunVisit() noexcept override;
   EdgeValue* TakeOutputs();
   void GiveOutputsBack(EdgeValue* outputs);
 
