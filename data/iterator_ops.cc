@@ -373,6 +373,7 @@ OpSpec GetNextSpec(const char* name) {
   return OpSpec(name, "iterator: resource -> components: output_types",
                 "output_types: list(type) >= 1; output_shapes: list(shape) >= 1")
       .Stateful()
+      .WaitsForSteps(WaitsForSteps::kInFunctions)
       .Shape(GetNextShape)
       .NotDifferentiable()
       .With(KernelFor<GetNextKernel>());
@@ -398,6 +399,7 @@ const OpRegistration kGetNextAsOptional =
     OpSpec("IteratorGetNextAsOptional", "iterator: resource -> optional: variant",
            "output_types: list(type) >= 1; output_shapes: list(shape) >= 1")
         .Stateful()
+        .WaitsForSteps(WaitsForSteps::kInFunctions)
         .Shape(CheckScalars)
         .NotDifferentiable()
         .With(KernelFor<GetNextAsOptionalKernel>());

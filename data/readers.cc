@@ -491,6 +491,7 @@ const OpRegistration kRead =
            "reader_handle: resource, queue_handle: resource -> key: string, value: string")
         .Stateful()
         .UsesFiles()
+        .WaitsForSteps(WaitsForSteps::kMay)  // for a name in the queue
         .Shape(ReadShape<false>)
         .NotDifferentiable()
         .With(KernelFor<ReadKernel>(false));
@@ -500,6 +501,7 @@ const OpRegistration kReadUpTo =
            "values: string")
         .Stateful()
         .UsesFiles()
+        .WaitsForSteps(WaitsForSteps::kMay)  // for a name in the queue
         .Shape(ReadShape<true>)
         .NotDifferentiable()
         .With(KernelFor<ReadKernel>(true));

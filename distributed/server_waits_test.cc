@@ -98,6 +98,7 @@ class BlockKernel : public Kernel {
 };
 const OpRegistration kBlock = OpSpec("TestBlock")
                                   .Stateful()
+                                  .WaitsForSteps(WaitsForSteps::kMay)
                                   .Shape([](InferenceContext*) { return absl::OkStatus(); })
                                   .NotDifferentiable();
 const KernelRegistration kBlockKernel("TestBlock", KernelFor<BlockKernel>());

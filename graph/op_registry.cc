@@ -511,6 +511,10 @@ OpSpec& OpSpec::ToBeFed(Feeding feeding) {
   traits_.feeding = feeding;
   return *this;
 }
+OpSpec& OpSpec::WaitsForSteps(millrace::WaitsForSteps when) {
+  traits_.waits_for_steps = when;
+  return *this;
+}
 OpSpec& OpSpec::Deprecated(int since_version, absl::string_view explanation) {
   deprecated_since_ = since_version;
   deprecation_ = std::string(explanation);

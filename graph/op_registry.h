@@ -112,6 +112,7 @@ class OpSpec {
   OpSpec& Trigger();
   OpSpec& HandsOn(millrace::HandsOn what);
   OpSpec& ToBeFed(Feeding feeding);
+  OpSpec& WaitsForSteps(millrace::WaitsForSteps when);
   OpSpec& Deprecated(int since_version, absl::string_view explanation);
   OpSpec& Shape(ShapeFn fn);
   template <typename R>

@@ -36,6 +36,13 @@ enum class Feeding : uint8_t {
   kOptional,  // it has a value of its own, too
 };
 
+// May an op wait for what another step does?
+enum class WaitsForSteps : uint8_t {
+  kNever,
+  kMay,          // for an element of a queue; for a value that its loop asks for again and again
+  kInFunctions,  // when a function may that another step has given to it, as to an iterator
+};
+
 struct OpTraits {
   // Makes the variable that its output 0 is (a handle, or a reference).
   bool makes_variable = false;
@@ -49,6 +56,7 @@ struct OpTraits {
   bool is_trigger = false;
   HandsOn hands_on = HandsOn::kNothing;
   Feeding feeding = Feeding::kNone;
+  WaitsForSteps waits_for_steps = WaitsForSteps::kNever;
   // Its inputs from variable_begin on, and before variable_end.
   VariableUse variable_use = VariableUse::kMayWrite;
   int variable_begin = 0, variable_end = 0;

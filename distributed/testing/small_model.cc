@@ -57,10 +57,18 @@ class FailKernel : public Kernel {
   }
 };
 
-const OpRegistration kWait =
-    OpSpec("TestWait").Output("y: float").Stateful().Shape(ScalarOutput).NotDifferentiable();
-const OpRegistration kSilent =
-    OpSpec("TestSilent").Output("y: float").Stateful().Shape(ScalarOutput).NotDifferentiable();
+const OpRegistration kWait = OpSpec("TestWait")
+                                 .Output("y: float")
+                                 .Stateful()
+                                 .WaitsForSteps(WaitsForSteps::kMay)
+                                 .Shape(ScalarOutput)
+                                 .NotDifferentiable();
+const OpRegistration kSilent = OpSpec("TestSilent")
+                                   .Output("y: float")
+                                   .Stateful()
+                                   .WaitsForSteps(WaitsForSteps::kMay)
+                                   .Shape(ScalarOutput)
+                                   .NotDifferentiable();
 const OpRegistration kFail =
     OpSpec("TestFail").Input("x: float").Output("y: float").Shape(ScalarOutput).NotDifferentiable();
 const KernelRegistration kWaitKernel("TestWait", KernelFor<WaitKernel>());

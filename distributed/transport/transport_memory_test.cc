@@ -277,6 +277,7 @@ TEST(PullStreamMemoryTest, APullIsAnsweredToItsEndWhicheverAllocationFails) {
         sink->OnTensor(0, small, false);
         sink->Flush();
         sink->OnTensor(1, large, false);
+        sink->Flush();
         sink->OnTensor(2, words, false);
         call->TakeAll();
         sink->OnTensor(3, small, false);

@@ -20,6 +20,7 @@
 #include "graph/node_body.h"
 #include "graph/place/partition.h"
 #include "graph/place/placer.h"
+#include "graph/place/waves.h"
 #include "proto/config.pb.h"
 #include "proto/node_def.pb.h"
 
@@ -32,11 +33,13 @@ bool IsTransfer(const tensorflow::NodeDef& node) {
 }
 
 // The partition with other tasks named by the order in which they appear, so that partitions made
-// for different workers are equal. Their incarnations are left out.
+// for different workers are equal. Their incarnations are left out, and waves, which only what goes
+// to other tasks needs.
 Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
   std::map<std::string, std::string> names;  // task -> job name that stands for it
   for (tensorflow::NodeDef& node : *graph->mutable_node()) {
     if (!IsTransfer(node)) continue;
+    node.mutable_attr()->erase(kWaveAttr);
     for (const char* attr : {"send_device", "recv_device"}) {
       MR_ASSIGN_OR_RETURN(const std::string device, GetAttr<std::string>(node, attr));
       MR_ASSIGN_OR_RETURN(const std::string task, TaskOfDevice(device));

@@ -11,6 +11,7 @@
 #include "graph/attr.h"
 #include "graph/device_name.h"
 #include "graph/node_body.h"
+#include "graph/place/waves.h"
 
 namespace millrace {
 namespace {
@@ -20,6 +21,17 @@ bool IsSend(const tensorflow::NodeDef& node) {
 }
 bool IsRecv(const tensorflow::NodeDef& node) {
   return NodeBody::KindOf(node.op()) == NodeBody::Kind::kRecv;
+}
+
+// The wave of a _Send; kNoWave when it has none.
+StatusOr<int64_t> WaveOf(const tensorflow::NodeDef& send) {
+  if (!HasAttr(send, kWaveAttr)) return int64_t{kNoWave};
+  MR_ASSIGN_OR_RETURN(const int64_t wave, GetAttr<int64_t>(send, kWaveAttr));
+  if (wave < 0) {
+    return InvalidArgument("Partition: '", send.name(), "': attr '", kWaveAttr,
+                           "' must be >= 0, got ", wave);
+  }
+  return wave;
 }
 
 // Whether a node needs something from another task, directly or not; by id. `received`: the names
@@ -50,6 +62,7 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
     RendezvousKey key;
     uint32_t number;
     bool immediate;
+    int64_t wave;
   };
   StepEdges result;
   std::map<std::string, std::vector<Crossing>> sends, recvs;  // by task
@@ -92,8 +105,12 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
       }
       continue;
     }
-    (is_send ? sends : recvs)[task].push_back(
-        {std::move(key), number, !late[static_cast<size_t>(planned->id())]});
+    int64_t wave = kNoWave;
+    if (is_send) {
+      MR_ASSIGN_OR_RETURN(wave, WaveOf(node));
+    }
+    const bool immediate = wave == kNoWave && !late[static_cast<size_t>(planned->id())];
+    (is_send ? sends : recvs)[task].push_back({std::move(key), number, immediate, wave});
   }
   for (const bool is_send : {true, false}) {
     for (auto& [task, edges] : is_send ? sends : recvs) {
@@ -101,12 +118,20 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
                 [](const Crossing& a, const Crossing& b) { return a.key.text < b.key.text; });
       Peer peer;
       peer.task = task;
+      std::map<int64_t, int> groups;  // by wave
       for (Crossing& edge : edges) {
         peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
         peer.src_incarnation = edge.key.src_incarnation;
         if (is_send) {
           peer.immediate.push_back(edge.immediate);
           peer.num_immediate += edge.immediate ? 1 : 0;
+          int group = kNoGroup;
+          if (edge.wave != kNoWave) {
+            group = groups.emplace(edge.wave, static_cast<int>(groups.size())).first->second;
+            peer.group_sizes.resize(groups.size());
+            ++peer.group_sizes[static_cast<size_t>(group)];
+          }
+          peer.groups.push_back(group);
           ++result.num_sends;
         }
         peer.wire_keys.push_back(std::move(edge.key.text));

@@ -7,7 +7,7 @@
 // Both tasks of an edge know it by its wire key and sort the keys, so that one request asks for
 // all tensors between two tasks, and each answer is a place in the list. For each key the plan has
 // a number, by which a step finds the tensor. The fingerprint of the keys tells whether both tasks
-// have parts of one graph.
+// have parts of one graph. What is sent in one wave (graph/place/waves.h) is a group.
 //
 // Immutable once made: shared by all steps of the partition, from any thread.
 // Failure: InvalidArgument for malformed attrs, Internal for a node that the plan does not have.
@@ -28,15 +28,21 @@
 namespace millrace {
 
 struct StepEdges {
+  static constexpr int kNoGroup = -1;
+
   struct Peer {
     std::string task;
     // Sorted; as other tasks know them.
     std::vector<std::string> wire_keys;
     // In the same order; those of the plan's _Send and _Recv nodes.
     std::vector<uint32_t> numbers;
-    // Sends only: needs nothing from other tasks, so it is ready soon after the start.
+    // Sends only: in no group, and needs nothing from other tasks, so it is ready soon after the
+    // start.
     std::vector<bool> immediate;
     int64_t num_immediate = 0;
+    // Sends only: the group of each, or kNoGroup, and how many each group has.
+    std::vector<int> groups;
+    std::vector<int64_t> group_sizes;
     uint64_t fingerprint = 0;      // of wire_keys
     uint64_t src_incarnation = 0;  // of a device of the sending task
   };

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
 #include "core/tensor.h"
+#include "distributed/worker/send_groups.h"
 #include "runtime/done_callback.h"
 #include "runtime/plan.h"
 
@@ -29,10 +30,18 @@ struct StepRendezvous::ServedPull {
   std::shared_ptr<PullSink> sink;
   std::shared_ptr<const StepEdges> edges;
   const StepEdges::Peer* peer = nullptr;  // in *edges
+  std::optional<SendGroups> groups;       // of *peer
   std::atomic<int64_t> left{0};           // acq_rel: the last tensor's thread ends the pull
   std::atomic<int64_t> immediate_left{0};
-  std::atomic<bool> held{false};  // something waits for Flush
+  // Something waits for Flush: for the end of a cork, for the rest of its group. acq_rel: set after
+  // the tensor was given to the sink, taken before it is flushed.
+  std::atomic<bool> corked{false}, grouped{false};
   std::atomic<bool> over{false};
+
+  void Flush() {
+    groups->Leaving();
+    sink->Flush();
+  }
 
   void End(const Status& status) {
     if (!over.exchange(true, std::memory_order_acq_rel)) sink->OnDone(status);
@@ -243,6 +252,7 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   const uint64_t n = request.num_keys;
   pull->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
   pull->immediate_left.store(pull->peer->num_immediate, std::memory_order_relaxed);
+  pull->groups.emplace(*pull->peer);
   {
     MutexLock lock(&mu_);
     served_.push_back(pull);
@@ -265,8 +275,10 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
 void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t index,
                             const Status& status, Tensor value, bool is_dead) {
   if (!status.ok()) return pull->End(Derived(status));
-  unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
+  const int64_t bytes = value.TotalBytes();
+  unpulled_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   pull->sink->OnTensor(index, std::move(value), is_dead);
+  const SendGroups::Next next = pull->groups->Add(index, bytes);
   const bool immediates_complete =
       pull->peer->immediate[index] &&
       pull->immediate_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
@@ -276,10 +288,12 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
     pull->End(absl::OkStatus());
     MutexLock lock(&mu_);
     served_.erase(std::remove(served_.begin(), served_.end(), pull), served_.end());
-  } else if (corked == this && !immediates_complete) {
-    pull->held.store(true, std::memory_order_release);
+  } else if (next == SendGroups::Next::kWait) {
+    pull->grouped.store(true, std::memory_order_release);
+  } else if (next == SendGroups::Next::kFree && corked == this && !immediates_complete) {
+    pull->corked.store(true, std::memory_order_release);
   } else {
-    pull->sink->Flush();
+    pull->Flush();
   }
   Consumed();
 }
@@ -350,6 +364,11 @@ void StepRendezvous::Consumed() {
   if (const auto keeper = keeper_.lock()) keeper->AllPulled(this);
 }
 
+bool StepRendezvous::EndRun() {
+  FlushAll(Flushed::kAll);
+  return ReleaseOne();
+}
+
 bool StepRendezvous::ReleaseOne() {
   if (outstanding_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   if (const std::shared_ptr<StepLoans> loans = this->loans()) loans->Settle();
@@ -387,15 +406,18 @@ std::shared_ptr<StepLoans> StepRendezvous::loans() const {
   return loans_;
 }
 
-void StepRendezvous::FlushAll() {
+void StepRendezvous::FlushAll(Flushed which) {
   std::vector<std::shared_ptr<ServedPull>> held;
   {
     MutexLock lock(&mu_);
     for (const auto& pull : served_) {
-      if (pull->held.exchange(false, std::memory_order_acq_rel)) held.push_back(pull);
+      const bool was_corked = pull->corked.exchange(false, std::memory_order_acq_rel);
+      const bool was_grouped =
+          which == Flushed::kAll && pull->grouped.exchange(false, std::memory_order_acq_rel);
+      if (was_corked || was_grouped) held.push_back(pull);
     }
   }
-  for (const auto& pull : held) pull->sink->Flush();
+  for (const auto& pull : held) pull->Flush();
 }
 
 StepRendezvous::Cork::Cork(StepRendezvous* step) : step_(step), outer_(corked) { corked = step; }
@@ -403,7 +425,7 @@ StepRendezvous::Cork::Cork(StepRendezvous* step) : step_(step), outer_(corked) {
 StepRendezvous::Cork::~Cork() {
   MR_DCHECK(corked == step_, "corks live on the stack: the last one of a thread ends first");
   corked = outer_;
-  if (outer_ != step_) step_->FlushAll();
+  if (outer_ != step_) step_->FlushAll(Flushed::kCorked);
 }
 
 }  // namespace millrace

@@ -6,11 +6,11 @@
 //
 // Tensors wait where they are made until the other task pulls them. All keys of a partition
 // are known when it is registered (StepEdges), so one request per pair of tasks asks for all
-// of them when the step starts, in the order in which both sort the keys. The answers leave in as
-// few messages as can be without waiting: what becomes ready while the thread that starts the step
-// still works through its first ready nodes leaves together; afterwards each tensor leaves at once,
-// or with those that became ready while the one before was on its way. Names are for single
-// tensors: what other tasks ask for by key.
+// of them when the step starts, in the order in which both sort the keys. The answers leave in few
+// messages: those of one wave together (send_groups.h). Of tensors without a wave those that become
+// ready while the thread that starts the step still works through its first ready nodes leave
+// together, and later ones at once, or with those that became ready while the one before was on its
+// way. Names are for single tensors: what other tasks ask for by key.
 //
 // States of a step: expected -> running -> ended. A pull may come before the step is started here:
 // it is expected then. Which steps there are, and how long each stays: step_table.h.
@@ -92,9 +92,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // By the table. Arguments as StepTable::Start; AlreadyExists when it was started before.
   Status Start(std::shared_ptr<const StepEdges> edges, std::shared_ptr<const SessionLife> session,
                std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now);
-  // By the table, when the run has ended well. True when all that the step has sent has been
-  // pulled: then its loans are settled.
-  bool EndRun() { return ReleaseOne(); }
+  // By the table, when the run has ended well: what it has sent waits for nothing any more. True
+  // when all of it has been pulled: then its loans are settled.
+  bool EndRun();
   // By the table. When no one waits for the step and it has not been started: aborts it, for
   // callers that have just found it.
   bool EndUnused();
@@ -114,7 +114,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Null before the start, and when there are none.
   std::shared_ptr<StepLoans> loans() const;
 
-  // While one lives, small tensors that this thread sends may wait for each other.
+  // While one lives, small tensors without a wave that this thread sends may wait for each other.
   class Cork {
    public:
     explicit Cork(StepRendezvous* step);
@@ -153,7 +153,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   void Consumed();
   // Whether it was the last of `outstanding_`: then the loans have been settled.
   bool ReleaseOne();
-  void FlushAll();
+  // What waits for the end of a cork; at the end of the run also what waits for its group.
+  enum class Flushed { kCorked, kAll };
+  void FlushAll(Flushed which);
 
   const int64_t step_id_;
   const std::weak_ptr<Keeper> keeper_;

@@ -23,8 +23,6 @@
 namespace millrace {
 namespace {
 
-// Tensors of this size leave at once; smaller ones may wait for Flush.
-constexpr int64_t kHoldBelowBytes = 64 << 10;
 // Of one message of several tensors; far from the limit of 2 GiB.
 constexpr int64_t kMaxBatchBytes = 256 << 20;
 
@@ -61,7 +59,8 @@ RpcServer::Handler Plain(const char* name, std::function<Status(Request&, Respon
   };
 }
 
-// Sends what is pulled as it comes: one message at a time, and what gathers meanwhile together.
+// The buffer of a pull: tensors gather until Flush, or until they are too much for one message. One
+// message is written at a time; what Flush asks for meanwhile follows in one.
 class PullStream : public PullSink, public std::enable_shared_from_this<PullStream> {
  public:
   explicit PullStream(std::shared_ptr<ServerCall> call) : call_(std::move(call)) {}
@@ -81,10 +80,11 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       is_broken_ = true;
     }
     if (!added.ok()) return Fail(added);
-    if (writer_.num_bytes() >= kHoldBelowBytes || !ready_.empty()) Send();
+    if (!ready_.empty()) Send();
   }
   void Flush() override {
     MutexLock lock(&mu_);
+    is_due_ = writer_.num_bytes() > 0;
     Send();
   }
   void OnDone(const Status& status) override {
@@ -106,6 +106,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   }
   void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writer_.num_bytes() == 0) return;
+    is_due_ = false;
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
     if (message.ok()) {
       ready_.push_back(*std::move(message));
@@ -149,7 +150,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   void Written() {
     MutexLock lock(&mu_);
     writing_ = false;
-    Send();
+    if (is_due_ || done_ || !ready_.empty()) Send();
   }
 
   const std::shared_ptr<ServerCall> call_;
@@ -158,6 +159,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   std::deque<grpc::ByteBuffer> ready_ ABSL_GUARDED_BY(mu_);
   Status error_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool is_due_ ABSL_GUARDED_BY(mu_) = false;  // what writer_ has does not wait for Flush
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;
   bool is_broken_ ABSL_GUARDED_BY(mu_) = false;

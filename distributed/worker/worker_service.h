@@ -23,8 +23,9 @@ namespace millrace {
 
 std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 
-// Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer. Whatever
-// throws, the call ends. Methods from any thread.
+// Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer, in a message
+// at each Flush or as soon as the one before has been written. Whatever throws, the call ends.
+// Methods from any thread.
 std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "graph/copy.h"
 #include "graph/frames.h"
 #include "graph/place/control_loops.h"
+#include "graph/place/waves.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 
@@ -52,12 +53,15 @@ class Partitioner {
   // Lets `recv`, which receives something of `src` for `dst`, run in the iterations that have it.
   Status PinToLoop(const Node& src, const Node& dst, Node* recv);
   StatusOr<Node*> Received(const Node& src, int output, const Node& dst, int dst_input);
-  StatusOr<Node*> AddSendRecv(const Node& src, Node* sent, int output, const Node& dst);
+  StatusOr<Node*> AddSendRecv(const Node& src, Node* sent, int output, const Node& dst, int wave);
   // Gives `*def` a name and a device.
   StatusOr<Node*> Add(Graph* graph, const Node& near, absl::string_view prefix,
                       tensorflow::NodeDef* def);
 
   Place& PlaceOf(const Node& node) { return places_[static_cast<size_t>(node.id())]; }
+  int WaveOf(const Node& node) const {
+    return waves_.empty() ? kNoWave : waves_[static_cast<size_t>(node.id())];
+  }
   uint64_t Incarnation(const std::string& device) const {
     return options_.get_incarnation ? options_.get_incarnation(device) : 0;
   }
@@ -69,6 +73,7 @@ class Partitioner {
   std::vector<Presence> presence_;  // by node id
   GraphPartitions result_;
   std::vector<Place> places_;  // by node id
+  std::vector<int> waves_;     // by node id; empty: not asked for
   std::map<CutKey, Node*> received_;
   int next_edge_ = 0;
   int next_name_ = 0;
@@ -122,7 +127,8 @@ StatusOr<Node*> Partitioner::Add(Graph* graph, const Node& near, absl::string_vi
 
 // Sends output `output` of `sent` (a node of the partition of `src`) to the partition of `dst`;
 // returns the _Recv.
-StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output, const Node& dst) {
+StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output, const Node& dst,
+                                         int wave) {
   const DType type = WithoutRef(sent->output_type(output));
   const std::string edge_name = absl::StrCat("edge_", next_edge_++, "_", src.name());
   const uint64_t incarnation = Incarnation(src.assigned_device());
@@ -138,6 +144,7 @@ StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output
     set("send_device_incarnation", static_cast<int64_t>(incarnation));
     set("recv_device", dst.assigned_device());
     set("client_terminated", false);
+    if (wave != kNoWave) set(kWaveAttr, int64_t{wave});
   }
   MR_ASSIGN_OR_RETURN(Node * send_node, Add(PlaceOf(src).graph, src, src.name(), send.get()));
   MR_RETURN_IF_ERROR(PlaceOf(src).graph->AddEdge(sent, output, send_node, 0));
@@ -158,13 +165,13 @@ StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& d
         "' must be known to this program to be sent from, got one that is not registered");
   }
   if (IsRef(type)) {
-    MR_ASSIGN_OR_RETURN(Node * late, AddSendRecv(src, PlaceOf(src).copy, output, dst));
+    MR_ASSIGN_OR_RETURN(Node * late, AddSendRecv(src, PlaceOf(src).copy, output, dst, WaveOf(src)));
     MR_RETURN_IF_ERROR(PinToLoop(src, dst, late));
     return late;
   }
   Node*& recv = received_[CutKey({src.id()}, output, PlaceOf(dst).location)];
   if (recv == nullptr) {
-    MR_ASSIGN_OR_RETURN(recv, AddSendRecv(src, PlaceOf(src).copy, output, dst));
+    MR_ASSIGN_OR_RETURN(recv, AddSendRecv(src, PlaceOf(src).copy, output, dst, WaveOf(src)));
     MR_RETURN_IF_ERROR(PinToLoop(src, dst, recv));
   }
   return recv;
@@ -226,10 +233,13 @@ Status Partitioner::ConnectControls(const Node& node) {
       SetAttr(DT_FLOAT, &(*dummy->mutable_attr())["dtype"]);
       SetAttr(nothing, &(*dummy->mutable_attr())["value"]);
       MR_ASSIGN_OR_RETURN(Node * token, Add(PlaceOf(first).graph, first, prefix, dummy.get()));
+      int wave = WaveOf(first);  // the token needs all sources
       for (const Node* source : sources) {
         PlaceOf(first).graph->AddControlEdge(PlaceOf(*source).copy, token);
+        const int other = WaveOf(*source);
+        wave = wave == kNoWave || other == kNoWave ? kNoWave : std::max(wave, other);
       }
-      MR_ASSIGN_OR_RETURN(Node * recv, AddSendRecv(first, token, 0, node));
+      MR_ASSIGN_OR_RETURN(Node * recv, AddSendRecv(first, token, 0, node, wave));
       for (const Node* source : sources) MR_RETURN_IF_ERROR(PinToLoop(*source, node, recv));
       const auto identity = NewMessage<tensorflow::NodeDef>();
       identity->set_op("Identity");
@@ -248,6 +258,10 @@ StatusOr<GraphPartitions> Partitioner::Run() {
     MR_ASSIGN_OR_RETURN(presence_, FindPresence(graph_, frames_));
   }
   MR_RETURN_IF_ERROR(CopyNodes());
+  if (options_.marks_waves) {
+    MR_ASSIGN_OR_RETURN(
+        waves_, WavesOf(graph_, [this](const Node& node) { return PlaceOf(node).location; }));
+  }
   for (const auto& node : graph_.nodes()) {
     if (node != nullptr) MR_RETURN_IF_ERROR(ConnectInputs(*node));
   }

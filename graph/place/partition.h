@@ -43,6 +43,8 @@ struct PartitionOptions {
   std::string new_name_mark = "_";
   // The graph is a part of one that was cut before: it has the control loops that it needs.
   bool has_control_loops = false;
+  // What is sent gets its wave (waves.h): for partitions that talk over a network.
+  bool marks_waves = false;
   // Incarnation of a device (full name), 0 when unknown; 0 for all when empty.
   std::function<uint64_t(absl::string_view device)> get_incarnation = nullptr;
 };

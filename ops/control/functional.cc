@@ -259,6 +259,7 @@ const OpRegistration kSymbolicGradient =
 const OpRegistration kRemoteCall = OpSpec("RemoteCall", "target: string, args: Tin -> output: Tout",
                                           "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func")
                                        .Stateful()
+                                       .WaitsForSteps(WaitsForSteps::kMay)
                                        .Shape(ValueDependentShape)
                                        .NotDifferentiable()
                                        .With(KernelFor<RemoteCallKernel>());
@@ -547,12 +548,15 @@ constexpr char kWhileAttrs[] =
     "T: list(type) >= 0; cond: func; body: func; output_shapes: list(shape) = []; "
     "parallel_iterations: int = 10";
 
+// A loop may ask again and again for what another step is to write.
 const OpRegistration kWhile = OpSpec("While", kWhileArguments, kWhileAttrs)
                                   .Stateful()
+                                  .WaitsForSteps(WaitsForSteps::kMay)
                                   .Shape(WhileShape)
                                   .Gradient(GradientOfLoop)
                                   .With(KernelFor<WhileKernel>());
 const OpRegistration kStatelessWhile = OpSpec("StatelessWhile", kWhileArguments, kWhileAttrs)
+                                           .WaitsForSteps(WaitsForSteps::kMay)
                                            .Shape(WhileShape)
                                            .Gradient(GradientOfLoop)
                                            .With(KernelFor<WhileKernel>());

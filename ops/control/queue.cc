@@ -310,6 +310,7 @@ struct AttemptOp {
     OpRegistration{
         OpSpec(name, arguments, absl::StrCat(types_attr, ": list(type) >= 1; timeout_ms: int = -1"))
             .Stateful()
+            .WaitsForSteps(WaitsForSteps::kMay)
             .Shape(std::move(shape))
             .NotDifferentiable()
             .With(KernelFor<AttemptKernel>(types_attr, begin))};

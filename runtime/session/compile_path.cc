@@ -49,6 +49,7 @@ PartitionOptions PartitionOptionsFor(CutBy cut, absl::Span<const DeviceInfo> dev
       break;
     case CutBy::kTask:
       options.new_name_mark = "_S";
+      options.marks_waves = true;
       options.node_to_loc = [](const Node& node) {
         const StatusOr<std::string> task = TaskOfDevice(node.assigned_device());
         return task.ok() ? *task : std::string();
