@@ -3,14 +3,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <vector>
+#include <unordered_map>
+#include <utility>
 
-#include "core/dtype.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "core/mutex.h"
-#include "core/shape.h"
+#include "core/status.h"
 #include "graph/attr.h"
 #include "graph/device_name.h"
+#include "graph/variable_bytes.h"
 #include "proto/node_def.pb.h"
 
 namespace millrace {
@@ -37,13 +42,47 @@ bool IsPsOp(absl::string_view op) {
   return std::find(kPsOps.begin(), kPsOps.end(), op) != kPsOps.end();
 }
 
-// 0 when dtype or shape is not known.
-int64_t BytesOf(const tensorflow::NodeDef& node) {
-  const StatusOr<DType> dtype = GetAttr<DType>(node, "dtype");
-  const StatusOr<PartialShape> shape = GetAttr<PartialShape>(node, "shape");
-  if (!dtype.ok() || !shape.ok() || !shape->IsFullyDefined()) return 0;
-  return shape->num_elements() * static_cast<int64_t>(DTypeSize(*dtype));
-}
+// Bytes by ps, and where variables are. Each method is the whole of one decision.
+class GreedyPlaces {
+ public:
+  explicit GreedyPlaces(std::vector<int> tasks) : tasks_(std::move(tasks)) {
+    bytes_.assign(std::max<size_t>(tasks_.size(), 1), 0);
+  }
+
+  int Place(const tensorflow::NodeDef& node) {
+    MutexLock lock(&mu_);
+    const std::vector<std::string> groups =
+        GetAttr<std::vector<std::string>>(node, "_class").value_or(std::vector<std::string>());
+    for (absl::string_view group : groups) {
+      if (!absl::ConsumePrefix(&group, "loc:@") || group == node.name()) continue;
+      const auto other = places_.find(std::string(group));
+      // With what no ps holds it goes to another job: nothing is counted.
+      return other == places_.end() ? Least() : Count(node, other->second);
+    }
+    const StatusOr<DeviceName> own = DeviceName::Parse(node.device());
+    if (own.ok() && own->task) {
+      const auto asked = std::find(tasks_.begin(), tasks_.end(), *own->task);
+      return asked == tasks_.end() ? Least()
+                                   : Count(node, static_cast<int>(asked - tasks_.begin()));
+    }
+    return Count(node, Least());
+  }
+
+ private:
+  int Least() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return static_cast<int>(std::min_element(bytes_.begin(), bytes_.end()) - bytes_.begin());
+  }
+  int Count(const tensorflow::NodeDef& node, int place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    bytes_[static_cast<size_t>(place)] += VariableBytes(&node);
+    places_[node.name()] = place;
+    return place;
+  }
+
+  const std::vector<int> tasks_;
+  Mutex mu_;
+  std::vector<int64_t> bytes_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, int> places_ ABSL_GUARDED_BY(mu_);  // by the node's name
+};
 
 }  // namespace
 
@@ -61,18 +100,14 @@ PsStrategy RoundRobinStrategy(int num_tasks) {
 }
 
 PsStrategy GreedyByteStrategy(int num_tasks) {
-  struct State {
-    Mutex mu;
-    std::vector<int64_t> bytes ABSL_GUARDED_BY(mu);
-  };
-  auto state = std::make_shared<State>();
-  state->bytes.assign(static_cast<size_t>(std::max(num_tasks, 1)), 0);
-  return [state](const tensorflow::NodeDef& node) {
-    MutexLock lock(&state->mu);
-    const auto least = std::min_element(state->bytes.begin(), state->bytes.end());
-    *least += BytesOf(node);
-    return static_cast<int>(least - state->bytes.begin());
-  };
+  std::vector<int> tasks;
+  for (int task = 0; task < num_tasks; ++task) tasks.push_back(task);
+  return GreedyByteStrategy(std::move(tasks));
+}
+
+PsStrategy GreedyByteStrategy(std::vector<int> tasks) {
+  return [places = std::make_shared<GreedyPlaces>(std::move(tasks))](
+             const tensorflow::NodeDef& node) { return places->Place(node); };
 }
 
 DeviceFunction ReplicaDeviceSetter(const ClusterConfig& cluster,
@@ -104,6 +139,12 @@ DeviceFunction ReplicaDeviceSetter(const ClusterConfig& cluster,
     chosen->Override(*own);
     return chosen->ToString();
   };
+}
+
+DeviceFunction BalancedDeviceSetter(const ClusterConfig& cluster) {
+  ReplicaDeviceSetterOptions options;
+  options.strategy = GreedyByteStrategy(cluster.cluster().tasks("ps"));
+  return ReplicaDeviceSetter(cluster, options);
 }
 
 }  // namespace millrace

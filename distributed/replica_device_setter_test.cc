@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/replica_device_setter.h"
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "graph/attr.h"
@@ -8,6 +12,7 @@
 #include "proto/node_def.pb.h"
 
 // covers: article 2-11: replica device setter: variables in turn on the ps, the rest here
+// covers: clusters: variables are spread over the ps by bytes, in each task alike
 
 namespace millrace {
 namespace {
@@ -86,6 +91,97 @@ TEST(ReplicaDeviceSetterTest, GreedyTakesTheTaskWithTheFewestBytes) {
   EXPECT_EQ(device(NodeOf("VarHandleOp", "", {989})), "/job:ps/task:1");
   EXPECT_EQ(device(NodeOf("VarHandleOp", "", {1})), "/job:ps/task:1");
   EXPECT_EQ(device(NodeOf("VarHandleOp", "", {1})), "/job:ps/task:0");  // a tie: the lowest
+}
+
+tensorflow::NodeDef Named(const std::string& name, const PartialShape& shape,
+                          const std::vector<std::string>& with = {}) {
+  tensorflow::NodeDef node = NodeOf("VarHandleOp", "", shape);
+  node.set_name(name);
+  if (!with.empty()) SetAttr(with, &(*node.mutable_attr())["_class"]);
+  return node;
+}
+
+// Floats: 400, 40, 400, 80 bytes; the second ps has 40, then 440, then the first 480.
+TEST(ReplicaDeviceSetterTest, BalancedIsGreedyByBytes) {
+  const DeviceFunction device = BalancedDeviceSetter(TwoPs());
+  EXPECT_EQ(device(Named("a", {100})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("b", {10})), "/job:ps/task:1");
+  EXPECT_EQ(device(Named("c", {10, 10})), "/job:ps/task:1");
+  EXPECT_EQ(device(Named("d", {20})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("e", {1})), "/job:ps/task:1");
+  EXPECT_EQ(device(NodeOf("MatMul")), "/job:worker/task:1");
+}
+
+TEST(ReplicaDeviceSetterTest, TwoBuildsAndTwoTasksPlaceAlike) {
+  const auto build = [](const ClusterConfig& cluster) {
+    const DeviceFunction device = BalancedDeviceSetter(cluster);
+    std::vector<std::string> places;
+    for (int64_t i = 0; i < 40; ++i) {
+      places.push_back(device(Named("v" + std::to_string(i), {1 + (i * 37) % 11, 3})));
+    }
+    return places;
+  };
+  constexpr char kThreePs[] = R"({"ps": ["a:1", "b:1", "e:1"], "worker": ["c:1", "d:1"]})";
+  const std::vector<std::string> first = build(Cluster(kThreePs, "worker", 0));
+  EXPECT_EQ(build(Cluster(kThreePs, "worker", 0)), first);
+  EXPECT_EQ(build(Cluster(kThreePs, "worker", 1)), first);
+}
+
+// "a" is alone on the first ps; its slots go there, too, so that the next variables fill the other
+// one: 4 * 100 * 3 = 1,200 bytes.
+TEST(ReplicaDeviceSetterTest, SlotsCountWhereTheirVariableIs) {
+  const DeviceFunction device = BalancedDeviceSetter(TwoPs());
+  EXPECT_EQ(device(Named("a", {100})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("a/Adam", {100}, {"loc:@a"})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("a/Adam_1", {100}, {"loc:@a"})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("b", {299})), "/job:ps/task:1");
+  EXPECT_EQ(device(Named("c", {1})), "/job:ps/task:1");  // 1,196 bytes there
+  EXPECT_EQ(device(Named("d", {1})), "/job:ps/task:0");  // a tie: the lowest
+  // With what stands elsewhere: the scope says where that is, and nothing is counted.
+  device(Named("e", {1000}, {"loc:@elsewhere"}));
+  EXPECT_EQ(device(Named("f", {1})), "/job:ps/task:1");
+}
+
+TEST(ReplicaDeviceSetterTest, ATaskThatIsAskedForCounts) {
+  const DeviceFunction device = BalancedDeviceSetter(TwoPs());
+  tensorflow::NodeDef pinned = Named("a", {100});
+  pinned.set_device("/job:ps/task:1");
+  EXPECT_EQ(device(pinned), "/job:ps/task:1");
+  EXPECT_EQ(device(Named("b", {50})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("c", {50})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("d", {1})), "/job:ps/task:0");  // a tie: the lowest
+  EXPECT_EQ(device(Named("e", {1})), "/job:ps/task:1");
+  // A task that there is not: the placer says so.
+  pinned.set_device("/job:ps/task:7");
+  EXPECT_EQ(device(pinned), "/job:ps/task:7");
+}
+
+TEST(ReplicaDeviceSetterTest, WhatHasNoKnownSizeCountsAByte) {
+  const DeviceFunction device = BalancedDeviceSetter(TwoPs());
+  EXPECT_EQ(device(Named("a", {-1, 3})), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("b", PartialShape::Unknown())), "/job:ps/task:1");
+  EXPECT_EQ(device(NodeOf("MutableHashTableV2")), "/job:ps/task:0");
+  EXPECT_EQ(device(Named("c", {-1})), "/job:ps/task:1");
+}
+
+TEST(ReplicaDeviceSetterTest, BalancedTasksMayHaveGaps) {
+  const DeviceFunction device = BalancedDeviceSetter(
+      Cluster(R"({"ps": {"1": "a:1", "4": "b:1"}, "worker": ["c:1"]})", "worker", 0));
+  tensorflow::NodeDef pinned = Named("a", {100});
+  pinned.set_device("/job:ps/task:1");
+  EXPECT_EQ(device(pinned), "/job:ps/task:1");
+  EXPECT_EQ(device(Named("b", {10})), "/job:ps/task:4");
+  EXPECT_EQ(device(Named("c", {10})), "/job:ps/task:4");
+}
+
+TEST(ReplicaDeviceSetterTest, BalancedWithoutParameterServersIsNoFunction) {
+  EXPECT_FALSE(BalancedDeviceSetter(ClusterConfig()));
+  EXPECT_FALSE(BalancedDeviceSetter(Cluster(R"({"worker": ["a:1"]})", "worker", 0)));
+  EXPECT_FALSE(
+      BalancedDeviceSetter(Cluster(R"({"worker": ["a:1"], "ps": ["b:1"]})", "evaluator", 0)));
+  // A strategy without tasks has one place.
+  EXPECT_EQ(GreedyByteStrategy(0)(Named("a", {1})), 0);
+  EXPECT_EQ(GreedyByteStrategy(-1)(Named("a", {1})), 0);
 }
 
 TEST(ReplicaDeviceSetterTest, TasksMayHaveGaps) {

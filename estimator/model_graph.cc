@@ -28,7 +28,7 @@ StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, Placement pla
   if (placement == Placement::kCluster ||
       (placement == Placement::kByMode && mode == Mode::kTrain)) {
     model = model.WithDevice(config.device_fn() ? config.device_fn()
-                                                : ReplicaDeviceSetter(config.cluster()));
+                                                : BalancedDeviceSetter(config.cluster()));
   }
   graph->global_step = GlobalStep(model);
   MR_RETURN_IF_ERROR(graph->root.status());

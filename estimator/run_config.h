@@ -71,7 +71,7 @@ struct RunConfigFields {
   MaybeNone<int64_t> keep_checkpoint_max = {};               // 5; 0, none: all
   std::optional<double> keep_checkpoint_every_n_hours = {};  // 10,000
   MaybeNone<int64_t> log_step_count_steps = {};              // 100; none: not logged
-  // 100; where it is none: a ReplicaDeviceSetter when there are ps.
+  // None: BalancedDeviceSetter where there are ps, which gives each about as many bytes.
   std::optional<DeviceFunction> device_fn = {};
   std::optional<std::string> protocol = {};  // "grpc"
   // The longest that a worker waits before it begins; 60.

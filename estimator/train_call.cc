@@ -38,6 +38,7 @@
 #include "train/hooks/summary_saver.h"
 #include "train/monitored_session.h"
 #include "train/progress.h"
+#include "train/ps_load.h"
 #include "train/session_creator.h"
 #include "train/session_run_hook.h"
 #include "train/summaries.h"
@@ -144,6 +145,10 @@ class TrainingLoop {
   StatusOr<TrainOutcome> Run(const InputFn& input_fn) {
     MR_ASSIGN_OR_RETURN(graph_, BuildModelGraph(parts_, Mode::kTrain, input_fn));
     Warn();
+    if (config_.is_chief()) {
+      LogPsLoad("Estimator: Train",
+                PsLoad::Of(*graph_.root.graph(), config_.cluster().cluster().tasks("ps")));
+    }
     AddLossSummary(graph_.root, graph_.spec.loss);
     MR_RETURN_IF_ERROR(graph_.root.status());
     MR_RETURN_IF_ERROR(Open());

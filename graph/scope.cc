@@ -405,21 +405,7 @@ std::string Scope::AskedName(absl::string_view op) const {
 Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
   def->set_name(absl::EndsWith(next_name_, "/") ? AskedName(def->op())
                                                 : shared_->Unique(AskedName(def->op())));
-  if (!own_device) {
-    // From the innermost scope to the outermost: what is inside wins.
-    for (auto it = here_->devices.rbegin(); it != here_->devices.rend(); ++it) {
-      const auto& [device, function] = *it;
-      if (function) {
-        def->set_device(function(*def));
-      } else {
-        StatusOr<std::string> merged = MergeDeviceNames(device, def->device());
-        if (!merged.ok()) {
-          return Prefixed(absl::StrCat(def->op(), " '", def->name(), "'"), merged.status());
-        }
-        def->set_device(*merged);
-      }
-    }
-  }
+  // First: device functions see with whom the node stands.
   if (colocated_.valid()) {
     // A node that is itself colocated stands for its whole group.
     std::vector<std::string> groups;
@@ -439,9 +425,24 @@ Status Scope::Prepare(bool own_device, tensorflow::NodeDef* def) const {
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     SetAttr(groups, &(*def->mutable_attr())["_class"]);
-    if (!own_device && !colocated_.node()->requested_device().empty()) {
-      def->set_device(colocated_.node()->requested_device());
+  }
+  if (!own_device) {
+    // From the innermost scope to the outermost: what is inside wins.
+    for (auto it = here_->devices.rbegin(); it != here_->devices.rend(); ++it) {
+      const auto& [device, function] = *it;
+      if (function) {
+        def->set_device(function(*def));
+      } else {
+        StatusOr<std::string> merged = MergeDeviceNames(device, def->device());
+        if (!merged.ok()) {
+          return Prefixed(absl::StrCat(def->op(), " '", def->name(), "'"), merged.status());
+        }
+        def->set_device(*merged);
+      }
     }
+  }
+  if (!own_device && colocated_.valid() && !colocated_.node()->requested_device().empty()) {
+    def->set_device(colocated_.node()->requested_device());
   }
   return absl::OkStatus();
 }

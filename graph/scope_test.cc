@@ -220,6 +220,22 @@ TEST(ScopeTest, ColocationNamesTheGroupAndTakesItsDevice) {
   EXPECT_EQ(x.node()->requested_device(), "/job:w");
 }
 
+TEST(ScopeTest, DeviceFunctionsSeeTheColocationThatWins) {
+  Scope root;
+  Output v = Var(root.WithName("v").WithDevice("/job:ps"));
+  std::vector<std::string> seen;
+  const Scope placed = root.WithDevice([&seen](const tensorflow::NodeDef& node) -> std::string {
+    seen = GetAttr<std::vector<std::string>>(node, "_class").value_or(std::vector<std::string>());
+    return "/job:w";
+  });
+  Output slot = Var(placed.WithName("slot").ColocatedWith(Operation(v.node())));
+  EXPECT_EQ(seen, std::vector<std::string>({"loc:@v"}));
+  EXPECT_EQ(slot.node()->requested_device(), "/job:ps");
+  Output other = Var(placed.WithName("other"));
+  EXPECT_TRUE(seen.empty());
+  EXPECT_EQ(other.node()->requested_device(), "/job:w");
+}
+
 TEST(ScopeTest, FirstErrorIsKeptWithTheLineThatMadeIt) {
   Scope root;
   Output a = In(root.WithName("a"));

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "graph/graph.h"
 #include "train/counted_step.h"
+#include "train/ps_load.h"
 #include "train/train_events.h"
 #include "train/train_loop.h"
 
@@ -76,6 +77,10 @@ StatusOr<TrainResult> Train(ScopeAt at, const Operation& op, const TrainOptions&
                                       {.update_ops = options.update_ops,
                                        .global_step = options.supervisor.global_step,
                                        .among_others = !options.target.empty()}));
+  // As the model's device function has placed them: the graph was built before this call.
+  if (options.is_chief && !options.target.empty()) {
+    LogPsLoad("Train", PsLoad::Of(*model.graph()));
+  }
   SupervisorOptions of_supervisor = options.supervisor;
   of_supervisor.is_chief = options.is_chief;
   of_supervisor.logdir = options.dir;

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where variables are is no part of a checkpoint: what was saved with variables placed in turn is
+// restored where they are placed by bytes, and the other way round, on two parameter servers that
+// are servers of this process. And an Estimator's default places by bytes, in each task alike.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/file_system.h"
+#include "core/random_bits.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster/cluster.h"
+#include "distributed/replica_device_setter.h"
+#include "distributed/server.h"
+#include "estimator/estimator_parts.h"
+#include "estimator/input_fn.h"
+#include "estimator/mode.h"
+#include "estimator/model_fn.h"
+#include "estimator/model_graph.h"
+#include "estimator/run_config.h"
+#include "graph/graph.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "layers/initializers.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/math/cwise_unary.h"
+#include "ops/math/reduction.h"
+#include "runtime/session.h"
+#include "saver/saver.h"
+#include "tests/cluster/process.h"
+#include "train/adam.h"
+#include "train/train.h"
+
+// covers: clusters: variables are spread over the ps by bytes, in each task alike
+// covers: clusters: checkpoints do not depend on where variables are
+
+namespace millrace {
+namespace {
+
+// 4 + 400 + 4 + 40 floats, and a table of 30 rows of 2 in two parts. In turn: a 0, b 1, c 0, d 1,
+// the parts 0 and 1. By bytes: a (16 bytes) 0, b (1,600) 1, c 0, d 0, both parts (120 each) 0.
+struct Model {
+  explicit Model(const DeviceFunction& device) {
+    const Scope scope = root.WithDevice(device);
+    for (const auto& [name, size] :
+         std::vector<std::pair<std::string, int64_t>>{{"a", 4}, {"b", 400}, {"c", 4}, {"d", 40}}) {
+      variables.push_back(MakeVariable(scope.WithName(name), Shape{size}, DT_FLOAT,
+                                       RandomUniformInitializer({.seed = 7})));
+    }
+    const PartitionedVariable table = MakePartitionedVariable(
+        scope.WithName("table"), Shape{30, 2}, DT_FLOAT, 2, RandomUniformInitializer({.seed = 8}));
+    for (const Variable& part : table.parts) variables.push_back(part);
+    for (const Variable& variable : variables) values.push_back(variable.value);
+    init = GlobalVariablesInitializer(root);
+  }
+  std::string Places() const {
+    std::string places;
+    for (const Variable& variable : variables) {
+      const std::string& device = variable.handle.node()->requested_device();
+      places += absl::StrContains(device, "/job:ps/task:1") ? '1' : '0';
+    }
+    return places;
+  }
+  Scope root;
+  std::vector<Variable> variables;
+  std::vector<Output> values;
+  Operation init;
+};
+
+// Two parameter servers and a chief.
+class PlacingTest : public ::testing::Test {
+ protected:
+  PlacingTest() {
+    ports_ = FreeClusterPorts(3, 0, 0);
+    ports_.host = "127.0.0.1";
+    ports_.chief = {ports_.ps.back()};
+    ports_.ps.pop_back();
+  }
+  std::string Config(const std::string& job, int task) const { return TfConfig(ports_, job, task); }
+  ClusterConfig ChiefConfig() const {
+    const auto config = ClusterConfig::Parse(Config("chief", 0));
+    EXPECT_OK(config);
+    return config.value_or(ClusterConfig());
+  }
+  void StartServers() {
+    for (const auto& [job, task] :
+         std::vector<std::pair<std::string, int>>{{"ps", 0}, {"ps", 1}, {"chief", 0}}) {
+      ASSERT_OK_AND_ASSIGN(const ClusterConfig config, ClusterConfig::Parse(Config(job, task)));
+      ASSERT_OK_AND_ASSIGN(auto server, Server::Start(config));
+      servers_.push_back(std::move(server));
+    }
+  }
+  std::string target() const { return servers_.back()->target(); }
+
+  ClusterPorts ports_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+TEST_F(PlacingTest, CheckpointsDoNotDependOnIt) {
+  StartServers();
+  const std::vector<std::pair<std::function<DeviceFunction(const ClusterConfig&)>, std::string>>
+      ways = {
+          {[](const ClusterConfig& cluster) { return ReplicaDeviceSetter(cluster); }, "010101"},
+          {[](const ClusterConfig& cluster) { return BalancedDeviceSetter(cluster); }, "010000"}};
+  for (size_t from = 0; from < 2; ++from) {
+    const auto& [save_under, saved_places] = ways[from];
+    const auto& [restore_under, restored_places] = ways[1 - from];
+    SCOPED_TRACE(absl::StrCat("from ", saved_places));
+    const std::string dir = JoinPath(::testing::TempDir(), "placing_" + RandomHexName());
+    ASSERT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir));
+    std::string checkpoint;
+    std::vector<Tensor> saved;
+    {
+      Model model(save_under(ChiefConfig()));
+      EXPECT_EQ(model.Places(), saved_places);
+      ASSERT_OK_AND_ASSIGN(const auto saver, Saver::Make(model.root));
+      ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = target()}));
+      ASSERT_OK(session->Extend(model.root));
+      ASSERT_OK(session->Run({}, {}, {model.init}).status());
+      ASSERT_OK_AND_ASSIGN(saved, session->Run({}, model.values));
+      ASSERT_OK_AND_ASSIGN(checkpoint, saver->Save(session.get(), JoinPath(dir, "model"), 1));
+      // The values of the other placing are to come from the file.
+      ASSERT_OK(session->Run({}, {}, {model.init}).status());
+      ASSERT_OK(session->Close());
+    }
+    Model model(restore_under(ChiefConfig()));
+    EXPECT_EQ(model.Places(), restored_places);
+    ASSERT_OK_AND_ASSIGN(const auto saver, Saver::Make(model.root));
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = target()}));
+    ASSERT_OK(session->Extend(model.root));
+    ASSERT_OK(saver->Restore(session.get(), checkpoint));
+    ASSERT_OK_AND_ASSIGN(const auto restored, session->Run({}, model.values));
+    ASSERT_EQ(restored.size(), saved.size());
+    for (size_t i = 0; i < saved.size(); ++i) {
+      SCOPED_TRACE(model.variables[i].name);
+      ASSERT_EQ(restored[i].shape(), saved[i].shape());
+      const auto want = saved[i].flat<float>(), got = restored[i].flat<float>();
+      for (size_t j = 0; j < want.size(); ++j) ASSERT_EQ(got[j], want[j]) << j;
+    }
+    ASSERT_OK(session->Close());
+  }
+}
+
+TEST_F(PlacingTest, TheChiefOfTrainSaysWhatIsWhere) {
+  StartServers();
+  const Scope root;
+  const Scope scope = root.WithDevice(BalancedDeviceSetter(ChiefConfig()));
+  const Variable step = GlobalStep(scope);  // 8 bytes on the first
+  const Variable w =
+      MakeVariable(scope.WithName("w"), Shape{100}, DT_FLOAT, ZerosInitializer());  // the second
+  const Output loss = ReduceMean(scope, Square(scope, w.value));
+  const Operation op =
+      AdamOptimizer({.learning_rate = 0.1}).Minimize(scope, loss, {.global_step = step});
+  testing::internal::CaptureStderr();
+  const auto trained =
+      Train(root, op, {.steps = 1, .target = target(), .progress = false, .handle_signals = false});
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_OK(trained);
+  // w and its two slots are 1,200 bytes, Adam's powers 8.
+  EXPECT_TRUE(absl::StrContains(
+      log,
+      "Train: variables on the parameter servers: /job:ps/task:0 8 bytes, /job:ps/task:1 1208 "
+      "bytes; /job:ps/task:1 has 2 times the mean: cut 'w', 400 bytes, into parts with a "
+      "partitioner"))
+      << log;
+}
+
+// The model of an Estimator: global step 8 bytes, then 400, 40 and 4,000.
+EstimatorSpec ThreeVariables(const Scope& scope, const Features&, const Labels&, Mode mode) {
+  std::vector<Variable> made;
+  for (const auto& [name, size] :
+       std::vector<std::pair<std::string, int64_t>>{{"a", 100}, {"b", 10}, {"c", 1000}}) {
+    made.push_back(MakeVariable(scope.WithName(name), Shape{size}, DT_FLOAT, ZerosInitializer()));
+  }
+  EstimatorSpec spec{.mode = mode, .predictions = made[0].value};
+  spec.loss = ReduceMean(scope, Square(scope, made[0].value));
+  spec.train_op = AdamOptimizer({.learning_rate = 0.1})
+                      .Minimize(scope, spec.loss, {.global_step = GlobalStep(scope)});
+  return spec;
+}
+
+// Variables with their devices, slots too.
+StatusOr<std::map<std::string, std::string>> PlacesOf(const RunConfigFields& fields,
+                                                      const std::string& tf_config) {
+  EstimatorParts parts;
+  parts.model_fn = ThreeVariables;
+  parts.model_dir = "placing_model";
+  MR_ASSIGN_OR_RETURN(parts.config, RunConfig::Make(fields, tf_config));
+  const InputFn input = [](const Scope& scope) {
+    return Input({{"x", Const(scope, 1.0f)}}, Const(scope, 1.0f));
+  };
+  MR_ASSIGN_OR_RETURN(const ModelGraph graph, BuildModelGraph(parts, Mode::kTrain, input));
+  std::map<std::string, std::string> places;
+  for (const Variable& variable : VariablesOf(graph.root)) {
+    places[variable.name] = variable.handle.node()->requested_device();
+  }
+  return places;
+}
+
+TEST_F(PlacingTest, AnEstimatorPlacesByBytesInEachTaskAlike) {
+  ports_.worker = {1, 2};
+  ASSERT_OK_AND_ASSIGN(const auto chief, PlacesOf({.model_dir = "m"}, Config("chief", 0)));
+  // The global step on the first, a on the second; b on the first, c there, too: 48 against 400.
+  const std::map<std::string, std::string> want = {
+      {"global_step", "/job:ps/task:0"}, {"a", "/job:ps/task:1"},
+      {"b", "/job:ps/task:0"},           {"c", "/job:ps/task:0"},
+      {"a/Adam", "/job:ps/task:1"},      {"a/Adam_1", "/job:ps/task:1"},
+      {"beta1_power", "/job:ps/task:1"}, {"beta2_power", "/job:ps/task:1"}};
+  EXPECT_EQ(chief, want);
+  ASSERT_OK_AND_ASSIGN(const auto again, PlacesOf({.model_dir = "m"}, Config("chief", 0)));
+  EXPECT_EQ(again, want);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(const auto worker, PlacesOf({.model_dir = "m"}, Config("worker", i)));
+    EXPECT_EQ(worker, want) << i;
+  }
+}
+
+TEST_F(PlacingTest, TheProgramsOwnDeviceFunctionWins) {
+  const DeviceFunction in_turn = ReplicaDeviceSetter(ChiefConfig());
+  ASSERT_OK_AND_ASSIGN(const auto places,
+                       PlacesOf({.model_dir = "m", .device_fn = in_turn}, Config("chief", 0)));
+  EXPECT_EQ(places.at("global_step"), "/job:ps/task:0");
+  EXPECT_EQ(places.at("a"), "/job:ps/task:1");
+  EXPECT_EQ(places.at("b"), "/job:ps/task:0");
+  EXPECT_EQ(places.at("c"), "/job:ps/task:1");
+}
+
+}  // namespace
+}  // namespace millrace
