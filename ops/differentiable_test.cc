@@ -358,7 +358,8 @@ std::vector<Case> StateCases() {
   };
 }
 
-// Numbers beside rows of a table, two examples of one row and one without.
+// Numbers beside rows of a table, two examples of one row and one without; and of a part of a
+// table, which has no row of id 0.
 std::vector<Case> ColumnCases() {
   Arg tables = VariableOf(TensorOf<float>({2, 2}, {0.5f, -1, 2, 1.5f}));
   tables.is_list = true;
@@ -370,7 +371,19 @@ std::vector<Case> ColumnCases() {
                      {"of_table", std::vector<int64_t>{-1, 0}},
                      {"offsets", std::vector<int64_t>{0, 1}},
                      {"widths", std::vector<int64_t>{1, 2}},
-                     {"width", int64_t{3}}}}};
+                     {"width", int64_t{3}}}},
+          {.op = "_ColumnLayer",
+           .args = {TensorOf<int64_t>({1, 4}, {2, -1, 0, 2}),
+                    std::vector<Tensor>{TensorOf<float>({4, 1}, {1, 2, -0.5f, 3})}, tables},
+           .attrs = {{"kinds", std::vector<std::string>{"numbers", "rows"}},
+                     {"from", std::vector<int64_t>{0, 0}},
+                     {"of_table", std::vector<int64_t>{-1, 0}},
+                     {"offsets", std::vector<int64_t>{0, 1}},
+                     {"widths", std::vector<int64_t>{1, 2}},
+                     {"width", int64_t{3}},
+                     {"row_begins", std::vector<int64_t>{1}},
+                     {"row_ends", std::vector<int64_t>{3}},
+                     {"row_counts", std::vector<int64_t>{3}}}}};
 }
 
 // Either branch of a conditional.

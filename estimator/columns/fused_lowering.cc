@@ -13,7 +13,6 @@
 #include "estimator/columns/column_spec.h"
 #include "estimator/columns/given_ids.h"
 #include "estimator/columns/single_value_ids.h"
-#include "graph/graph.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
@@ -28,13 +27,6 @@ using Kind = ConsumerPlan::Kind;
 
 ScopeAt Named(const Scope& scope, const ScopeAt& in) { return ScopeAt(scope, in.where); }
 
-// The table that a consumer looks its ids up in, or -1.
-int TableOf(const ConsumerPlan& consumer) {
-  return consumer.kind == Kind::kEmbedding ? consumer.table
-         : consumer.kind == Kind::kIds     ? consumer.weights
-                                           : -1;
-}
-
 // The row of the shared ids that are these, or -1.
 int64_t SharedRow(const SharedIds& shared, const ColumnSpecPtr& column) {
   const auto found =
@@ -43,31 +35,7 @@ int64_t SharedRow(const SharedIds& shared, const ColumnSpecPtr& column) {
   return found == shared.columns.end() ? -1 : found - shared.columns.begin();
 }
 
-// The tables of one node, each once.
-class Tables {
- public:
-  int64_t PlaceOf(const PartitionedVariable& table) {
-    const Output& handle = table.parts[0].handle;
-    const auto found = std::find(handles_.begin(), handles_.end(), handle);
-    const auto place = found - handles_.begin();
-    if (found == handles_.end()) handles_.push_back(handle);
-    return place;
-  }
-  const std::vector<Output>& handles() const { return handles_; }
-
- private:
-  std::vector<Output> handles_;
-};
-
 }  // namespace
-
-// The rows of `consumers`, a part each, all at offset 0.
-struct FusedColumns::RowLookup {
-  std::string device = {};  // as the tables ask for; "": where the layer is
-  std::vector<const ConsumerPlan*> consumers = {};
-  std::vector<ColumnLayerPart> parts = {};
-  Tables tables = {};
-};
 
 FusedColumns::FusedColumns(const ColumnPlan& plan, const Features& features,
                            const SharedIds& shared)
@@ -93,9 +61,9 @@ bool FusedColumns::TakesIds(const Scope& scope, int ids) const {
 }
 
 bool FusedColumns::TakesTable(const PartitionedVariable& table) {
-  if (table.parts.size() != 1) return false;
-  const Output& handle = table.parts[0].handle;
-  return handle.dtype() == DT_RESOURCE && table.parts[0].dtype == DT_FLOAT;
+  return std::all_of(table.parts.begin(), table.parts.end(), [](const Variable& part) {
+    return part.handle.dtype() == DT_RESOURCE && part.dtype == DT_FLOAT;
+  });
 }
 
 bool FusedColumns::Takes(const Scope& scope, const ConsumerPlan& consumer,
@@ -217,56 +185,65 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
   const std::vector<const ConsumerPlan*> taken = TakenOf(in.scope, layer, tables);
   if (taken.empty()) return portable_.InputLayer(in, layer, tables);
   const Output ids = IdsOf(in, taken);
-  // Rows of tables on other devices are looked up there, and come as numbers.
-  std::vector<RowLookup> lookups = LookupsOf(in, layer, taken, tables);
-  std::map<const ConsumerPlan*, Output> come;
-  for (RowLookup& lookup : lookups) {
+  // Rows of tables on other devices are looked up there, and come as numbers: of a table in parts
+  // from each device that has some, to be added up here.
+  std::map<const ConsumerPlan*, std::vector<Output>> come;
+  for (const RowLookup& lookup : LookupsOf(in, layer, taken, tables)) {
     if (lookup.device.empty()) continue;
-    int64_t width = 0;
-    std::vector<int64_t> widths;
-    for (size_t i = 0; i < lookup.parts.size(); ++i) {
-      lookup.parts[i].offset = width;
-      width += lookup.parts[i].width;
-      widths.push_back(lookup.parts[i].width);
-    }
     const Output rows = ColumnLayer(Named(in.scope.WithDevice(lookup.device).WithName("rows"), in),
-                                    ids, {}, lookup.tables.handles(), lookup.parts, width);
-    if (widths.size() == 1) {
-      come[lookup.consumers[0]] = rows;
+                                    ids, {}, lookup.tables.list(), lookup.parts, lookup.width);
+    if (lookup.consumers.size() == 1) {
+      come[lookup.consumers[0]].push_back(rows);
       continue;
     }
+    std::vector<int64_t> widths;
+    for (const ConsumerPlan* consumer : lookup.consumers) widths.push_back(consumer->width);
     const Scope scope = in.scope.WithSubScope("split");
     const std::vector<Output> each =
         SplitV(Named(scope, in), rows, ConstVector<int64_t>(scope, widths),
                Const(scope, int32_t{1}), static_cast<int>(widths.size()));
     if (each.size() != widths.size()) return Output();
-    for (size_t i = 0; i < each.size(); ++i) come[lookup.consumers[i]] = each[i];
+    for (size_t i = 0; i < each.size(); ++i) come[lookup.consumers[i]].push_back(each[i]);
   }
   std::vector<ColumnLayerPart> parts;
   std::vector<Output> numbers;
-  Tables handles;
+  ColumnTables here;
+  const auto add_numbers = [&](const ConsumerPlan& consumer, const Output& x) {
+    parts.push_back({.from = static_cast<int64_t>(numbers.size()),
+                     .offset = consumer.offset,
+                     .width = consumer.width});
+    numbers.push_back(x);
+    return x.valid();
+  };
   for (const ConsumerPlan& consumer : layer.consumers) {
-    ColumnLayerPart part = {.offset = consumer.offset, .width = consumer.width};
-    const auto came = come.find(&consumer);
-    if (came != come.end()) {
-      part.from = static_cast<int64_t>(numbers.size());
-      numbers.push_back(came->second);
-    } else if (Takes(in.scope, consumer, tables)) {
-      const int table = TableOf(consumer);
-      part.kind = table < 0 ? ColumnLayerPart::Kind::kOneHot : ColumnLayerPart::Kind::kRows;
-      part.from = RowOf(in, consumer.ids);
-      if (table >= 0) part.table = handles.PlaceOf(tables[static_cast<size_t>(table)]);
-    } else {
-      part.from = static_cast<int64_t>(numbers.size());
+    if (std::find(taken.begin(), taken.end(), &consumer) == taken.end()) {
       const Scope scope = in.scope.WithSubScope(consumer.column->name);
-      numbers.push_back(consumer.kind == Kind::kNumeric
-                            ? Number(Named(scope, in), consumer.numeric)
-                            : portable_.InputPart(in, consumer, tables));
+      const bool is_number = consumer.kind == Kind::kNumeric;
+      const Output x = is_number ? Number(Named(scope, in), consumer.numeric)
+                                 : portable_.InputPart(in, consumer, tables);
+      if (!add_numbers(consumer, x)) return Output();
+      continue;
     }
-    if (part.kind == ColumnLayerPart::Kind::kNumbers && !numbers.back().valid()) return Output();
-    parts.push_back(part);
+    ColumnLayerPart part = {.kind = ColumnLayerPart::Kind::kOneHot,
+                            .from = RowOf(in, consumer.ids),
+                            .offset = consumer.offset,
+                            .width = consumer.width};
+    const int table = TableOf(consumer);
+    if (table < 0) {
+      parts.push_back(part);
+      continue;
+    }
+    for (const Output& rows : come[&consumer]) {
+      if (!add_numbers(consumer, rows)) return Output();
+    }
+    part.kind = ColumnLayerPart::Kind::kRows;
+    for (const Variable& variable : tables[static_cast<size_t>(table)].parts) {
+      if (!DeviceOf(variable).empty()) continue;
+      part.table = here.PlaceOf(variable);
+      parts.push_back(part);
+    }
   }
-  return ColumnLayer(Named(in.scope.WithName("concat"), in), ids, numbers, handles.handles(), parts,
+  return ColumnLayer(Named(in.scope.WithName("concat"), in), ids, numbers, here.list(), parts,
                      layer.width);
 }
 
@@ -282,7 +259,7 @@ Output FusedColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,
     for (const RowLookup& lookup : LookupsOf(in, layer, taken, tables)) {
       const Scope there = lookup.device.empty() ? in.scope : in.scope.WithDevice(lookup.device);
       sums.push_back(ColumnLayer(Named(there.WithName("weighted_sums"), in), ids, {},
-                                 lookup.tables.handles(), lookup.parts, layer.width));
+                                 lookup.tables.list(), lookup.parts, lookup.width));
     }
   }
   for (const ConsumerPlan& consumer : layer.consumers) {
@@ -309,26 +286,10 @@ Output FusedColumns::IdsOf(const ScopeAt& in, const std::vector<const ConsumerPl
   return IdsNode(in);
 }
 
-std::vector<FusedColumns::RowLookup> FusedColumns::LookupsOf(
-    const ScopeAt& in, const LayerPlan& layer, const std::vector<const ConsumerPlan*>& taken,
-    const std::vector<PartitionedVariable>& tables) {
-  std::vector<RowLookup> lookups;
-  for (const ConsumerPlan* consumer : taken) {
-    const int table = TableOf(*consumer);
-    if (table < 0) continue;
-    const PartitionedVariable& variable = tables[static_cast<size_t>(table)];
-    const std::string& device = variable.parts[0].handle.node()->requested_device();
-    auto lookup = std::find_if(lookups.begin(), lookups.end(),
-                               [&](const RowLookup& one) { return one.device == device; });
-    if (lookup == lookups.end()) lookup = lookups.insert(lookup, RowLookup{.device = device});
-    lookup->consumers.push_back(consumer);
-    lookup->parts.push_back(
-        {.kind = ColumnLayerPart::Kind::kRows,
-         .from = RowOf(in, consumer->ids),
-         .table = lookup->tables.PlaceOf(variable),
-         .width = consumer->kind == Kind::kIds ? layer.width : consumer->width});
-  }
-  return lookups;
+std::vector<RowLookup> FusedColumns::LookupsOf(const ScopeAt& in, const LayerPlan& layer,
+                                               const std::vector<const ConsumerPlan*>& taken,
+                                               const std::vector<PartitionedVariable>& tables) {
+  return RowLookupsOf(layer, taken, tables, [&](int ids) { return RowOf(in, ids); });
 }
 
 }  // namespace millrace

@@ -9,10 +9,10 @@
 //
 // They take columns of dense features with one value an example: hashed, of a list of words,
 // identities, buckets, crosses of such, as indicators, embeddings and linear weights, in tables
-// that are whole. What tables on other devices (parameter servers) give is looked up there, by one
-// node for each device. All others (several values, weights, vocabulary files, max_norm, tables in
-// parts, tf_compat_cross_order) are built as PortableColumns builds them and join at the end: any
-// plan can be lowered.
+// that are whole or in parts. What variables on other devices (parameter servers) give is looked up
+// there, by one node for each device (estimator/columns/row_lookups.h). All others (several values,
+// weights, vocabulary files, max_norm, tf_compat_cross_order) are built as PortableColumns builds
+// them and join at the end: any plan can be lowered.
 //
 // Failure: as PortableColumns.
 
@@ -21,6 +21,7 @@
 
 #include "estimator/columns/column_plan.h"
 #include "estimator/columns/portable_lowering.h"
+#include "estimator/columns/row_lookups.h"
 #include "estimator/columns/shared_ids.h"
 #include "estimator/model_tensors.h"
 #include "graph/scope.h"
@@ -45,8 +46,6 @@ class FusedColumns {
                      const std::vector<PartitionedVariable>& tables);
 
  private:
-  struct RowLookup;  // what is looked up on one device
-
   // What can be taken: the only place that knows.
   bool TakesIds(const Scope& scope, int ids) const;
   static bool TakesTable(const PartitionedVariable& table);
@@ -57,7 +56,7 @@ class FusedColumns {
                                            const std::vector<PartitionedVariable>& tables) const;
   // The matrix of ids that these look up.
   Output IdsOf(const ScopeAt& in, const std::vector<const ConsumerPlan*>& taken);
-  // One for each device that has tables of theirs.
+  // One for each device that has tables of theirs, or parts of such.
   std::vector<RowLookup> LookupsOf(const ScopeAt& in, const LayerPlan& layer,
                                    const std::vector<const ConsumerPlan*>& taken,
                                    const std::vector<PartitionedVariable>& tables);

@@ -31,6 +31,7 @@
 #include "gtest/gtest.h"
 #include "layers/initializers.h"
 #include "layers/lookup.h"
+#include "layers/partitioner.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
@@ -41,12 +42,13 @@
 #include "train/adagrad.h"
 #include "train/adam.h"
 #include "train/ftrl.h"
+#include "train/gradient_descent.h"
 #include "train/momentum.h"
 #include "train/optimizer.h"
 
 // covers: columns: the fused lowering of columns is the portable one: values, gradients, variables
 //   and slots after steps of four optimizers, for drawn columns of all kinds with missing,
-//   multivalent, weighted and unknown values, also of tables on other devices
+//   multivalent, weighted and unknown values, also of tables on other devices and in parts
 
 namespace millrace {
 namespace {
@@ -199,26 +201,45 @@ struct Result {
 
 enum class Ids { kOfEachLayer, kShared };
 
-// Variables on two other devices, by the length of their names; the rest on the first.
+struct Setting {
+  bool behind_product = false;  // the input layer's matrix is multiplied
+  bool elsewhere = false;       // TablesElsewhere
+  int num_parts = 0;            // of each variable of a layer, at most; 0: whole ones
+  int steps = 3;
+};
+
+// The number of "<name>/part_<number>", and of its slots; 0 for whole variables.
+size_t PartOf(const std::string& name) {
+  const size_t part = name.find("/part_");
+  return part == std::string::npos ? 0 : static_cast<size_t>(name[part + 6] - '0');
+}
+
+// Variables on two other devices, by the length of their names and in turns; the rest on the first.
 std::string TablesElsewhere(const tensorflow::NodeDef& node) {
   if (!node.device().empty()) return node.device();
   if (node.op() != "VarHandleOp") return "/cpu:0";
-  return node.name().size() % 2 == 0 ? "/cpu:1" : "/cpu:2";
+  return (node.name().size() + PartOf(node.name())) % 2 == 0 ? "/cpu:1" : "/cpu:2";
 }
 
 StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& examples,
                        const std::vector<DenseColumn>& dense,
                        const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
-                       bool behind_product, bool elsewhere) {
-  Scope root = elsewhere ? Scope().WithDevice(TablesElsewhere) : Scope();
+                       const Setting& setting) {
+  Scope root = setting.elsewhere ? Scope().WithDevice(TablesElsewhere) : Scope();
   const Features features = FeaturesOf(root, examples);
   SharedIds shared;
   if (ids == Ids::kShared) shared = MakeSharedIds(root, features, dense, wide);
+  Partitioner partitioner;
+  if (setting.num_parts > 0) partitioner = FixedSizePartitioner(setting.num_parts);
   const Output matrix =
-      InputLayer(root, features, dense, {.lowering = lowering, .shared_ids = shared});
-  const Output logits = LinearModel(
-      root, features, wide,
-      {.units = 2, .sparse_combiner = Combiner::kMean, .lowering = lowering, .shared_ids = shared});
+      InputLayer(root, features, dense,
+                 {.partitioner = partitioner, .lowering = lowering, .shared_ids = shared});
+  const Output logits = LinearModel(root, features, wide,
+                                    {.units = 2,
+                                     .sparse_combiner = Combiner::kMean,
+                                     .partitioner = partitioner,
+                                     .lowering = lowering,
+                                     .shared_ids = shared});
   MR_RETURN_IF_ERROR(root.status());
   // Every number has a gradient of its own, which changes from step to step.
   const auto loss_of = [&](const Output& x, float rate) {
@@ -230,7 +251,7 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
     return ReduceSum(root, Square(root, Sub(root, flat, target)));
   };
   Output deep = matrix;
-  if (behind_product) {
+  if (setting.behind_product) {
     const int64_t width = root.shape(matrix).dim(1);
     std::vector<float> weights;
     for (int64_t i = 0; i < 3 * width; ++i) {
@@ -243,12 +264,12 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
   const Operation variables = GlobalVariablesInitializer(root), tables = TablesInitializer(root);
   MR_RETURN_IF_ERROR(root.status());
   SessionOptions options;
-  if (elsewhere) options.config.device_count["CPU"] = 3;
+  if (setting.elsewhere) options.config.device_count["CPU"] = 3;
   MR_ASSIGN_OR_RETURN(const auto session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(root));
   MR_RETURN_IF_ERROR(session->Run({}, {}, {variables, tables}).status());
   Result result;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < setting.steps; ++i) {
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, session->Run({}, {matrix, logits}));
     result.values.insert(result.values.end(), out.begin(), out.end());
     MR_RETURN_IF_ERROR(session->Run({}, {}, {step}).status());
@@ -268,16 +289,15 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
 // `fused_results`: with ids of each layer, and with shared ones.
 void ExpectSameModel(const Examples& examples, const std::vector<DenseColumn>& dense,
                      const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
-                     std::vector<Result>* fused_results, bool behind_product = false,
-                     bool elsewhere = false) {
+                     std::vector<Result>* fused_results, const Setting& setting = {}) {
   ASSERT_OK_AND_ASSIGN(const Result portable,
                        Train(ColumnLowering::kPortable, Ids::kOfEachLayer, examples, dense, wide,
-                             make_optimizer, behind_product, elsewhere));
+                             make_optimizer, setting));
   EXPECT_EQ(portable.ops.count("_ColumnIds"), 0u);
   for (const Ids ids : {Ids::kOfEachLayer, Ids::kShared}) {
     SCOPED_TRACE(ids == Ids::kShared ? "shared ids" : "ids of each layer");
     ASSERT_OK_AND_ASSIGN(Result fused, Train(ColumnLowering::kFused, ids, examples, dense, wide,
-                                             make_optimizer, behind_product, elsewhere));
+                                             make_optimizer, setting));
     ASSERT_EQ(fused.values.size(), portable.values.size());
     for (size_t i = 0; i < fused.values.size(); ++i) {
       SCOPED_TRACE(absl::StrCat("value ", i));
@@ -362,7 +382,8 @@ TEST(FusedColumns, LookRowsUpWhereTheirTablesAre) {
   for (const bool behind_product : {false, true}) {
     std::vector<Result> results;
     ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}),
-                    Optimizers()[0].second, &results, behind_product, /*elsewhere=*/true);
+                    Optimizers()[0].second, &results,
+                    {.behind_product = behind_product, .elsewhere = true});
     ASSERT_EQ(results.size(), 2u);
     EXPECT_EQ(results[1].ops["_ColumnIds"], 1);
     for (Result& fused : results) {
@@ -377,6 +398,143 @@ TEST(FusedColumns, LookRowsUpWhereTheirTablesAre) {
   }
 }
 
+// --- Tables in parts -----------------------------------------------------------------------------
+
+// The variables and slots of a model, those in parts put together: by their names without "/part_".
+std::map<std::string, std::vector<float>> WholeVariables(const Result& result) {
+  std::map<std::string, std::map<size_t, std::vector<float>>> parts;
+  for (const auto& [name, value] : result.variables) {
+    std::string whole = name;
+    if (const size_t part = name.find("/part_"); part != std::string::npos) whole.erase(part, 7);
+    const auto numbers = value.flat<float>();
+    parts[whole][PartOf(name)].assign(numbers.begin(), numbers.end());
+  }
+  std::map<std::string, std::vector<float>> wholes;
+  for (const auto& [name, of_name] : parts) {
+    std::vector<float>& whole = wholes[name];
+    for (const auto& [part, numbers] : of_name) {
+      whole.insert(whole.end(), numbers.begin(), numbers.end());
+    }
+  }
+  return wholes;
+}
+
+void ExpectSameWholes(const Result& in_parts, const Result& whole) {
+  const auto own = WholeVariables(in_parts), wanted = WholeVariables(whole);
+  ASSERT_EQ(own.size(), wanted.size());
+  for (const auto& [name, numbers] : wanted) {
+    SCOPED_TRACE(name);
+    const auto found = own.find(name);
+    ASSERT_TRUE(found != own.end());
+    ASSERT_EQ(found->second.size(), numbers.size());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      EXPECT_NEAR(found->second[i], numbers[i], 1e-4 + 1e-5 * std::abs(numbers[i])) << i;
+    }
+  }
+}
+
+constexpr const char* kOpsOfLookUpsInParts[] = {"DynamicPartition", "ParallelDynamicStitch",
+                                                "ResourceGather", "Unique"};
+
+// After ten steps of each optimizer; many tables have fewer rows than there are parts, and then one
+// part a row.
+TEST(FusedColumns, TrainTablesInPartsAsWholeOnes) {
+  Random random(7);
+  const Columns columns = AllColumns(true);
+  auto optimizers = Optimizers();
+  optimizers.emplace_back("gradient descent", [] {
+    return std::make_unique<GradientDescentOptimizer>(
+        GradientDescentOptions{.learning_rate = 0.001});
+  });
+  const std::vector<FeatureColumn> wide = Wide(columns.ids, {});
+  for (const auto& [name, make] : optimizers) {
+    SCOPED_TRACE(name);
+    const Examples examples = DrawExamples(&random, 40);
+    ASSERT_OK_AND_ASSIGN(const Result whole, Train(ColumnLowering::kFused, Ids::kShared, examples,
+                                                   columns.dense, wide, make, {.steps = 10}));
+    for (const int parts : {1, 2, 3, 7}) {
+      SCOPED_TRACE(absl::StrCat(parts, " parts"));
+      const Setting setting = {.num_parts = parts, .steps = 10};
+      std::vector<Result> results;
+      // The portable graph of many parts is large: one number of them stands for the others.
+      if (parts == 3) {
+        ExpectSameModel(examples, columns.dense, wide, make, &results, setting);
+        ASSERT_EQ(results.size(), 2u);
+      } else {
+        ASSERT_OK_AND_ASSIGN(Result fused, Train(ColumnLowering::kFused, Ids::kShared, examples,
+                                                 columns.dense, wide, make, setting));
+        results.push_back(std::move(fused));
+      }
+      for (Result& fused : results) {
+        ExpectSameWholes(fused, whole);
+        EXPECT_EQ(fused.ops["_ColumnLayer"], 2);
+        EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
+        for (const char* op : kOpsOfLookUpsInParts) EXPECT_EQ(fused.ops.count(op), 0u) << op;
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Each device gives what its parts have: as many nodes as for whole tables, whatever number of
+// parts is there.
+TEST(FusedColumns, LookPartsUpWhereTheyAre) {
+  Random random(8);
+  const Columns columns = AllColumns(true);
+  for (const int parts : {2, 3, 7}) {
+    for (const bool behind_product : {false, true}) {
+      if (behind_product && parts == 7) continue;
+      SCOPED_TRACE(absl::StrCat(parts, " parts, ", behind_product));
+      std::vector<Result> results;
+      ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}),
+                      Optimizers()[0].second, &results,
+                      {.behind_product = behind_product, .elsewhere = true, .num_parts = parts});
+      ASSERT_EQ(results.size(), 2u);
+      for (Result& fused : results) {
+        EXPECT_EQ(fused.ops["_ColumnLayer"], 5);
+        EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 4);
+        for (const char* op : kOpsOfLookUpsInParts) EXPECT_EQ(fused.ops.count(op), 0u) << op;
+        EXPECT_EQ(fused.devices["_ColumnLayer"],
+                  (std::set<std::string>{"/cpu:0", "/device:CPU:1", "/device:CPU:2"}));
+        EXPECT_EQ(fused.devices["_ColumnLayerGrad"],
+                  (std::set<std::string>{"/device:CPU:1", "/device:CPU:2"}));
+      }
+    }
+  }
+}
+
+// One example: most parts have no row of the batch.
+TEST(FusedColumns, MayHavePartsWithoutARowOfTheBatch) {
+  Random random(9);
+  const Columns columns = AllColumns(true);
+  for (const auto& [name, make] : Optimizers()) {
+    SCOPED_TRACE(name);
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 1), columns.dense, Wide(columns.ids, {}), make, &results,
+                    {.num_parts = 3});
+  }
+}
+
+TEST(FusedColumns, TakeTheRowOfAnIdFromTheOnePartThatHasIt) {
+  const auto rows = [](const std::vector<int64_t>& ids) -> StatusOr<Tensor> {
+    Scope root;
+    const Features features = {{"k", Const(root, Tensor::Vector<int64_t>(ids))}};
+    const Output matrix = InputLayer(
+        root, features,
+        {EmbeddingColumn(CategoricalColumnWithIdentity("k", 8), 2, {.initializer = RowNumbers()})},
+        {.partitioner = FixedSizePartitioner(3), .lowering = ColumnLowering::kFused});
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, RunColumns(root, {matrix}));
+    return out[0];
+  };
+  // Parts of three, three and two rows: the first and the last of each, and none.
+  ASSERT_OK_AND_ASSIGN(const Tensor all, rows({0, 2, 3, 5, 6, 7, -1}));
+  ExpectTensorEqual(all, TensorOf<float>({7, 2}, {0, 0, 2, 2, 3, 3, 5, 5, 6, 6, 7, 7, 0, 0}));
+  ASSERT_OK_AND_ASSIGN(const Tensor last, rows({7, 6}));
+  ExpectTensorEqual(last, TensorOf<float>({2, 2}, {7, 7, 6, 6}));
+  EXPECT_STATUS(rows({1, 8}), absl::StatusCode::kInvalidArgument,
+                "column 'k': ids must be in [0, 8), got 8");
+}
+
 // Of the gradient that comes from a dense layer only the columns of tables are computed.
 TEST(FusedColumns, AreTheSameModelBehindADenseLayer) {
   Random random(3);
@@ -385,7 +543,7 @@ TEST(FusedColumns, AreTheSameModelBehindADenseLayer) {
     SCOPED_TRACE(name);
     std::vector<Result> results;
     ExpectSameModel(DrawExamples(&random, 40), columns.dense, Wide(columns.ids, {}), make, &results,
-                    /*behind_product=*/true);
+                    {.behind_product = true});
     for (Result& fused : results) {
       EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 2);
       // Forward, the gradients of both operands, and that of the columns alone.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The builders: structs as lists of attrs.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -69,7 +70,7 @@ Output ColumnIds(const ScopeAt& at, absl::Span<const Output> features,
 }
 
 Output ColumnLayer(const ScopeAt& at, const Output& ids, absl::Span<const Output> numbers,
-                   absl::Span<const Output> tables, const std::vector<ColumnLayerPart>& parts,
+                   absl::Span<const ColumnTable> tables, const std::vector<ColumnLayerPart>& parts,
                    int64_t width) {
   std::vector<std::string> kinds;
   std::vector<int64_t> from, of_table, offsets, widths;
@@ -82,8 +83,23 @@ Output ColumnLayer(const ScopeAt& at, const Output& ids, absl::Span<const Output
     offsets.push_back(part.offset);
     widths.push_back(part.width);
   }
-  return BuildOp(at, "_ColumnLayer", {ids, numbers, tables}, "kinds", kinds, "from", from,
-                 "of_table", of_table, "offsets", offsets, "widths", widths, "width", width);
+  std::vector<Output> handles;
+  std::vector<int64_t> row_begins, row_ends, row_counts;
+  for (const ColumnTable& table : tables) {
+    handles.push_back(table.handle);
+    row_begins.push_back(table.begin);
+    row_ends.push_back(table.end);
+    row_counts.push_back(table.rows);
+  }
+  // Nodes of whole tables say nothing of rows.
+  if (std::all_of(row_ends.begin(), row_ends.end(), [](int64_t end) { return end < 0; })) {
+    row_begins.clear();
+    row_ends.clear();
+    row_counts.clear();
+  }
+  return BuildOp(at, "_ColumnLayer", {ids, numbers, handles}, "kinds", kinds, "from", from,
+                 "of_table", of_table, "offsets", offsets, "widths", widths, "width", width,
+                 "row_begins", row_begins, "row_ends", row_ends, "row_counts", row_counts);
 }
 
 Output ZeroFraction(const ScopeAt& at, absl::Span<const Output> variables) {

@@ -30,18 +30,36 @@ namespace {
 
 using Part = ColumnLayerPart;
 
+// Where the rows of a table are: the only place that knows which variable has which ids.
+struct RowRange {
+  // The variable has rows [begin, end) of `count`; a whole table: all, however many there are.
+  bool is_part = false;
+  int64_t begin = 0, end = std::numeric_limits<int64_t>::max(), count = -1;
+
+  // Has it the row of this id? Not for no id (negative).
+  bool Has(int64_t id) const {
+    return static_cast<uint64_t>(id) - static_cast<uint64_t>(begin) <
+           static_cast<uint64_t>(end - begin);
+  }
+};
+
 // The parts, as both ops have them in attrs.
 struct LayerParts {
   std::vector<Part> parts;
   int64_t width = 0;
   int64_t num_numbers = 0;
   std::vector<int64_t> table_widths;
+  std::vector<RowRange> ranges;    // of the tables
   std::vector<std::string> kinds;  // the attrs themselves
   std::vector<int64_t> from, of_table, offsets, widths;
+  std::vector<int64_t> row_begins, row_ends, row_counts;
 
   Status Init(const NodeAttrs& attrs, int64_t num_tables) {
     MR_RETURN_IF_ERROR(ReadAttrs(attrs, "kinds", &kinds, "from", &from, "of_table", &of_table,
-                                 "offsets", &offsets, "widths", &widths, "width", &width));
+                                 "offsets", &offsets, "widths", &widths, "width", &width,
+                                 "row_begins", &row_begins, "row_ends", &row_ends, "row_counts",
+                                 &row_counts));
+    MR_RETURN_IF_ERROR(InitRanges(num_tables));
     const size_t n = kinds.size();
     for (const size_t size : {from.size(), of_table.size(), offsets.size(), widths.size()}) {
       if (size != n) {
@@ -86,6 +104,28 @@ struct LayerParts {
       } else {
         return InvalidArgument("kinds must be numbers, one_hot or rows, got '", kinds[i], "'");
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // Without the attrs all tables are whole.
+  Status InitRanges(int64_t num_tables) {
+    ranges.assign(static_cast<size_t>(num_tables), {});
+    if (row_begins.empty() && row_ends.empty() && row_counts.empty()) return absl::OkStatus();
+    for (const size_t size : {row_begins.size(), row_ends.size(), row_counts.size()}) {
+      if (size != ranges.size()) {
+        return InvalidArgument("the lists of rows must have ", num_tables,
+                               " elements as there are tables, got ", size);
+      }
+    }
+    for (size_t k = 0; k < ranges.size(); ++k) {
+      if (row_ends[k] < 0) continue;
+      if (row_begins[k] < 0 || row_begins[k] > row_ends[k] || row_ends[k] > row_counts[k]) {
+        return InvalidArgument("table ", k, " must have rows within [0, ", row_counts[k],
+                               "), got [", row_begins[k], ", ", row_ends[k], ")");
+      }
+      ranges[k] = {
+          .is_part = true, .begin = row_begins[k], .end = row_ends[k], .count = row_counts[k]};
     }
     return absl::OkStatus();
   }
@@ -168,6 +208,11 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
         return InvalidArgument("table '", tables[k]->name(), "' must have shape [?,", width,
                                "], got ", *shape);
       }
+      const RowRange& range = rule().ranges[k];
+      if (range.is_part && shape->dim(0) != range.end - range.begin) {
+        return InvalidArgument("table '", tables[k]->name(), "' must have the rows [", range.begin,
+                               ", ", range.end, ") of ", range.count, ", got shape ", *shape);
+      }
       shapes.push_back(*std::move(shape));
     }
     const int64_t batch = ctx.input(0).dim(1);
@@ -175,7 +220,9 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
     for (const Part& part : rule().parts) {
       if (part.kind != Part::Kind::kRows) continue;
       const auto k = static_cast<size_t>(part.table);
-      const int64_t rows = shapes[k].dim(0);
+      // Of the whole table: what other variables have is no error.
+      const RowRange& range = rule().ranges[k];
+      const int64_t rows = range.is_part ? range.count : shapes[k].dim(0);
       const int64_t* const own = ids + part.from * batch;
       const auto is_wrong = [rows](int64_t id) { return id >= rows; };
       bool any = false;  // one pass without branches
@@ -190,20 +237,21 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
   // Rows of tables, as they are looked up; memory for the next ones.
   class TableRows {
    public:
-    // to[i * step + j] += table[ids[i], j]; nothing for ids < 0.
-    Status Add(const VariableStorage& table, const Shape& shape, absl::Span<const int64_t> ids,
-               int64_t width, int64_t step, float* to) {
+    // to[i * step + j] += whole[ids[i], j], of which `table` has the rows of `range`; nothing for
+    // ids that it does not have.
+    Status Add(const VariableStorage& table, const Shape& shape, const RowRange& range,
+               absl::Span<const int64_t> ids, int64_t width, int64_t step, float* to) {
       const auto n = static_cast<int64_t>(ids.size());
-      int64_t signs = 0;
-      for (const int64_t id : ids) signs |= id;
-      const bool all = signs >= 0;
-      if (!all) {
+      bool all = true;  // one pass without branches
+      for (const int64_t id : ids) all &= range.Has(id);
+      const bool are_rows = all && range.begin == 0;
+      if (!are_rows) {
         indices_.clear();
         for (const int64_t id : ids) {
-          if (id >= 0) indices_.push_back(id);
+          if (range.Has(id)) indices_.push_back(id - range.begin);
         }
       }
-      const absl::Span<const int64_t> indices = all ? ids : absl::MakeConstSpan(indices_);
+      const absl::Span<const int64_t> indices = are_rows ? ids : absl::MakeConstSpan(indices_);
       rows_.resize(std::max(rows_.size(), indices.size() * static_cast<size_t>(width)));
       MR_RETURN_IF_ERROR(
           table.GatherRows<int64_t>(indices, shape, reinterpret_cast<char*>(rows_.data())));
@@ -213,7 +261,7 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
         return absl::OkStatus();
       }
       for (int64_t i = 0; i < n; ++i) {
-        if (!all && ids[static_cast<size_t>(i)] < 0) continue;
+        if (!all && !range.Has(ids[static_cast<size_t>(i)])) continue;
         for (int64_t j = 0; j < width; ++j) to[i * step + j] += row[j];
         row += width;
       }
@@ -257,9 +305,9 @@ class ColumnLayerKernel : public RuledKernel<ColumnLayerRule> {
             break;
           case Part::Kind::kRows: {
             const auto k = static_cast<size_t>(part.table);
-            const Status status =
-                table_rows.Add(*tables[k], shapes[k], absl::MakeConstSpan(own + begin, own + end),
-                               width, step, to + begin * step);
+            const Status status = table_rows.Add(*tables[k], shapes[k], rule().ranges[k],
+                                                 absl::MakeConstSpan(own + begin, own + end), width,
+                                                 step, to + begin * step);
             if (!status.ok()) {
               MutexLock lock(&mu);
               first.Update(status);
@@ -341,7 +389,8 @@ Status ColumnLayerGradient(GradientContext* c) {
   const BuiltNode sums =
       BuildOp(there, "_ColumnLayerGrad", {c->input(0), own}, "K", rule.num_tables, "kinds",
               rows.kinds, "from", rows.from, "of_table", rows.of_table, "offsets", rows.offsets,
-              "widths", rows.widths, "width", width);
+              "widths", rows.widths, "width", width, "row_begins", rule.row_begins, "row_ends",
+              rule.row_ends, "row_counts", rule.row_counts);
   for (int k = 0; k < tables; ++k) {
     const int input = 1 + static_cast<int>(rule.num_numbers) + k;
     c->set_input_grad(input, IndexedSlices{.values = sums.output(tables + k),
@@ -354,7 +403,8 @@ Status ColumnLayerGradient(GradientContext* c) {
 
 constexpr char kPartAttrs[] =
     "kinds: list(string) >= 1; from: list(int); of_table: list(int); offsets: list(int); "
-    "widths: list(int); width: int >= 1";
+    "widths: list(int); width: int >= 1; row_begins: list(int) = []; row_ends: list(int) = []; "
+    "row_counts: list(int) = []";
 
 const OpRegistration kColumnLayer =
     OpSpec("_ColumnLayer", "ids: int64, numbers: N * float, tables: K * resource -> output: float",
@@ -465,13 +515,16 @@ Status RunColumnLayerGrad(KernelContext* ctx, const ColumnLayerGradRule& rule) {
   RowSums sums(most, most_numbers);
   for (int k = 0; k < tables; ++k) {
     const int64_t width = rule.table_widths[static_cast<size_t>(k)];
+    const RowRange& range = rule.ranges[static_cast<size_t>(k)];
     sums.Begin(width);
     for (const Part& part : rule.parts) {
       if (part.kind != Part::Kind::kRows || part.table != k) continue;
       const int64_t* const own = ids + part.from * batch;
       const float* from = gradient + part.offset;
       for (int64_t i = 0; i < batch; ++i, from += rule.width) {
-        float* const sum = sums.SumOf(std::max<int64_t>(own[i], 0));
+        const int64_t id = std::max<int64_t>(own[i], 0);
+        if (!range.Has(id)) continue;
+        float* const sum = sums.SumOf(id - range.begin);
         if (own[i] < 0) continue;
         for (int64_t j = 0; j < width; ++j) sum[j] += from[j];
       }

@@ -72,6 +72,85 @@ TEST(ColumnLayer, AddsUpPartsThatOverlap) {
                     TensorOf<float>({3, 1}, {21, 2, 10}));
 }
 
+// Rows 1 and 2 of a table of four.
+OpCall PartLayer(OpTestDevice* device, const Tensor& ids, const Tensor& part) {
+  return OpCall("_ColumnLayer")
+      .Input(ids)
+      .Inputs({})
+      .Inputs({part})
+      .Attr("N", int64_t{0})
+      .Attr("kinds", Texts{"rows"})
+      .Attr("from", Ints{0})
+      .Attr("of_table", Ints{0})
+      .Attr("offsets", Ints{0})
+      .Attr("widths", Ints{2})
+      .Attr("width", int64_t{2})
+      .Attr("row_begins", Ints{1})
+      .Attr("row_ends", Ints{3})
+      .Attr("row_counts", Ints{4})
+      .On(device);
+}
+
+TEST(ColumnLayer, GivesTheRowsOfAPartAndZerosForOthers) {
+  OpTestDevice device;
+  const Tensor part = device.VariableHandle("part", TensorOf<float>({2, 2}, {3, 4, 5, 6}));
+  ExpectTensorEqual(
+      RunOp1(PartLayer(&device, TensorOf<int64_t>({1, 6}, {0, 1, 2, 3, -1, 1}), part)),
+      TensorOf<float>({6, 2}, {0, 0, 3, 4, 5, 6, 0, 0, 0, 0, 3, 4}));
+  // All of them are here: they are not their rows.
+  ExpectTensorEqual(RunOp1(PartLayer(&device, TensorOf<int64_t>({1, 2}, {2, 1}), part)),
+                    TensorOf<float>({2, 2}, {5, 6, 3, 4}));
+  // None is here.
+  ExpectTensorEqual(RunOp1(PartLayer(&device, TensorOf<int64_t>({1, 2}, {0, 3}), part)),
+                    TensorOf<float>({2, 2}, {0, 0, 0, 0}));
+}
+
+TEST(ColumnLayer, OfAllPartsIsThatOfTheWhole) {
+  OpTestDevice device;
+  const Tensor whole = device.VariableHandle("whole", TensorOf<float>({3, 1}, {1, 2, 3}));
+  const Tensor first = device.VariableHandle("first", TensorOf<float>({2, 1}, {10, 20}));
+  const Tensor second = device.VariableHandle("second", TensorOf<float>({1, 1}, {30}));
+  ExpectTensorEqual(RunOp1(OpCall("_ColumnLayer")
+                               .Input(TensorOf<int64_t>({1, 4}, {2, 0, -1, 1}))
+                               .Inputs({})
+                               .Inputs({whole, first, second})
+                               .Attr("N", int64_t{0})
+                               .Attr("kinds", Texts{"rows", "rows", "rows"})
+                               .Attr("from", Ints{0, 0, 0})
+                               .Attr("of_table", Ints{0, 1, 2})
+                               .Attr("offsets", Ints{0, 1, 1})
+                               .Attr("widths", Ints{1, 1, 1})
+                               .Attr("width", int64_t{2})
+                               .Attr("row_begins", Ints{0, 0, 2})
+                               .Attr("row_ends", Ints{-1, 2, 3})
+                               .Attr("row_counts", Ints{-1, 3, 3})
+                               .On(&device)),
+                    TensorOf<float>({4, 2}, {3, 30, 1, 10, 0, 0, 2, 20}));
+}
+
+TEST(ColumnLayer, RefusesPartsThatDoNotFit) {
+  OpTestDevice device;
+  const Tensor ids = TensorOf<int64_t>({1, 1}, {0});
+  const Tensor part = device.VariableHandle("part", TensorOf<float>({2, 2}, {3, 4, 5, 6}));
+  const auto layer = [&] { return PartLayer(&device, ids, part); };
+  // No part of the table has it.
+  ExpectOpError(PartLayer(&device, TensorOf<int64_t>({1, 2}, {3, 4}), part), kInvalid,
+                "ids of table 'part' must be in [0, 4), got 4");
+  const Tensor longer = device.VariableHandle("longer", *Tensor::Zeros(DT_FLOAT, Shape{3, 2}));
+  ExpectOpError(PartLayer(&device, ids, longer), kInvalid,
+                "table 'longer' must have the rows [1, 3) of 4, got shape [3,2]");
+  ExpectOpError(layer().Attr("row_begins", Ints{-1}), kInvalid,
+                "table 0 must have rows within [0, 4), got [-1, 3)");
+  ExpectOpError(layer().Attr("row_begins", Ints{4}), kInvalid,
+                "table 0 must have rows within [0, 4), got [4, 3)");
+  ExpectOpError(layer().Attr("row_counts", Ints{2}), kInvalid,
+                "table 0 must have rows within [0, 2), got [1, 3)");
+  ExpectOpError(layer().Attr("row_begins", Ints{}), kInvalid,
+                "the lists of rows must have 1 elements as there are tables, got 0");
+  ExpectOpError(layer().Attr("row_ends", Ints{3, 4}), kInvalid,
+                "the lists of rows must have 1 elements as there are tables, got 2");
+}
+
 TEST(ColumnLayer, RefusesWhatDoesNotFit) {
   OpTestDevice device;
   const Tensor table = device.VariableHandle("table", Table());
@@ -134,6 +213,34 @@ TEST(ColumnLayerGrad, HasEachRowOnce) {
   ExpectTensorEqual(none[3], TensorOf<float>({0, 2}, {}));
   ExpectOpError(call(TensorOf<int64_t>({2, 1}, {0, 0}), TensorOf<float>({1, 4}, {1, 2, 3, 4})),
                 kInvalid, "gradient must have shape [1,5], got [1,4]");
+}
+
+// Of no id the row 0 is there, with nothing: in the part that has it.
+TEST(ColumnLayerGrad, OfAPartHasItsRowsAlone) {
+  const auto call = [](int64_t begin, int64_t end) {
+    return OpCall("_ColumnLayerGrad")
+        .Input(TensorOf<int64_t>({1, 5}, {3, -1, 1, 3, 2}))
+        .Input(TensorOf<float>({5, 1}, {1, 10, 100, 1000, 10000}))
+        .Attr("K", int64_t{1})
+        .Attr("kinds", Texts{"rows"})
+        .Attr("from", Ints{0})
+        .Attr("of_table", Ints{0})
+        .Attr("offsets", Ints{0})
+        .Attr("widths", Ints{1})
+        .Attr("width", int64_t{1})
+        .Attr("row_begins", Ints{begin})
+        .Attr("row_ends", Ints{end})
+        .Attr("row_counts", Ints{6});
+  };
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> first, RunOp(call(0, 2)));
+  ExpectTensorEqual(first[0], Tensor::Of<int64_t>({0, 1}));
+  ExpectTensorEqual(first[1], TensorOf<float>({2, 1}, {0, 100}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> second, RunOp(call(2, 4)));
+  ExpectTensorEqual(second[0], Tensor::Of<int64_t>({1, 0}));
+  ExpectTensorEqual(second[1], TensorOf<float>({2, 1}, {1001, 10000}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> none, RunOp(call(4, 6)));
+  ExpectTensorEqual(none[0], *Tensor::Zeros(DT_INT64, Shape{0}));
+  ExpectTensorEqual(none[1], TensorOf<float>({0, 1}, {}));
 }
 
 TEST(ColumnLayerGrad, CountsManyIds) {

@@ -3,6 +3,9 @@
 // Counts what a training step of a real model costs on a cluster: calls and copies. The servers
 // live in this process and talk over gRPC, so one process's counters see both sides.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,10 +21,16 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
+#include "estimator/columns/column_lowering.h"
+#include "estimator/columns/feature_column.h"
+#include "estimator/columns/input_layer.h"
+#include "estimator/model_tensors.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/initializers.h"
 #include "layers/normalization.h"
+#include "layers/partitioner.h"
 #include "layers/variable.h"
 #include "net/rpc.h"
 #include "net/tensor_coding.h"
@@ -47,6 +56,7 @@
 // covers: clusters: a linear step on one server moves its variables and their gradients and nothing
 //   else, with `update_ops` and a fetched count, too; with two, one message between them orders the
 //   step
+// covers: clusters: a table in two parts on two servers moves as many tensors as two tables
 // covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
 //   sent tensor
 // covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
@@ -331,6 +341,85 @@ TEST(CountedStepTest, ServersTellEachOtherOnceOfTheirUpdates) {
     EXPECT_EQ(step.tensors, tensors);
     EXPECT_EQ(step.controls, c.controls);
   }
+}
+
+// A step of embeddings of 1,000 rows, each cut into so many parts, which stand in turns.
+struct StepOfTables {
+  Crossings crossings;
+  int nodes = 0;  // of the program
+};
+StatusOr<StepOfTables> RunStepOfTables(const Servers& cluster, const Names& keys, int num_parts,
+                                       ColumnLowering lowering) {
+  Scope root;
+  const Scope s = root.WithDevice(ReplicaDeviceSetter(cluster.worker_config));
+  Features::Map features;
+  std::vector<DenseColumn> columns;
+  std::vector<Feed> feeds;
+  for (const std::string& key : keys) {
+    features[key] = Placeholder(s.WithName(key), DT_INT64, {-1});
+    feeds.emplace_back(features[key], Tensor::Vector<int64_t>({0, 999, 3, -1}));
+    columns.push_back(EmbeddingColumn(CategoricalColumnWithIdentity(key, 1000), 8,
+                                      {.initializer = OnesInitializer()}));
+  }
+  const Output rows =
+      InputLayer(s, Features(features), columns,
+                 {.partitioner = FixedSizePartitioner(num_parts), .lowering = lowering});
+  const Output loss = ReduceSum(s.WithName("loss"), Square(s, rows));
+  const Operation train = GradientDescentOptimizer({.learning_rate = 0.1}).Minimize(s, loss);
+  const Operation init = GlobalVariablesInitializer(s);
+  MR_RETURN_IF_ERROR(root.status());
+  StepOfTables result;
+  result.nodes = root.graph()->num_nodes();
+  SessionOptions options;
+  options.target = cluster.target();
+  MR_ASSIGN_OR_RETURN(const auto session, NewSession(options));
+  MR_RETURN_IF_ERROR(session->Extend(root));
+  MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> first, session->Run(feeds, {loss}));
+  MR_ASSIGN_OR_RETURN(result.crossings, CrossingsOfRun(session.get(), feeds, {loss}, {train}));
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> second, session->Run(feeds, {loss}));
+  // Three rows of ones in each table; the gradient is two for each number of theirs.
+  const float numbers = 3 * 8 * static_cast<float>(keys.size());
+  for (const auto& [out, each] : {std::pair(first, 1.0f), std::pair(second, 0.8f * 0.8f)}) {
+    const float loss_then = out[0].scalar<float>();
+    if (std::abs(loss_then - numbers * each) > 1e-3f) {
+      return InvalidArgument("loss must be ", numbers * each, ", got ", loss_then);
+    }
+  }
+  return result;
+}
+
+// Each server is sent the ids once and the gradient once, and sends its rows once, whether they are
+// a table or a part of one.
+TEST(CountedStepTest, ATableInTwoPartsMovesAsManyTensorsAsTwoTables) {
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2));
+  ASSERT_OK_AND_ASSIGN(const StepOfTables tables,
+                       RunStepOfTables(cluster, {"a", "b"}, 1, ColumnLowering::kFused));
+  ASSERT_OK_AND_ASSIGN(const StepOfTables parts,
+                       RunStepOfTables(cluster, {"a"}, 2, ColumnLowering::kFused));
+  ASSERT_OK_AND_ASSIGN(const StepOfTables portable,
+                       RunStepOfTables(cluster, {"a"}, 2, ColumnLowering::kPortable));
+  const auto print = [](const char* name, const StepOfTables& step) {
+    std::printf("%s: %d nodes, per step %d tensors from ps, %d to ps, %d controls\n", name,
+                step.nodes, static_cast<int>(step.crossings.Count("ps", "worker")),
+                static_cast<int>(step.crossings.Count("worker", "ps")),
+                static_cast<int>(step.crossings.controls.size()));
+  };
+  print("two tables", tables);
+  print("a table in two parts", parts);
+  print("the same, portable", portable);
+  SCOPED_TRACE(absl::StrJoin(parts.crossings.tensors, "; "));
+  SCOPED_TRACE(absl::StrJoin(tables.crossings.tensors, "; "));
+  EXPECT_EQ(tables.crossings.tensors.size(), 6u);
+  EXPECT_EQ(parts.crossings.tensors.size(), 6u);
+  EXPECT_EQ(parts.crossings.controls.size(), tables.crossings.controls.size());
+  for (const char* ps : {"ps0", "ps1"}) {
+    EXPECT_EQ(parts.crossings.Count(ps, "worker"), tables.crossings.Count(ps, "worker")) << ps;
+    EXPECT_EQ(parts.crossings.Count("worker", ps), tables.crossings.Count("worker", ps)) << ps;
+  }
+  // One table has a feature less, and no node more for each part.
+  EXPECT_LE(parts.nodes, tables.nodes);
+  EXPECT_LT(parts.nodes, portable.nodes);
 }
 
 }  // namespace
