@@ -39,8 +39,8 @@ struct Column {
 struct RowOrigin {
   std::shared_ptr<const std::string> file = nullptr;  // null: not known
   int64_t first = 0;                                  // number of row 0, counted from 1
-  const char* kind = "Text lines";                    // or "Records"
-  const char* unit = "line";                          // or "record"
+  std::string kind = "Text lines";                    // or "CSV", "Records"
+  std::string unit = "line";                          // or "record"
 
   // `status` of row `row` behind "Text lines 'census.csv', line 7: ", where that is known.
   Status Tell(int64_t row, const Status& status) const;

@@ -15,6 +15,7 @@
 #include "core/testing/tensor_testing.h"
 #include "data/block.h"
 #include "data/dataset.h"
+#include "data/iterator_state.h"
 #include "data/row_function.h"
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
@@ -561,7 +562,58 @@ TEST_F(CsvFileTest, LinesAreCountedFromTheFilesBeginningAfterARestore) {
     ASSERT_OK(second->Restore(state));
     ASSERT_OK(second->Next(&element).status());
     const Status error = second->Next(&element).status();
-    EXPECT_STATUS(error, kInvalid, "Expect 2 fields but have 1 in record 0");
+    EXPECT_EQ(error.message(), absl::StrCat("Text lines '", path,
+                                            "', line 3: Expect 2 fields but have 1 in record 0"));
+  }
+}
+
+// Rows that wait for their turn are saved with their place: the states are between the bad ones.
+TEST_F(CsvFileTest, ABadRowThatWaitedInAStateNamesItsFileAndLine) {
+  const std::string good = Write("state_good", "7,8\n");
+  const std::string path = Write("state_bad", "1,2\n3,4\nbad\nworse\n5,6\n");
+  const std::string bad =
+      absl::StrCat("<CSV '", path, "', line 3: Expect 2 fields but have 1 in ", "record 0> <CSV '",
+                   path, "', line 4: Expect 2 fields but have 1 in record 0>");
+  const Dataset rows = CsvDataset({good, path}, TwoInts());
+  EXPECT_EQ(TextOf(rows), absl::StrCat("7|8 1|2 3|4 ", bad, " 5|6"));
+  ExpectStatesGoOn(rows);
+  // The first batch was lost with the first bad row.
+  EXPECT_EQ(TextOf(rows.Batch(5)), absl::StrCat(bad, " [5]|[6]"));
+  ExpectStatesGoOn(rows.Batch(5));
+  ExpectStatesGoOn(Dataset::TextLines({good, path}).Map(DecodeCsv(TwoInts())));
+}
+
+// What a state of an earlier version lacks is not known: the row's error has no place.
+TEST_F(CsvFileTest, AnEarlierStateGoesOnWithoutThePlacesOfItsRows) {
+  const std::string path = Write("state_earlier", "1,2\nbad\nworse\n");
+  const Dataset rows = Dataset::TextLines({path}).Map(DecodeCsv(TwoInts()));
+  const auto state_of = [&](absl::string_view version) {
+    StateWriter state;
+    state.PutBytes(absl::StrCat("millrace iterator ", version));
+    state.PutBytes(rows.DebugString());
+    state.PutUint(7);      // the seed
+    state.PutBool(false);  // the end
+    state.PutInt(1);       // rows that wait
+    EXPECT_OK(state.PutElement({Tensor::Scalar(std::string("bad"))}));
+    state.PutUint(0);     // the file,
+    state.PutBool(true);  // open,
+    state.PutUint(8);     // at this byte,
+    state.PutInt(3);      // which begins this line
+    return state.Take();
+  };
+  ASSERT_OK_AND_ASSIGN(const auto iterator, rows.MakeIterator());
+  ASSERT_OK(iterator->Restore(state_of("1")));
+  const std::string error = "Expect 2 fields but have 1 in record 0>";
+  EXPECT_EQ(RestOf(iterator.get()),
+            (std::vector<std::string>{"<" + error,
+                                      absl::StrCat("<Text lines '", path, "', line 3: ", error)}));
+  // As this version it is cut: the row's place is missing.
+  EXPECT_EQ(iterator->Restore(state_of("2")).code(), absl::StatusCode::kDataLoss);
+  EXPECT_STATUS(iterator->Restore(state_of("3")), absl::StatusCode::kUnimplemented,
+                "Iterator state: its version must be at most 2, got 3; a later Millrace wrote it");
+  for (const char* version : {"", "0", "-1", "two"}) {
+    EXPECT_STATUS(iterator->Restore(state_of(version)), absl::StatusCode::kDataLoss,
+                  "it must begin as one does");
   }
 }
 

@@ -149,7 +149,8 @@ struct IgnoreErrorsOptions {
   double max_share = 0.01;        // of the elements so far; 1: all of them
   int64_t share_from = 1000;      // the share counts from this element on
   // Files that may be left out, from their first error on: one that is not there, a header of other
-  // columns, a stream that was cut. kForever: any number. Counted since the iterator was made.
+  // columns, a stream that was cut. kForever: any number. Counted by pass, as errors are; the state
+  // keeps the count.
   int64_t max_files = 0;
   // Called with each error that is dropped, in the thread that reads.
   std::function<void(const Status&)> on_error = nullptr;

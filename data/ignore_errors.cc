@@ -87,6 +87,7 @@ class IgnoreErrorsIterator : public ElementIterator {
     state->PutInt(rows_.kept());
     state->PutInt(rows_.dropped());
     state->PutBytes(rows_.first());
+    state->PutInt(files_);
     return input_->Save(state);
   }
   Status Restore(StateReader* state) override {
@@ -96,6 +97,9 @@ class IgnoreErrorsIterator : public ElementIterator {
     MR_ASSIGN_OR_RETURN(const int64_t dropped, state->GetInt(0, kMost));
     MR_ASSIGN_OR_RETURN(const absl::string_view first, state->GetBytes());
     rows_.Restore(kept, dropped, first);
+    if (state->version() >= 2) {
+      MR_ASSIGN_OR_RETURN(files_, state->GetInt(0, dropped));
+    }
     context_.environment->dropped.fetch_add(dropped, std::memory_order_relaxed);
     return input_->Restore(state);
   }

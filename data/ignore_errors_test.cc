@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -215,6 +216,53 @@ TEST(IgnoreErrors, AFileIsNoElement) {
             500u);
   EXPECT_STATUS(NoMultiples(1, 1).IgnoreErrors({.max_files = -2}).status(), kInvalid,
                 "max_files must be >= 0, or kForever, got -2");
+}
+
+// Before, between and behind two files that are not there, of which one may be.
+TEST(IgnoreErrors, CountsLostFilesOnFromAState) {
+  const std::string good = JoinPath(::testing::TempDir(), "ignore_errors_state.csv");
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), good, "1\n2\n"));
+  const auto none = [](int i) {
+    return JoinPath(::testing::TempDir(), absl::StrCat("ignore_errors_none_", i));
+  };
+  const Dataset rows = Dataset::TextLines({good, none(1), good, none(2), good});
+  const Dataset one = rows.IgnoreErrors({.max_files = 1});
+  const std::vector<std::string> got = ElementsOf(one);
+  ASSERT_EQ(got.size(), 5u);
+  EXPECT_THAT(got.back(), HasSubstr("IgnoreErrors may leave out 1 files"));
+  EXPECT_THAT(got.back(), HasSubstr(none(2)));
+  ExpectStatesGoOn(one);
+  ExpectStatesGoOn(one.Repeat(2));
+  ExpectStatesGoOn(rows.IgnoreErrors({.max_files = 2}));
+  // Both numbers are there after a restore: the limit of errors counts files, too.
+  ASSERT_OK_AND_ASSIGN(const auto first, one.MakeIterator());
+  RestOf(first.get(), 3);
+  ASSERT_OK_AND_ASSIGN(const std::string state, first->Save());
+  ASSERT_OK_AND_ASSIGN(const auto second, one.MakeIterator());
+  ASSERT_OK(second->Restore(state));
+  EXPECT_EQ(second->times().dropped, 1);
+  // With another limit it goes on.
+  ASSERT_OK_AND_ASSIGN(const auto two, rows.IgnoreErrors({.max_files = 2}).MakeIterator());
+  ASSERT_OK(two->Restore(state));
+  EXPECT_EQ(RestOf(two.get()), (std::vector<std::string>{"2", "1", "2"}));
+  EXPECT_EQ(two->times().dropped, 2);
+}
+
+// As an error that waits in a buffer it is still a file's.
+TEST(IgnoreErrors, AFileThatWaitsInAStateIsNoElement) {
+  const std::string good = JoinPath(::testing::TempDir(), "ignore_errors_waits.csv");
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), good, "1\n"));
+  const std::string none = JoinPath(::testing::TempDir(), "ignore_errors_none");
+  const Dataset rows = Dataset::TextLines({good, none, good}).Prefetch(4).IgnoreErrors();
+  ASSERT_OK_AND_ASSIGN(const auto first, rows.MakeIterator());
+  ASSERT_EQ(RestOf(first.get(), 1), std::vector<std::string>{"1"});
+  while (!first->NextIsReady()) std::this_thread::yield();  // the error has come
+  ASSERT_OK_AND_ASSIGN(const std::string state, first->Save());
+  ASSERT_OK_AND_ASSIGN(const auto second, rows.MakeIterator());
+  ASSERT_OK(second->Restore(state));
+  const std::vector<std::string> got = RestOf(second.get());
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_THAT(got[0], HasSubstr("IgnoreErrors may leave out 0 files"));
 }
 
 TEST(RequireElements, NamesTheSourcesOfNothing) {

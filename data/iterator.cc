@@ -5,7 +5,9 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/dcheck.h"
@@ -21,7 +23,7 @@
 namespace millrace::data {
 namespace {
 
-constexpr absl::string_view kStateMagic = "millrace iterator 1";
+constexpr absl::string_view kStateMagic = "millrace iterator ";  // and the version
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 int64_t Nanoseconds(std::chrono::steady_clock::duration time) {
@@ -31,6 +33,21 @@ int64_t Nanoseconds(std::chrono::steady_clock::duration time) {
 // By its only writer.
 void Add(int64_t n, std::atomic<int64_t>* figure) {
   figure->store(figure->load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+// Of a state that begins with `magic`.
+StatusOr<int> VersionOf(absl::string_view magic) {
+  int version = 0;
+  if (!absl::ConsumePrefix(&magic, kStateMagic) || !absl::SimpleAtoi(magic, &version) ||
+      version < 1) {
+    return absl::DataLossError("Iterator state: it must begin as one does");
+  }
+  if (version > kIteratorStateVersion) {
+    return absl::UnimplementedError(absl::StrCat("Iterator state: its version must be at most ",
+                                                 kIteratorStateVersion, ", got ", version,
+                                                 "; a later Millrace wrote it"));
+  }
+  return version;
 }
 
 }  // namespace
@@ -171,7 +188,7 @@ StatusOr<std::string> Iterator::Save() {
       return absl::CancelledError("Iterator: it was cancelled");
     }
     StateWriter writer;
-    writer.PutBytes(kStateMagic);
+    writer.PutBytes(absl::StrCat(kStateMagic, kIteratorStateVersion));
     writer.PutBytes(state_->dataset.DebugString());
     writer.PutUint(run->environment->base_seed);
     writer.PutBool(state_->ended);
@@ -184,9 +201,8 @@ Status Iterator::Restore(absl::string_view bytes) {
   return NoExceptions("Iterator.Restore", [&]() -> Status {
     StateReader reader(bytes);
     MR_ASSIGN_OR_RETURN(const absl::string_view magic, reader.GetBytes());
-    if (magic != kStateMagic) {
-      return absl::DataLossError("Iterator state: it must begin as one does");
-    }
+    MR_ASSIGN_OR_RETURN(const int version, VersionOf(magic));
+    reader.set_version(version);
     MR_ASSIGN_OR_RETURN(const absl::string_view text, reader.GetBytes());
     if (text != state_->dataset.DebugString()) {
       return InvalidArgument("Iterator state: it must be of the dataset '",

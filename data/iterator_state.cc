@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/coding.h"
 #include "core/tensor_proto.h"
+#include "data/lost_file.h"
 #include "proto/tensor.pb.h"
 
 namespace millrace::data {
@@ -21,6 +22,10 @@ Status OutOfBounds(absl::string_view what, uint64_t value) {
 // How a tensor follows: as a TensorProto, or a scalar int64 or string without one.
 enum Encoding : uint64_t { kProto = 0, kInt64 = 1, kString = 2 };
 
+constexpr uint64_t kMostCode = 16;
+// Added to the code of a lost file.
+constexpr uint64_t kLostFile = 64;
+
 }  // namespace
 
 void StateWriter::PutUint(uint64_t value) { PutVarint64(&bytes_, value); }
@@ -31,7 +36,7 @@ void StateWriter::PutBytes(absl::string_view bytes) {
 }
 
 void StateWriter::PutStatus(const Status& status) {
-  PutUint(static_cast<uint64_t>(status.raw_code()));
+  PutUint(static_cast<uint64_t>(status.raw_code()) + (IsLostFile(status) ? kLostFile : 0));
   PutBytes(status.message());
 }
 
@@ -86,9 +91,13 @@ StatusOr<absl::string_view> StateReader::GetBytes() {
 }
 
 Status StateReader::GetStatus(Status* status) {
-  MR_ASSIGN_OR_RETURN(const int64_t code, GetInt(0, 16));
+  MR_ASSIGN_OR_RETURN(const uint64_t bits, GetUint());
+  const bool is_lost_file = bits >= kLostFile;
+  const uint64_t code = is_lost_file ? bits - kLostFile : bits;
+  if (code > kMostCode) return OutOfBounds("the code of an error", bits);
   MR_ASSIGN_OR_RETURN(const absl::string_view message, GetBytes());
   *status = Status(static_cast<absl::StatusCode>(code), message);
+  if (is_lost_file) *status = LostFile(*status);
   return absl::OkStatus();
 }
 

@@ -165,6 +165,7 @@ class RowMapIterator : public ElementIterator {
     }
     return true;
   }
+  // The rows that wait, then where they were read: behind a restore a bad one still has its place.
   Status Save(StateWriter* state) override {
     state->PutInt(rest_.rows - next_);
     Element element;
@@ -172,6 +173,7 @@ class RowMapIterator : public ElementIterator {
       MR_RETURN_IF_ERROR(ElementOf(rest_, row, &element));
       MR_RETURN_IF_ERROR(state->PutElement(element));
     }
+    if (next_ < rest_.rows) PutOrigin(state);
     return input_->Save(state);
   }
   Status Restore(StateReader* state) override {
@@ -188,6 +190,7 @@ class RowMapIterator : public ElementIterator {
       }
       rest_.rows = rows;
       for (Tensor& tensor : *stacked) rest_.columns.push_back({.stacked = std::move(tensor)});
+      if (state->version() >= 2) MR_RETURN_IF_ERROR(GetOrigin(state));
     }
     return input_->Restore(state);
   }
@@ -197,6 +200,28 @@ class RowMapIterator : public ElementIterator {
     rest_ = Block();
     next_ = 0;
     return input_->NextBlock(max_rows, &rest_);
+  }
+  // Of row `next_` of the rest.
+  void PutOrigin(StateWriter* state) const {
+    const RowOrigin& origin = rest_.origin;
+    state->PutBool(origin.file != nullptr);
+    if (origin.file == nullptr) return;
+    state->PutBytes(*origin.file);
+    state->PutInt(origin.first + next_);
+    state->PutBytes(origin.kind);
+    state->PutBytes(origin.unit);
+  }
+  Status GetOrigin(StateReader* state) {
+    MR_ASSIGN_OR_RETURN(const bool known, state->GetBool());
+    if (!known) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(const absl::string_view file, state->GetBytes());
+    MR_ASSIGN_OR_RETURN(rest_.origin.first, state->GetInt(0, int64_t{1} << 62));
+    MR_ASSIGN_OR_RETURN(const absl::string_view kind, state->GetBytes());
+    MR_ASSIGN_OR_RETURN(const absl::string_view unit, state->GetBytes());
+    rest_.origin.file = std::make_shared<const std::string>(file);
+    rest_.origin.kind = std::string(kind);
+    rest_.origin.unit = std::string(unit);
+    return absl::OkStatus();
   }
   // The function's result for `in_`.
   StatusOr<Element> Call() {

@@ -91,9 +91,15 @@ Status BestExporter::Recover(const ExporterCall& call) {
     LogWarning("BestExporter '", name_, "': event_file_pattern '", *given, "' matches no file of '",
                model_dir, "'; results are written to '", call.eval_dir, "'");
   }
+  const int64_t began_at = call.began_at.value_or(call.result.global_step);
+  int64_t others = 0;
   for (const std::string& file : files) {
     for (EvalResult& result : ResultsIn(fs, file)) {
       if (result.global_step == call.result.global_step) continue;
+      if (IsOfAnotherTraining(result.global_step, began_at)) {
+        ++others;
+        continue;
+      }
       // What others have written there, without what is compared, is no result.
       if (!options_.is_better(result, result).ok()) continue;
       bool is_better = !best_;
@@ -102,6 +108,10 @@ Status BestExporter::Recover(const ExporterCall& call) {
       }
       if (is_better) best_ = std::move(result);
     }
+  }
+  if (others > 0) {
+    LogInfo("BestExporter '", name_, "': ", others, " results of steps above ", began_at,
+            ", which this training had not reached, are another one's and do not count");
   }
   if (best_) {
     LogInfo("BestExporter '", name_, "': the best model so far is that of step ",
@@ -117,7 +127,9 @@ StatusOr<std::string> BestExporter::Export(const ExporterCall& call) {
   }
   if (!options_.is_better)
     return InvalidArgument(where, ": is_better must be a function, got none");
-  if (model_dir_ != call.estimator.model_dir()) {
+  const bool was_another =
+      best_ && call.began_at && IsOfAnotherTraining(best_->global_step, *call.began_at);
+  if (model_dir_ != call.estimator.model_dir() || was_another) {
     MR_RETURN_IF_ERROR(Prefixed(where, Recover(call)));
     model_dir_ = call.estimator.model_dir();
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "core/file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "estimator/testing/line_model.h"
+#include "estimator/train_and_evaluate.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/placeholder.h"
@@ -71,13 +73,14 @@ class BestExporterTest : public testing::Test {
 
   // Whether it exports. Afterwards the clock is a second later.
   bool Exports(BestExporter* exporter, const EvalResult& result,
-               const std::string& eval_name = "eval") {
+               const std::string& eval_name = "eval", std::optional<int64_t> began_at = {}) {
     const StatusOr<std::string> path =
         exporter->Export({.estimator = *estimator_,
                           .export_path = dir_ + "/export/best",
                           .checkpoint_path = estimator_->latest_checkpoint(),
                           .result = result,
-                          .eval_dir = dir_ + "/" + eval_name});
+                          .eval_dir = dir_ + "/" + eval_name,
+                          .began_at = began_at});
     EXPECT_OK(path.status());
     clock_.Advance(absl::Seconds(1));
     return path.ok() && !path->empty();
@@ -112,6 +115,56 @@ TEST_F(BestExporterTest, ARestartedProcessKnowsWhatWasBest) {
     EXPECT_FALSE(Exports(&best, Result(4, {{"loss", 0.4f}}), eval));
     EXPECT_TRUE(Exports(&best, Result(5, {{"loss", 0.2f}}), eval));
   }
+}
+
+// Somebody has deleted the checkpoints, to train anew or from an earlier one, and not `eval`.
+TEST_F(BestExporterTest, ResultsOfAnotherTrainingDoNotCount) {
+  Write(dir_ + "/eval", Result(1, {{"loss", 0.1f}}));
+  Write(dir_ + "/eval", Result(300, {{"loss", 0.05f}}));
+  BestExporter anew("best", ServingInputReceiverFn(FeedX));
+  EXPECT_TRUE(Exports(&anew, Result(2, {{"loss", 0.4f}}), "eval", -1));
+  EXPECT_FALSE(Exports(&anew, Result(3, {{"loss", 0.5f}})));
+  EXPECT_TRUE(Exports(&anew, Result(4, {{"loss", 0.3f}})));
+  // From step 1 on: that one's result is this training's.
+  testing::internal::CaptureStderr();
+  BestExporter further("best", ServingInputReceiverFn(FeedX));
+  EXPECT_FALSE(Exports(&further, Result(2, {{"loss", 0.4f}}), "eval", 1));
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(
+                "BestExporter 'best': 1 results of steps above 1, which this training had not "
+                "reached, are another one's and do not count"),
+            std::string::npos);
+  EXPECT_TRUE(Exports(&further, Result(3, {{"loss", 0.09f}})));
+  // Where no job says when it began, what is evaluated has been reached.
+  BestExporter alone("best", ServingInputReceiverFn(FeedX));
+  EXPECT_TRUE(Exports(&alone, Result(200, {{"loss", 0.08f}})));
+  // The same exporter in the next job: a new model, and then one that goes on.
+  EXPECT_TRUE(Exports(&alone, Result(5, {{"loss", 0.7f}}), "eval", -1));
+  EXPECT_FALSE(Exports(&alone, Result(6, {{"loss", 0.8f}}), "eval", 5));
+}
+
+TEST_F(BestExporterTest, AJobTellsItsExportersHowFarTrainingWas) {
+  fs()->RecursivelyDelete(dir_).IgnoreError();
+  // No evaluation is better.
+  Write(dir_ + "/eval", Result(1, {{"loss", -1}}));
+  Write(dir_ + "/eval", Result(300, {{"loss", -1}}));
+  const Estimator line = *Estimator::Make(
+      LineModel,
+      {.config = *RunConfig::Make({.model_dir = dir_, .save_checkpoints_steps = 100}, "")});
+  // Each with an exporter that knows nothing but the files.
+  const auto exported = [&](int64_t max_steps) -> StatusOr<size_t> {
+    MR_ASSIGN_OR_RETURN(const TrainAndEvaluateResult result,
+                        TrainAndEvaluate(line, {.input_fn = Points, .max_steps = max_steps},
+                                         {.input_fn = Points,
+                                          .steps = 1,
+                                          .exporters = {std::make_shared<BestExporter>(
+                                              "best", ServingInputReceiverFn(FeedX))}}));
+    return result.exports.size();
+  };
+  ASSERT_OK_AND_ASSIGN(const size_t anew, exported(4));
+  EXPECT_EQ(anew, 1u);
+  Write(dir_ + "/eval", Result(3, {{"loss", -1}}));
+  ASSERT_OK_AND_ASSIGN(const size_t further, exported(8));
+  EXPECT_EQ(further, 0u) << "step 3 was reached when it began";
 }
 
 TEST_F(BestExporterTest, ReadsTheFilesThatItIsTold) {

@@ -34,11 +34,11 @@ class EvaluationReader {
         directory_(std::move(directory)),
         metric_(std::move(metric)) {}
 
-  // What is there of steps above `step` does not count from now on.
-  void IgnoreAfter(int64_t step) {
+  // Training begins at `step`: what is there of another one does not count from now on.
+  void BeginAt(int64_t step) {
     ignored_.clear();
     const Status status = ScanScalars(fs_, directory_, [&](const EventScalar& scalar) {
-      if (scalar.step > step) ignored_.emplace(scalar.step, scalar.wall_time);
+      if (IsOfAnotherTraining(scalar.step, step)) ignored_.emplace(scalar.step, scalar.wall_time);
     });
     if (!status.ok() && !absl::IsNotFound(status)) Warn(" is not read: ", status);
   }
@@ -113,7 +113,7 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
         options.eval_dir.empty() ? EvalDirectory(estimator.model_dir(), "") : options.eval_dir;
     const auto reader =
         std::make_shared<EvaluationReader>(where, estimator.parts().file_system, directory, metric);
-    hook.on_begin = [reader](int64_t step) { reader->IgnoreAfter(step); };
+    hook.on_begin = [reader](int64_t step) { reader->BeginAt(step); };
     hook.should_stop = makes([reader] { return reader->Read(); });
   }
   return std::make_shared<EarlyStoppingHook>(std::move(hook));

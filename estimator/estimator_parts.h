@@ -7,6 +7,7 @@
 //
 // Plain data, immutable once made.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <source_location>
@@ -66,6 +67,11 @@ StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts,
 
 // Where the results of evaluations of that name are written.
 std::string EvalDirectory(const std::string& model_dir, const std::string& name);
+
+// Is an evaluation of `step`, which was there when a training began at the global step `began_at`
+// (-1: the model was new), another training's? That one's checkpoints were deleted, and not its
+// evaluations.
+inline bool IsOfAnotherTraining(int64_t step, int64_t began_at) { return step > began_at; }
 
 // The checkpoint that a call means: `asked`, else the latest of model_dir; "" when there is none.
 // NotFound for one that was asked for and is not there.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,18 @@ bool IsBetter(const EvalResult& result, const std::optional<EvalResult>& best) {
   return loss < former || (std::isnan(former) && !std::isnan(loss));
 }
 
+// The step of the latest checkpoint; -1 without one; nullopt where it does not tell.
+std::optional<int64_t> StepSoFar(const Estimator& estimator) {
+  const std::string latest = estimator.latest_checkpoint();
+  if (latest.empty()) return -1;
+  return GlobalStepIn(estimator.parts().file_system, latest).value_or(std::nullopt);
+}
+
 }  // namespace
+
+EvaluationRound::EvaluationRound(const Estimator& estimator, const EvalSpec& spec,
+                                 std::optional<int64_t> max_steps)
+    : estimator_(estimator), spec_(spec), max_steps_(max_steps), began_at_(StepSoFar(estimator)) {}
 
 StatusOr<EvaluationRound::Outcome> EvaluationRound::EvaluateLatest(bool is_last) {
   const std::string latest = estimator_.latest_checkpoint();
@@ -89,6 +101,7 @@ Status EvaluationRound::Evaluate(std::string checkpoint, bool is_last) {
 
 Status EvaluationRound::Export(bool is_final) {
   const std::string eval_dir = EvalDirectory(estimator_.model_dir(), spec_.name);
+  const std::optional<int64_t> began_at = std::exchange(began_at_, std::nullopt);
   for (const auto& exporter : spec_.exporters) {
     const std::string path = JoinPath(JoinPath(estimator_.model_dir(), "export"), exporter->name());
     MR_ASSIGN_OR_RETURN(std::string exported, exporter->Export({.estimator = estimator_,
@@ -96,7 +109,8 @@ Status EvaluationRound::Export(bool is_final) {
                                                                 .checkpoint_path = evaluated_,
                                                                 .result = *result_.evaluation,
                                                                 .eval_dir = eval_dir,
-                                                                .is_the_final_export = is_final}));
+                                                                .is_the_final_export = is_final,
+                                                                .began_at = began_at}));
     if (!exported.empty()) result_.exports.push_back(std::move(exported));
   }
   // Some keep the last few only.

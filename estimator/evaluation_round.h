@@ -2,7 +2,8 @@
 #ifndef MILLRACE_ESTIMATOR_EVALUATION_ROUND_H_
 #define MILLRACE_ESTIMATOR_EVALUATION_ROUND_H_
 
-// EvaluationRound: evaluates checkpoints for an EvalSpec, each once, and asks its exporters.
+// EvaluationRound: evaluates checkpoints for an EvalSpec, each once, and asks its exporters. It is
+// made when a job begins: the checkpoints that are there then say how far its training has come.
 //
 //   EvaluationRound round(estimator, eval_spec, max_steps);
 //   MR_ASSIGN_OR_RETURN(auto outcome, round.EvaluateLatest(is_last));
@@ -34,8 +35,7 @@ class EvaluationRound {
   };
 
   EvaluationRound(const Estimator& estimator, const EvalSpec& spec,
-                  std::optional<int64_t> max_steps)
-      : estimator_(estimator), spec_(spec), max_steps_(max_steps) {}
+                  std::optional<int64_t> max_steps);
 
   // `is_last`: no later one is to come, whatever its step.
   StatusOr<Outcome> EvaluateLatest(bool is_last);
@@ -59,6 +59,9 @@ class EvaluationRound {
   const std::optional<int64_t> max_steps_;
   std::string evaluated_;        // the checkpoint; "": none
   bool exported_final_ = false;  // of it
+  // For the exporters' first call; nullopt: it was, or a checkpoint without a global step was
+  // there.
+  std::optional<int64_t> began_at_;
   TrainAndEvaluateResult result_;
 };
 

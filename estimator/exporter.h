@@ -11,6 +11,7 @@
 //
 // Thread-safety: one call at a time.
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,6 +35,9 @@ struct ExporterCall {
   std::string eval_dir = "";  // <model_dir>/eval[_<name>]: where results are written, this one, too
   // No later evaluation of this job is to come: the last step was reached, or the job has ended.
   bool is_the_final_export = false;
+  // In the first call of a job: the global step that its model_dir had when it began; -1: the model
+  // was new. Evaluations of later steps, which were there then, are another training's.
+  std::optional<int64_t> began_at = {};
 };
 
 class Exporter {

@@ -85,7 +85,14 @@ Status HookedSession::Begin() {
     run_.feed_ranges.push_back(std::move(feeds));
   }
   last_step_ = setup.last_step();
+  num_steps_ = setup.num_steps();
   return absl::OkStatus();
+}
+
+int64_t HookedSession::LastStepFrom(int64_t first_step) const {
+  if (num_steps_ <= 0 || first_step < 0) return last_step_;
+  const int64_t last = first_step + num_steps_;
+  return last_step_ > 0 ? std::min(last_step_, last) : last;
 }
 
 Status HookedSession::Start(const CreatedSession& created) {

@@ -52,6 +52,8 @@ class HookedSession {
   Status Begin();
   // What hooks have said in Begin; 0 when none has.
   int64_t last_step() const { return last_step_; }
+  // The same as a session knows it, the first of which began at `first_step`.
+  int64_t LastStepFrom(int64_t first_step) const;
   // AfterCreateSession of all. Steps are prepared anew.
   Status Start(const CreatedSession& created);
   // Forgets the session: no run until the next Start.
@@ -114,7 +116,7 @@ class HookedSession {
   std::vector<Hook> hooks_;
   std::vector<size_t> after_run_order_;  // of hooks_: guards first
   Clock* const clock_;
-  int64_t last_step_ = 0;
+  int64_t last_step_ = 0, num_steps_ = 0;
   int64_t uses_ = 0;
   std::vector<Step> steps_;
   RunState run_;

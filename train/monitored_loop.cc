@@ -277,7 +277,10 @@ Status MonitoredLoop::EnsureSession() {
   MR_ASSIGN_OR_RETURN(const SessionManager::Ready ready, job_->Open(target));
   MR_RETURN_IF_ERROR(job_->Use(ready, target));
   session_ = ready.session;
-  if (++sessions_made_ == 1) begun_ = clock_->Now();
+  if (++sessions_made_ == 1) {
+    begun_ = clock_->Now();
+    first_step_ = ready.global_step;
+  }
   recovery_.SessionBegan(ready.global_step, own_steps_);
   CreatedSession created;
   created.session = session_;
@@ -286,7 +289,7 @@ Status MonitoredLoop::EnsureSession() {
   created.start = ready.start;
   created.restored_checkpoint = ready.restored_checkpoint;
   created.global_step = ready.global_step;
-  created.last_step = hooked_.last_step();
+  created.last_step = hooked_.LastStepFrom(first_step_);
   created.is_recovery = had_session_;
   Status started = StartQueueRunners(scope_, session_, coordinator_).status();
   if (started.ok()) started = hooked_.Start(created);

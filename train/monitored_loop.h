@@ -109,7 +109,8 @@ class MonitoredLoop {
   std::shared_ptr<Session> session_;
   bool had_session_ = false;  // that all hooks have seen
   int sessions_made_ = 0;
-  absl::Time begun_;  // the first one
+  absl::Time begun_;         // the first one,
+  int64_t first_step_ = -1;  // at this global step; -1: there is none
   bool data_ended_ = false;
   std::string end_of_data_ = "the data has ended";
   Status last_error_;  // of the last run; OK when it succeeded

@@ -137,6 +137,10 @@ class HookSetup {
   void SetLastStep(int64_t step) { last_step_ = step; }
   // By several hooks: the last one's; 0 when none has said so.
   int64_t last_step() const { return last_step_; }
+  // The same for what is not known before the first session: that training ends so many steps
+  // behind the global step with which that begins.
+  void SetNumSteps(int64_t steps) { num_steps_ = steps; }
+  int64_t num_steps() const { return num_steps_; }
   // That the hook has `what` for itself ("checkpoints in 'run'"). AlreadyExists, naming the other
   // hook, when another one of this session has.
   Status Claim(const std::string& what);
@@ -151,7 +155,7 @@ class HookSetup {
   std::string hook_;
   std::vector<HookGroup> groups_;
   std::vector<std::pair<std::string, std::string>> claims_;  // what, by which hook
-  int64_t last_step_ = 0;
+  int64_t last_step_ = 0, num_steps_ = 0;
 };
 
 // What AfterCreateSession is given.
@@ -165,8 +169,9 @@ struct CreatedSession {
   SessionManager::Start start = SessionManager::Start::kInitialized;
   std::string restored_checkpoint = "";  // "" unless restored
   int64_t global_step = -1;              // -1: there is none
-  int64_t last_step = 0;                 // as SetLastStep has said; 0: nobody knows
-  bool is_recovery = false;              // follows one that was lost
+  // As SetLastStep and SetNumSteps have said, the earlier of both; 0: nobody knows.
+  int64_t last_step = 0;
+  bool is_recovery = false;  // follows one that was lost
 };
 
 struct RunState;  // train/run_state.h

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -198,6 +199,43 @@ TEST_F(ReportingHooksTest, AGroupOfStepsIsOneLineWithItsRateAndTheTimeLeft) {
     ::testing::internal::CaptureStderr();
     Train(session.get(), model, 5, /*seconds=*/2);
     EXPECT_EQ(StepLines(::testing::internal::GetCapturedStderr()), c.want);
+  }
+}
+
+// Steps from the first session on: a later session, and steps that were there, change nothing.
+TEST_F(ReportingHooksTest, TheTimeLeftOfSoManyMoreStepsIsKnownWithTheFirstSession) {
+  const Model model;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto before, Open(model, {}));
+    Train(before.get(), model, 50);
+  }
+  const Model again;
+  StepLogHook hook({.loss = again.y, .every = 2});
+  StopAtStepHook more({.num_steps = 20});
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(again, {&hook, &more}));
+  runs_ = 0;
+  ::testing::internal::CaptureStderr();
+  Train(session.get(), again, 3);
+  servers_.FailRuns({absl::AbortedError("lost")});
+  Train(session.get(), again, 3);
+  // To step 70, one a second.
+  EXPECT_EQ(StepLines(::testing::internal::GetCapturedStderr()),
+            "loss = 1, step = 50|loss = 3, step = 52 (2.000 sec), global_step/sec: 1, 0:18 left|"
+            "loss = 4, step = 53|loss = 6, step = 55 (2.000 sec), global_step/sec: 1, 0:15 left");
+}
+
+TEST_F(ReportingHooksTest, OfALastStepAndSoManyMoreTheEarlierOneIsTheEnd) {
+  for (const auto& [last_step, num_steps, want] :
+       {std::tuple(30, 20, "0:18 left"), std::tuple(10, 20, "0:08 left")}) {
+    ASSERT_OK(servers_.Restart());
+    const Model model;
+    StepLogHook hook({.loss = model.y, .every = 2});
+    StopAtStepHook last({.last_step = last_step}), more({.num_steps = num_steps});
+    ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook, &last, &more}));
+    ::testing::internal::CaptureStderr();
+    Train(session.get(), model, 3);
+    const std::string lines = StepLines(::testing::internal::GetCapturedStderr());
+    EXPECT_TRUE(absl::EndsWith(lines, want)) << lines;
   }
 }
 

@@ -17,7 +17,11 @@ Status StopAtStepHook::Begin(HookSetup* setup) {
   MR_ASSIGN_OR_RETURN(global_step_, setup->GlobalStep());
   group_ = setup->AddGroup({.fetches = {global_step_.value}});
   last_step_ = options_.last_step;
-  if (last_step_ > 0) setup->SetLastStep(last_step_);
+  if (last_step_ > 0) {
+    setup->SetLastStep(last_step_);
+  } else {
+    setup->SetNumSteps(options_.num_steps);
+  }
   return absl::OkStatus();
 }
 
