@@ -11,7 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "core/logging.h"
 #include "core/status.h"
+#include "graph/attr.h"
 #include "graph/device_name.h"
+#include "graph/graph.h"
 #include "graph/variable_bytes.h"
 
 namespace millrace {
@@ -20,10 +22,6 @@ namespace {
 constexpr absl::string_view kPsJob = "ps";
 // A parameter server with more than so many means is worth a word: the others wait for it.
 constexpr double kUneven = 1.5;
-
-bool IsVariable(const Node& node) {
-  return node.op() == "VarHandleOp" || node.op() == "VariableV2" || node.op() == "Variable";
-}
 
 std::string NameOf(int task) { return absl::StrCat("/job:", kPsJob, "/task:", task); }
 
@@ -34,7 +32,7 @@ PsLoad PsLoad::Of(const Graph& graph, absl::Span<const int> ps_tasks) {
   std::map<int, Task> tasks;
   for (const int task : ps_tasks) tasks[task].task = task;
   for (const std::unique_ptr<Node>& node : graph.nodes()) {
-    if (node == nullptr || !IsVariable(*node)) continue;
+    if (node == nullptr || !node->traits().makes_variable) continue;
     const StatusOr<DeviceName> device = DeviceName::Parse(node->requested_device());
     if (!device.ok() || device->job != kPsJob || !device->task) continue;
     const NodeAttrs attrs = node->attrs();
