@@ -104,7 +104,7 @@ int FindOrAdd(std::vector<T>* list, F is_it, T added) {
 
 class PlanBuilder {
  public:
-  Status AddLayer(const ColumnLayer& asked);
+  Status AddLayer(const AskedLayer& asked);
   ColumnPlan Done() { return std::move(plan_); }
 
  private:
@@ -291,7 +291,7 @@ Status PlanBuilder::AddConsumer(const ColumnSpecPtr& column, LayerPlan* layer) {
   return absl::OkStatus();
 }
 
-Status PlanBuilder::AddLayer(const ColumnLayer& asked) {
+Status PlanBuilder::AddLayer(const AskedLayer& asked) {
   LayerPlan layer = {.kind = asked.kind, .sparse_combiner = asked.sparse_combiner};
   if (asked.columns.empty()) return InvalidArgument("columns must be one or more, got none");
   const bool linear = asked.kind == LayerPlan::Kind::kLinear;
@@ -330,9 +330,9 @@ Status PlanBuilder::AddLayer(const ColumnLayer& asked) {
 
 bool GiveTheSame(const ColumnSpecPtr& a, const ColumnSpecPtr& b) { return AreSame(a, b); }
 
-StatusOr<ColumnPlan> MakeColumnPlan(const std::vector<ColumnLayer>& layers) {
+StatusOr<ColumnPlan> MakeColumnPlan(const std::vector<AskedLayer>& layers) {
   PlanBuilder builder;
-  for (const ColumnLayer& layer : layers) {
+  for (const AskedLayer& layer : layers) {
     MR_RETURN_IF_ERROR(Prefixed(LayerName(layer.kind), builder.AddLayer(layer)));
   }
   return builder.Done();

@@ -114,7 +114,7 @@ struct ColumnPlan {
 };
 
 // What a layer is made of.
-struct ColumnLayer {
+struct AskedLayer {
   LayerPlan::Kind kind = LayerPlan::Kind::kInput;
   std::vector<FeatureColumn> columns = {};  // of the types that the layer takes
   int64_t units = 1;                        // of a linear model
@@ -127,7 +127,7 @@ bool GiveTheSame(const ColumnSpecPtr& a, const ColumnSpecPtr& b);
 // The plan of layers that read the same features. Errors: those of columns; InvalidArgument for no
 // columns, two of one name in a layer, a column that the layer does not take, a name that no node
 // may have, units < 1, tables too large. They say which line made the column.
-StatusOr<ColumnPlan> MakeColumnPlan(const std::vector<ColumnLayer>& layers);
+StatusOr<ColumnPlan> MakeColumnPlan(const std::vector<AskedLayer>& layers);
 
 }  // namespace millrace
 

@@ -23,13 +23,13 @@ namespace {
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 using Kind = ConsumerPlan::Kind;
 
-ColumnLayer Input(std::vector<FeatureColumn> columns) {
+AskedLayer Input(std::vector<FeatureColumn> columns) {
   return {.kind = LayerPlan::Kind::kInput, .columns = std::move(columns)};
 }
-ColumnLayer LinearOf(std::vector<FeatureColumn> columns, int64_t units = 1) {
+AskedLayer LinearOf(std::vector<FeatureColumn> columns, int64_t units = 1) {
   return {.kind = LayerPlan::Kind::kLinear, .columns = std::move(columns), .units = units};
 }
-ColumnLayer SequenceOf(std::vector<FeatureColumn> columns) {
+AskedLayer SequenceOf(std::vector<FeatureColumn> columns) {
   return {.kind = LayerPlan::Kind::kSequence, .columns = std::move(columns)};
 }
 
@@ -148,7 +148,7 @@ TEST(ColumnPlan, RefusesWhatMakesNoLayer) {
   const auto other = CategoricalColumnWithIdentity("j", 11);
   const SequenceColumn steps = EmbeddingColumn(SequenceCategoricalColumnWithIdentity("s", 5), 2);
   const struct {
-    ColumnLayer layer;
+    AskedLayer layer;
     std::string message;
   } cases[] = {
       {Input({}), "InputLayer: columns must be one or more, got none"},

@@ -31,7 +31,7 @@ struct Prepared {
   bool ok() const { return !plan.layers.empty(); }
 };
 
-Prepared Prepare(const ScopeAt& at, const char* default_name, ColumnLayer layer,
+Prepared Prepare(const ScopeAt& at, const char* default_name, AskedLayer layer,
                  ColumnVariablesOptions options) {
   Prepared prepared = {at.scope, {}, {}};
   if (!at.scope.ok()) return prepared;
@@ -59,7 +59,7 @@ std::vector<FeatureColumn> AnyColumns(const std::vector<Column>& columns) {
 
 SharedIds MakeSharedIds(ScopeAt at, const Features& features, const std::vector<DenseColumn>& dense,
                         const std::vector<FeatureColumn>& linear) {
-  std::vector<ColumnLayer> layers;
+  std::vector<AskedLayer> layers;
   if (!dense.empty()) {
     layers.push_back({.kind = LayerPlan::Kind::kInput, .columns = AnyColumns(dense)});
   }

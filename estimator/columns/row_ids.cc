@@ -321,7 +321,7 @@ class RowIdsPlanner {
   RowIdsPlan made_;
 };
 
-StatusOr<data::Dataset> Given(const data::Dataset& rows, const std::vector<ColumnLayer>& layers,
+StatusOr<data::Dataset> Given(const data::Dataset& rows, const std::vector<AskedLayer>& layers,
                               const GiveIdsOptions& options) {
   const data::ElementSpec& spec = rows.spec();
   if (spec.empty()) {
@@ -352,7 +352,7 @@ StatusOr<data::Dataset> Given(const data::Dataset& rows, const std::vector<Colum
 data::Dataset GiveIds(const data::Dataset& rows, const std::vector<DenseColumn>& dense,
                       const std::vector<FeatureColumn>& linear, const GiveIdsOptions& options) {
   if (!rows.status().ok()) return rows;
-  std::vector<ColumnLayer> layers;
+  std::vector<AskedLayer> layers;
   if (!dense.empty()) {
     layers.push_back({.kind = LayerPlan::Kind::kInput, .columns = {dense.begin(), dense.end()}});
   }
