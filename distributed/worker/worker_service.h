@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "net/rpc.h"
@@ -24,8 +25,9 @@ namespace millrace {
 std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 
 // Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer. Whatever
-// throws, the call ends. Methods from any thread.
-std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
+// throws, the call ends. Methods from any thread. `counter` (may be null) counts the messages.
+std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call,
+                                         std::shared_ptr<PeerCounter> counter = nullptr);
 
 }  // namespace millrace
 
