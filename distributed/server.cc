@@ -34,6 +34,7 @@
 #include "distributed/master/master_service.h"
 #include "distributed/server_counts.h"
 #include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
@@ -119,7 +120,8 @@ struct ServerCore {
     const auto address = addresses.find(task);
     if (address == addresses.end()) return nullptr;
     std::shared_ptr<Transport> transport =
-        MakeGrpcTransport(std::string(task), RpcChannel::Make(address->second, credentials));
+        MakeGrpcTransport(std::string(task), RpcChannel::Make(address->second, credentials),
+                          peer_counters->Find(task));
     peers[std::string(task)] = transport;
     return transport;
   }
@@ -128,6 +130,7 @@ struct ServerCore {
   std::shared_ptr<const Credentials> credentials;  // fixed after Start, like the addresses
   Mutex mu;
   std::map<std::string, std::string, std::less<>> addresses;  // by task; fixed after Start
+  std::shared_ptr<const PeerCounters> peer_counters;          // likewise
   std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
   std::unique_ptr<Worker> worker;
   std::unique_ptr<Master> master;
@@ -245,6 +248,7 @@ class GrpcServer : public Server {
       }
     }
     counts.wakeups = core_->worker->num_wakeups();
+    counts.peers = core_->peer_counters->Read();
     return counts;
   }
 
@@ -281,6 +285,10 @@ class GrpcServer : public Server {
     core_->worker->Shutdown(absl::AbortedError("Shutdown"));
     // What is on its way may still arrive.
     if (rpc_ != nullptr) rpc_->Shutdown(drained ? deadline : absl::InfinitePast());
+    const std::string exchanged = core_->peer_counters->ToString();
+    if (!exchanged.empty()) {
+      LogInfo("Server of ", core_->worker->task(), ": tensors of steps: ", exchanged);
+    }
     stopped_event_.Notify();
   }
 
@@ -395,6 +403,9 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
       core->addresses[name_of(job, task)] = *cluster.cluster().address(job, task);
     }
   }
+  std::vector<std::string> tasks;
+  for (const auto& [task, of_task] : core->addresses) tasks.push_back(task);
+  core->peer_counters = std::make_shared<PeerCounters>(tasks);
   // Borrowed: the worker and the master are members of the core.
   const auto peer = [core = core.get()](absl::string_view task) { return core->Peer(task); };
   WorkerOptions worker;
@@ -410,6 +421,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.shutdown_bound = options.stop_bound;
   worker.limits = options.limits;
   worker.peer = peer;
+  worker.peer_counters = core->peer_counters;
   const std::string own = worker.task;
   core->worker = std::make_unique<Worker>(std::move(worker));
   core->peers[own] = MakeInProcessTransport(core->worker.get(), *address);

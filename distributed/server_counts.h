@@ -17,6 +17,7 @@
 
 #include "absl/strings/string_view.h"
 #include "distributed/server.h"
+#include "distributed/transport/peer_counts.h"
 
 namespace millrace {
 
@@ -30,6 +31,8 @@ struct ServerCounts {
   // Tasks that steps here have given to the arena, each a thread that is woken; of graphs that are
   // registered now.
   int64_t wakeups = 0;
+  // By the other task's name ("/job:ps/replica:0/task:0"); those with which tensors were exchanged.
+  std::map<std::string, PeerCounts> peers;
 
   // Of all methods of this name ("Pull"), whatever their service.
   int64_t calls(absl::string_view method) const;

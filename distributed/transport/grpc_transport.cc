@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/grpc_transport.h"
 
+#include <cstdint>
 #include <initializer_list>
 #include <utility>
 #include <vector>
@@ -56,8 +57,9 @@ Status StatusFromBody(int code, const std::string& message) {
 
 class GrpcTransport : public Transport {
  public:
-  GrpcTransport(std::string task, std::shared_ptr<RpcChannel> channel)
-      : task_(std::move(task)), channel_(std::move(channel)) {}
+  GrpcTransport(std::string task, std::shared_ptr<RpcChannel> channel,
+                std::shared_ptr<PeerCounter> counter)
+      : task_(std::move(task)), channel_(std::move(channel)), counter_(std::move(counter)) {}
 
   const std::string& task() const override { return task_; }
   const std::string& address() const override { return channel_->address(); }
@@ -205,11 +207,15 @@ class GrpcTransport : public Transport {
       auto end = std::make_shared<End>();
       channel_->Stream(
           absl::StrCat(kTransportService, "Pull"), ToRpcOptions(options), message,
-          [sink, end](const grpc::ByteBuffer& part) -> StatusOr<bool> {
+          [sink, end, counter = counter_](const grpc::ByteBuffer& part) -> StatusOr<bool> {
             wire::PullResponse rest;
             std::vector<DecodedTensor> tensors;
             MR_RETURN_IF_ERROR(DecodeMessage("PullResponse", part, kPulled,
                                              TensorField::kNamedOrIndexed, &tensors, &rest));
+            if (counter != nullptr) {
+              counter->AddReceived(static_cast<int64_t>(part.Length()),
+                                   static_cast<int64_t>(tensors.size()));
+            }
             for (DecodedTensor& tensor : tensors) {
               sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
             }
@@ -286,13 +292,15 @@ class GrpcTransport : public Transport {
 
   const std::string task_;
   const std::shared_ptr<RpcChannel> channel_;
+  const std::shared_ptr<PeerCounter> counter_;  // may be null
 };
 
 }  // namespace
 
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
-                                             std::shared_ptr<RpcChannel> channel) {
-  return std::make_shared<GrpcTransport>(task, std::move(channel));
+                                             std::shared_ptr<RpcChannel> channel,
+                                             std::shared_ptr<PeerCounter> counter) {
+  return std::make_shared<GrpcTransport>(task, std::move(channel), std::move(counter));
 }
 
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {

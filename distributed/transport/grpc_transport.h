@@ -17,6 +17,7 @@
 #include <memory>
 #include <string>
 
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "net/rpc.h"
 
@@ -27,8 +28,10 @@ inline constexpr char kMasterService[] = "/tensorflow.grpc.MasterService/";
 inline constexpr char kTransportService[] = "/millrace.Transport/";
 inline constexpr char kOwnMasterService[] = "/millrace.Master/";
 
+// `counter` (may be null) counts what is pulled from the task.
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
-                                             std::shared_ptr<RpcChannel> channel);
+                                             std::shared_ptr<RpcChannel> channel,
+                                             std::shared_ptr<PeerCounter> counter = nullptr);
 
 // Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers);

@@ -50,6 +50,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/cluster/lease_table.h"
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/recent_requests.h"
 #include "distributed/worker/running_steps.h"
@@ -148,6 +149,9 @@ class Worker {
   // WorkerOptions::shutdown_bound at most: then the log names what they wait for, and they are left
   // behind. Idempotent.
   void Shutdown(const Status& status);
+
+  // What has been exchanged with the other tasks; null when it is not counted.
+  const PeerCounters* peer_counters() const { return options_.peer_counters.get(); }
 
   // For tests: sessions, plans that registered graphs use now, and steps that are not forgotten
   // yet.

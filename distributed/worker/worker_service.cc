@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/worker_service.h"
 
+#include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <utility>
@@ -63,7 +65,8 @@ RpcServer::Handler Plain(const char* name, std::function<Status(Request&, Respon
 // message is written at a time; what Flush asks for meanwhile follows in one.
 class PullStream : public PullSink, public std::enable_shared_from_this<PullStream> {
  public:
-  explicit PullStream(std::shared_ptr<ServerCall> call) : call_(std::move(call)) {}
+  PullStream(std::shared_ptr<ServerCall> call, std::shared_ptr<PeerCounter> counter)
+      : call_(std::move(call)), counter_(std::move(counter)) {}
 
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     MutexLock lock(&mu_);
@@ -72,7 +75,9 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     try {
       // What has gathered and a large tensor may be too much for one message.
       if (value.TotalBytes() >= kMaxBatchBytes) Cut();
+      if (counter_ != nullptr && gathered_ == 0) since_ns_ = NowNanos();
       added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
+      if (added.ok()) ++gathered_;
       if (added.ok() && writer_.num_bytes() >= kMaxBatchBytes) Cut();
     } catch (...) {
       // The writer may hold half of the tensor.
@@ -96,6 +101,12 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   }
 
  private:
+  // That leaves when the one before it has left.
+  struct Parcel {
+    grpc::ByteBuffer message;
+    int64_t tensors = 0;
+    int64_t since_ns = 0;  // when its first tensor came
+  };
   // A tensor cannot travel. The puller hears of it now: the rest may depend on what it would send.
   void Fail(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (done_) return;
@@ -109,7 +120,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     is_due_ = false;
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
     if (message.ok()) {
-      ready_.push_back(*std::move(message));
+      ready_.push_back({*std::move(message), tensors, since_ns_});
     } else {
       Fail(message.status());
     }
@@ -137,15 +148,26 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       writer_.AddMessage(last);
       const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
       if (!message.ok()) return call_->FinishWithStatus(message.status());
+      Count(*message, gathered_, since_ns_);
       return call_->Finish(*message);
     }
     if (ready_.empty()) Cut();
     if (ready_.empty()) return;
-    const grpc::ByteBuffer message = std::move(ready_.front());
+    const Parcel parcel = std::move(ready_.front());
     ready_.pop_front();
+    Count(parcel.message, parcel.tensors, parcel.since_ns);
     absl::AnyInvocable<void()> written = [self = shared_from_this()] { self->Written(); };
     writing_ = true;
-    call_->Write(message, std::move(written));
+    call_->Write(parcel.message, std::move(written));
+  }
+  // As it is given to the network.
+  void Count(const grpc::ByteBuffer& message, int64_t tensors, int64_t since_ns) {
+    if (counter_ == nullptr) return;
+    counter_->AddSent(static_cast<int64_t>(message.Length()), tensors,
+                      tensors == 0 ? 0 : NowNanos() - since_ns);
+  }
+  static int64_t NowNanos() {
+    return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
   void Written() {
     MutexLock lock(&mu_);
@@ -154,9 +176,12 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   }
 
   const std::shared_ptr<ServerCall> call_;
+  const std::shared_ptr<PeerCounter> counter_;  // may be null
   Mutex mu_;
   MessageWriter writer_ ABSL_GUARDED_BY(mu_);
-  std::deque<grpc::ByteBuffer> ready_ ABSL_GUARDED_BY(mu_);
+  int64_t gathered_ ABSL_GUARDED_BY(mu_) = 0;  // tensors in writer_
+  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came
+  std::deque<Parcel> ready_ ABSL_GUARDED_BY(mu_);
   Status error_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool is_due_ ABSL_GUARDED_BY(mu_) = false;  // what writer_ has does not wait for Flush
@@ -244,13 +269,17 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
   request.fingerprint = wire.fingerprint();
   request.src_incarnation = wire.src_incarnation();
   CancellationManager* const cancellation = call->cancellation();
-  worker->Pull(request, MakePullStream(std::move(call)), cancellation);
+  const PeerCounters* const counters = worker->peer_counters();
+  std::shared_ptr<PeerCounter> counter =
+      counters == nullptr ? nullptr : counters->Find(request.dst_task);
+  worker->Pull(request, MakePullStream(std::move(call), std::move(counter)), cancellation);
 }
 
 }  // namespace
 
-std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call) {
-  return std::make_shared<PullStream>(std::move(call));
+std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call,
+                                         std::shared_ptr<PeerCounter> counter) {
+  return std::make_shared<PullStream>(std::move(call), std::move(counter));
 }
 
 namespace {
@@ -337,6 +366,29 @@ void AddGraphMethods(Worker* worker, Handlers* handlers) {
       handlers);
 }
 
+// What the task has exchanged with others.
+void AddCountsMethod(Worker* worker, Handlers* handlers) {
+  Add(kTransportService, "GetPeerCounts",
+      Plain<wire::GetPeerCountsRequest, wire::GetPeerCountsResponse>(
+          "GetPeerCounts",
+          [worker](const wire::GetPeerCountsRequest&, wire::GetPeerCountsResponse* response) {
+            if (worker->peer_counters() == nullptr) return absl::OkStatus();
+            for (const auto& [task, counts] : worker->peer_counters()->Read()) {
+              wire::GetPeerCountsResponse::Peer* const peer = response->add_peer();
+              peer->set_task(task);
+              peer->set_bytes_sent(counts.bytes_sent);
+              peer->set_messages_sent(counts.messages_sent);
+              peer->set_tensors_sent(counts.tensors_sent);
+              peer->set_queued_ns(counts.queued_ns);
+              peer->set_bytes_received(counts.bytes_received);
+              peer->set_messages_received(counts.messages_received);
+              peer->set_tensors_received(counts.tensors_received);
+            }
+            return absl::OkStatus();
+          }),
+      handlers);
+}
+
 // Leases of sessions, and the training runs that they belong to.
 void AddRunMethods(Worker* worker, Handlers* handlers) {
   Add(kTransportService, "RenewSessions",
@@ -404,12 +456,14 @@ Handlers WorkerHandlers(Worker* worker) {
   Handlers handlers;
   AddSessionMethods(worker, &handlers);
   AddGraphMethods(worker, &handlers);
+  AddCountsMethod(worker, &handlers);
   AddRunMethods(worker, &handlers);
   AddStepMethods(worker, &handlers);
   // All others are heavy: they run kernels, build graphs or decode tensors.
   Weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"},
         &handlers);
-  Weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "Pull"}, &handlers);
+  Weigh(CallWeight::kLight, kTransportService,
+        {"RenewSessions", "FindRun", "GetPeerCounts", "Pull"}, &handlers);
   // They cancel steps and free what belonged to them.
   Weigh(CallWeight::kUrgent, kWorkerService,
         {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"}, &handlers);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "net/rpc.h"
