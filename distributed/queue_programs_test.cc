@@ -163,8 +163,8 @@ TEST(QueueProgramsTest, OpsWhoseNamesSayThatTheyWaitHaveTheTrait) {
   for (const OpEntry* op : AllOps()) {
     const std::string& name = op->def.name();
     bool says_so = false;
-    for (const char* part : {"Dequeue", "Enqueue", "TakeGradient", "TakeMany", "TakeSome",
-                             "Unstage", "MapStage", "ReaderRead", "MutexLock", "RemoteCall"}) {
+    for (const char* part : {"Dequeue", "Enqueue", "TakeGradient", "BarrierTake", "Unstage",
+                             "MapStage", "ReaderRead", "MutexLock", "RemoteCall"}) {
       says_so |= absl::StrContains(name, part);
     }
     if (!says_so) continue;
