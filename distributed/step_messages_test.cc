@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -30,6 +31,14 @@
 #include "distributed/worker/worker_options.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
+#include "ops/array/constant.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
+#include "ops/math/reduction.h"
+#include "ops/state/resource_rows.h"
+#include "ops/state/resource_variable.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 
@@ -146,6 +155,14 @@ class StepMessagesTest : public ::testing::Test {
     return master_->RunStep(request, feeds).status();
   }
 
+  // So many in each of kSteps steps. The thread that sends a step's last tensor may count its group
+  // after the step has ended.
+  static void ExpectGroups(int64_t groups, int64_t per_step) {
+    constexpr int64_t kLate = 1;
+    EXPECT_LE(groups, per_step * kSteps + kLate);
+    EXPECT_GE(groups, per_step * kSteps - kLate);
+  }
+
   std::atomic<int64_t> runs_{0};  // RunGraph, of both tasks; relaxed: counts only
   Sent from_ps_, to_ps_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;  // fixed before the first call
@@ -173,13 +190,58 @@ TEST_F(StepMessagesTest, ALinearStepHasARunPerTaskAPullEachWayAndFourTensors) {
   EXPECT_EQ(from_ps_.tensors - from_tensors, 3 * kSteps);
   // Two gradients.
   EXPECT_EQ(to_ps_.tensors - to_tensors, 2 * kSteps);
-  // Today's bounds: w and b together, then the update; each gradient alone. The thread that sends a
-  // step's last tensor may count its group after the step has ended.
-  constexpr int64_t kLate = 1;
-  EXPECT_LE(from_ps_.groups - from_groups, 2 * kSteps + kLate);
-  EXPECT_LE(to_ps_.groups - to_groups, 2 * kSteps + kLate);
-  EXPECT_GE(from_ps_.groups - from_groups, kSteps - kLate);
-  EXPECT_GE(to_ps_.groups - to_groups, kSteps - kLate);
+  // w and b together, then the update; the gradients together.
+  ExpectGroups(from_ps_.groups - from_groups, 2);
+  ExpectGroups(to_ps_.groups - to_groups, 1);
+}
+
+// Six dense variables and rows of a table, as a wide and deep model has them: ids go, rows come,
+// gradients go.
+TEST_F(StepMessagesTest, AStepWithRowsHasAGroupForEachWave) {
+  constexpr int kDense = 6;
+  const Scope root;
+  const Scope on_ps = root.WithDevice("/job:ps/task:0");
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Variable table =
+      MakeVariable(on_ps.WithName("table"), Const<float>(on_ps, {1, 2, 3, 4, 5}));
+  const Output ids = Placeholder(on_worker.WithName("ids"), DT_INT32, {-1});
+  // Ids are made on the worker, as columns make them from a batch.
+  const Output wanted = Add(on_worker, ids, Const<int32_t>(on_worker, 1));
+  const Output rows = ResourceGather(on_ps, table.handle, wanted, DT_FLOAT);
+  std::vector<Variable> dense;
+  std::vector<Operation> inits = {table.initializer};
+  Output sum = Mul(on_worker, rows, rows);
+  for (int i = 0; i < kDense; ++i) {
+    dense.push_back(MakeVariable(on_ps.WithName(absl::StrCat("v", i)), Const(on_ps, 1.0f)));
+    inits.push_back(dense.back().initializer);
+    sum = Add(on_worker, sum, dense.back().value);
+  }
+  const Output gradient = Mean(on_worker, sum, Const<int32_t>(on_worker, {0}));
+  std::vector<Operation> updates = {
+      ResourceScatterSub(on_ps, table.handle, wanted, Mul(on_worker, rows, gradient))};
+  for (int i = 0; i < kDense; ++i) {
+    const Output scaled = Mul(on_worker, gradient, Const(on_worker, static_cast<float>(i + 2)));
+    updates.push_back(AssignSubVariableOp(on_ps, dense[static_cast<size_t>(i)].handle, scaled));
+  }
+  SmallModel model;
+  model.root = root;
+  model.init = Group(root.WithName("init"), inits);
+  model.train = Group(on_worker.WithName("train"), updates);
+  ASSERT_OK(root.status());
+  ASSERT_OK_AND_ASSIGN(const std::string session, Begin(model));
+  const std::vector<NamedTensor> batch = {{"ids", Tensor::Vector<int32_t>({0, 2, 3}), false}};
+  const auto steps = [&](int n) {
+    for (int i = 0; i < n; ++i) ASSERT_OK(Run(session, model.train, batch));
+  };
+  steps(5);
+  const int64_t from_tensors = from_ps_.tensors, to_tensors = to_ps_.tensors;
+  const int64_t from_groups = from_ps_.groups, to_groups = to_ps_.groups;
+  steps(kSteps);
+  // The dense variables, rows, that updates are made; ids and all gradients.
+  EXPECT_EQ(from_ps_.tensors - from_tensors, (kDense + 2) * kSteps);
+  EXPECT_EQ(to_ps_.tensors - to_tensors, (kDense + 2) * kSteps);
+  ExpectGroups(from_ps_.groups - from_groups, 3);
+  ExpectGroups(to_ps_.groups - to_groups, 2);
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 // network between them.
 #include <grpcpp/support/byte_buffer.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
@@ -51,6 +53,23 @@ class KeptCall : public ServerCall {
   CancellationManager cancellation_;
 };
 
+// A call that counts what is written; a test says when the network has taken it.
+class WritingCall : public KeptCall {
+ public:
+  void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()> written) override {
+    ++writes;
+    written_ = std::move(written);
+  }
+  void Take() {
+    absl::AnyInvocable<void()> written = std::move(written_);
+    written();
+  }
+  int writes = 0;
+
+ private:
+  absl::AnyInvocable<void()> written_;
+};
+
 // Answers a stream with one message.
 class AnsweringChannel : public RpcChannel {
  public:
@@ -84,6 +103,38 @@ Status ThroughAPull(const Status& status) {
   const auto end = std::make_shared<KeptEnd>();
   transport->Pull(CallOptions(), PullRequest(), end);
   return end->status;
+}
+
+// Whoever holds tensors back decides when they leave; the stream must not do it for them when a
+// write ends.
+TEST(PullStreamTest, OnlyWhatIsFlushedLeaves) {
+  const auto call = std::make_shared<WritingCall>();
+  const std::shared_ptr<PullSink> stream = MakePullStream(call);
+  const Tensor value = Tensor::Vector<float>(std::vector<float>(100'000, 1.0f));
+  stream->OnTensor(0, value, false);
+  EXPECT_EQ(call->writes, 0);
+  stream->Flush();
+  EXPECT_EQ(call->writes, 1);
+  stream->Flush();  // there is nothing more
+  stream->OnTensor(1, value, false);
+  call->Take();
+  EXPECT_EQ(call->writes, 1);
+  stream->Flush();
+  EXPECT_EQ(call->writes, 2);
+  // While one is written: what is flushed leaves after it, in one message.
+  for (uint64_t i = 2; i < 5; ++i) {
+    stream->OnTensor(i, Tensor(), true);
+    stream->Flush();
+  }
+  EXPECT_EQ(call->writes, 2);
+  call->Take();
+  EXPECT_EQ(call->writes, 3);
+  call->Take();
+  EXPECT_EQ(call->writes, 3);
+  stream->OnTensor(5, value, false);
+  stream->OnDone(absl::OkStatus());
+  EXPECT_EQ(call->writes, 3);
+  EXPECT_GT(call->last.Length(), 400'000u);  // the last tensor leaves with the end
 }
 
 // Whoever hears first that the run has ended, or that another chief has it, hears it from the task

@@ -69,7 +69,8 @@ class PullSink {
   virtual ~PullSink() = default;
   // The tensor of key number `index` of the sorted keys. Any thread; several at once.
   virtual void OnTensor(uint64_t index, Tensor value, bool is_dead) = 0;
-  // More may take a while: what was given so far should leave now.
+  // More may take a while: what was given so far should leave now. Until this or the end a sink
+  // may keep it.
   virtual void Flush() {}
   // The end, once: after all tensors, or an error.
   virtual void OnDone(const Status& status) = 0;

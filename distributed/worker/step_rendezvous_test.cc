@@ -9,6 +9,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/kept_status.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/worker/send_groups.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_table.h"
@@ -20,6 +21,9 @@
 
 // covers: clusters: a rendezvous keeps sent tensors until they are received or its time ends
 // covers: clusters: a step's received elements stay taken
+// covers: clusters: what a step sends to a task in one wave leaves together, whatever of it is dead
+//   or large; what may wait for another step, in a function too, and what is in a loop holds
+//   nothing back
 // covers: clusters: what a task remembers for late callers has a bound in bytes; steps that
 //   strangers make fail drive out nothing that a running job needs
 
@@ -351,6 +355,121 @@ TEST_F(StepRendezvousTest, TheEndOfTheCorkFlushes) {
   }
   EXPECT_EQ(sink->events, (std::vector<std::string>{"0", "flush"}));
 }
+
+// --- Groups --------------------------------------------------------------------------------------
+
+// a and b of wave 0, c of wave 2; d has no wave.
+class StepGroupsTest : public StepRendezvousTest {
+ protected:
+  StepGroupsTest() {
+    tensorflow::GraphDef graph = PsGraph();
+    *graph.add_node() = EndOf("send_d", true, "d", kPs, kWorker);
+    for (tensorflow::NodeDef& node : *graph.mutable_node()) {
+      if (node.name() == "send_d" || node.op() == "_Recv") continue;
+      SetAttr(int64_t{node.name() == "send_c" ? 2 : 0}, &(*node.mutable_attr())["_wave"]);
+    }
+    graph_ = graph;
+    auto edges = EdgesOf(graph, TransfersOf(graph));
+    EXPECT_OK(edges);
+    edges_ = std::make_shared<const StepEdges>(*std::move(edges));
+    auto step = table_->Start(1, edges_);
+    EXPECT_OK(step);
+    step_ = *std::move(step);
+  }
+  void BeginPull() {
+    PullRequest request = Request();
+    request.num_keys = 4;
+    step_->ServePull(request, sink_, nullptr);
+  }
+  void Send(const char* edge, bool is_dead = false) {
+    ASSERT_OK(step_->Send(KeyOf(edge), is_dead ? Tensor() : Tensor::Scalar(1.0f), is_dead));
+  }
+  using Events = std::vector<std::string>;
+
+  tensorflow::GraphDef graph_;
+  std::shared_ptr<StepRendezvous> step_;
+  const std::shared_ptr<Recorder> sink_ = std::make_shared<Recorder>();
+};
+
+TEST_F(StepGroupsTest, EdgesKnowTheGroupOfWhatTheySend) {
+  const StepEdges::Peer& sends = edges_->sends[0];
+  EXPECT_EQ(sends.groups, (std::vector<int>{0, 0, 1, StepEdges::kNoGroup}));
+  EXPECT_EQ(sends.group_sizes, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(sends.immediate, (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(sends.num_immediate, 1);
+  EXPECT_TRUE(edges_->recvs[0].groups.empty());
+}
+
+TEST_F(StepGroupsTest, AGroupLeavesWithItsLastCorkedOrNot) {
+  BeginPull();
+  StepRendezvous::Cork cork(step_.get());
+  Send("b");
+  EXPECT_EQ(sink_->events, Events{"1"});
+  Send("a");
+  EXPECT_EQ(sink_->events, (Events{"1", "0", "flush"}));
+  Send("c");
+  EXPECT_EQ(sink_->events, (Events{"1", "0", "flush", "2", "flush"}));
+  Send("d");
+  EXPECT_EQ(sink_->events.back(), "OK");
+}
+
+TEST_F(StepGroupsTest, ADeadTensorIsOneOfItsGroup) {
+  BeginPull();
+  Send("a", /*is_dead=*/true);
+  Send("b");
+  EXPECT_EQ(sink_->events, (Events{"0 dead", "1", "flush"}));
+}
+
+TEST_F(StepGroupsTest, WhatHasNoWaveLeavesAtOnceAndTakesAlongWhatIsThere) {
+  BeginPull();
+  Send("a");
+  Send("d");
+  EXPECT_EQ(sink_->events, (Events{"0", "3", "flush"}));
+  Send("b");
+  EXPECT_EQ(sink_->events, (Events{"0", "3", "flush", "1", "flush"}));
+}
+
+TEST_F(StepGroupsTest, ALargeTensorLeavesAtOnce) {
+  BeginPull();
+  const Tensor large = *Tensor::Zeros(DT_FLOAT, Shape::Vector(SendGroups::kLargeBytes / 4));
+  ASSERT_OK(step_->Send(KeyOf("a"), large, false));
+  EXPECT_EQ(sink_->events, (Events{"0", "flush"}));
+  Send("b");
+  EXPECT_EQ(sink_->events, (Events{"0", "flush", "1", "flush"}));
+}
+
+TEST_F(StepGroupsTest, AFailureLetsNothingWait) {
+  BeginPull();
+  Send("a");
+  table_->End(step_.get(), absl::InternalError("broken"));
+  ASSERT_EQ(sink_->events.size(), 2u);
+  EXPECT_NE(sink_->events[1].find("broken"), std::string::npos) << sink_->events[1];
+}
+
+// Not after a run that sends all; whatever it is, nothing is held back.
+TEST_F(StepGroupsTest, TheEndOfTheRunLetsNothingWait) {
+  BeginPull();
+  Send("a");
+  table_->End(step_.get(), absl::OkStatus());
+  EXPECT_EQ(sink_->events, (Events{"0", "flush"}));
+}
+
+TEST_F(StepGroupsTest, APullThatComesLateGetsWholeGroups) {
+  for (const char* edge : {"a", "b", "c", "d"}) Send(edge);
+  BeginPull();
+  EXPECT_EQ(sink_->events, (Events{"0", "1", "flush", "2", "flush", "3", "OK"}));
+}
+
+TEST_F(StepGroupsTest, MalformedWavesAreRefused) {
+  const auto transfers = TransfersOf(graph_);
+  SetAttr(int64_t{-2}, &(*graph_.mutable_node(0)->mutable_attr())["_wave"]);
+  EXPECT_STATUS(EdgesOf(graph_, transfers), absl::StatusCode::kInvalidArgument,
+                "'send_b': attr '_wave' must be >= 0, got -2");
+  SetAttr(DT_FLOAT, &(*graph_.mutable_node(0)->mutable_attr())["_wave"]);
+  EXPECT_STATUS(EdgesOf(graph_, transfers), absl::StatusCode::kInvalidArgument, "_wave");
+}
+
+// --- Errors --------------------------------------------------------------------------------------
 
 TEST_F(StepRendezvousTest, AnErrorReachesThoseWhoWaitAndThoseWhoComeLate) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));

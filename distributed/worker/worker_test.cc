@@ -114,7 +114,7 @@ class WorkerTest : public ::testing::Test {
     return response.graph_handle();
   }
   // Receives a float under each name from the worker.
-  std::string RegisterReceiver(const std::vector<std::string>& edges) {
+  std::string RegisterReceiver(const std::vector<std::string>& edges, int64_t wave = -1) {
     for (const std::string& edge : edges) {
       tensorflow::NodeDef* const node = Add("_Recv", "recv_" + edge);
       const auto set = [&](const char* attr, const auto& value) { Set(node, attr, value); };
@@ -124,6 +124,7 @@ class WorkerTest : public ::testing::Test {
       set("recv_device", Device());
       set("send_device_incarnation", int64_t{42});
       set("client_terminated", false);
+      if (wave >= 0) set("_wave", wave);
     }
     return Register();
   }
@@ -199,6 +200,17 @@ class WorkerTest : public ::testing::Test {
   std::function<void()> at_end_;       // of a step, before it lets go of its plan
   std::vector<NamedTensor> received_;  // by the last step
 };
+
+// Waves tell when tensors travel; what a partition computes is the same.
+TEST_F(WorkerTest, PartitionsThatDifferInWavesShareAPlan) {
+  const std::string one = RegisterReceiver({"a"}, /*wave=*/1);
+  const std::string other = RegisterReceiver({"a"}, /*wave=*/3);
+  const std::string without = RegisterReceiver({"a"});
+  EXPECT_EQ(worker_->num_plans(), 1);
+  peer_->tensors = {{0, Tensor::Scalar(1.0f)}};
+  int64_t step = 1;
+  for (const std::string& handle : {one, other, without}) EXPECT_OK(RunGraph(handle, step++));
+}
 
 TEST_F(WorkerTest, APeerThatEndsAPullTooEarlyFailsTheStep) {
   const std::string handle = RegisterReceiver({"a", "b"});

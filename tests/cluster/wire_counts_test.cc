@@ -10,8 +10,8 @@
 //   bazel test //tests/cluster:wire_counts_test --test_output=all | grep 'per step'
 //
 // Some figures depend on who is faster, and have slack for that:
-//   * messages: a tensor leaves with those that became ready while the one before it was written.
-//     The bound towards the servers is no gathering at all: a message for each tensor;
+//   * messages: those of one wave leave together (graph/place/waves.h), and the last ones with the
+//     end of the stream, whoever is faster. Large tensors leave apart;
 //   * wake-ups: a tensor that arrives while an arena thread still works wakes none. The bound is
 //     one for each tensor that arrives, and a few for kernels whose measured time was too long.
 // Calls and tensors do not depend on it.
@@ -46,6 +46,8 @@ namespace {
 
 constexpr int kWarmUp = 20;  // plans, connections, measured kernels, census' first epoch
 constexpr int kSteps = 200;
+// Of messages in a step: one of the steps before may be counted late.
+constexpr double kLate = 0.05;
 
 // Servers of this process: parameter servers, and one that trains.
 struct Tasks {
@@ -192,9 +194,9 @@ TEST(WireCountsTest, ALinearStep) {
                 .tensors_to_ps = 2,
                 .tensors_between_ps = 0,
                 .counts = {.calls = 3,
-                           // w and b together, unless the pull comes between them; the step.
-                           .messages_from_ps = 2.5,
-                           .messages_to_ps = 2,
+                           // w and b; the step.
+                           .messages_from_ps = 2 + kLate,
+                           .messages_to_ps = 1 + kLate,
                            .ps_wakeups = 2.5,
                            .allocations = 32}});
 }
@@ -209,10 +211,10 @@ TEST(WireCountsTest, ACensusStep) {
                 .tensors_to_ps = 13,
                 .tensors_between_ps = 0,
                 .counts = {.calls = 3,
-                           // Measured 4.8: variables are cut at 64 KiB.
-                           .messages_from_ps = 6,
-                           // Measured 5 to 11.2.
-                           .messages_to_ps = 13,
+                           // Variables; rows and sums; perhaps the step after the update.
+                           .messages_from_ps = 3,
+                           // Ids; gradients; perhaps a large one.
+                           .messages_to_ps = 3,
                            // Measured 12.1.
                            .ps_wakeups = 14,
                            .allocations = 114}});
@@ -230,8 +232,9 @@ TEST(WireCountsTest, ACensusStepWithTwoServers) {
                 .tensors_between_ps = 2,
                 // RunGraph on each, and a pull from each task to each other at most.
                 .counts = {.calls = 8,
-                           .messages_from_ps = 14,
-                           .messages_to_ps = 17,
+                           // As above from each, and that updates are made to the other.
+                           .messages_from_ps = 8,
+                           .messages_to_ps = 6,
                            .ps_wakeups = 20,
                            .allocations = 150}});
 }
@@ -245,9 +248,9 @@ TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
                 .tensors_to_ps = 8,
                 .tensors_between_ps = 0,
                 .counts = {.calls = 3,
-                           // Variables together, unless the pull comes between them; the step.
-                           .messages_from_ps = 3,
-                           .messages_to_ps = 8,
+                           // Variables; the step.
+                           .messages_from_ps = 2 + kLate,
+                           .messages_to_ps = 1 + kLate,
                            .ps_wakeups = 9,
                            .allocations = 250}});
 }
