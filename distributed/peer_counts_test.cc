@@ -13,6 +13,7 @@
 #include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/raw_client.h"
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.pb.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"

@@ -51,8 +51,8 @@
 namespace millrace {
 namespace {
 
-// Threads that wait for calls, by the number of cores. Few: each one that has nothing to do is woken
-// for events that another one takes. They run steps too, and are replaced meanwhile
+// Threads that wait for calls, by the number of cores. Few: each one that has nothing to do is
+// woken for events that another one takes. They run steps too, and are replaced meanwhile
 // (net/call_threads.h).
 constexpr int kMinPollers = 2;
 constexpr int kMaxPollers = 4;

@@ -11,9 +11,9 @@
 // earlier ones are read, and a process that was started again exports nothing that is worse. The
 // events of the evaluation at hand (its step) do not count: they are written before the exporter is
 // asked. (TensorFlow 1.15 counts them, and so never exports the first model of a job.) Nor do those
-// of another training, as early stopping sees them (estimator/early_stopping.h): they are there when
-// the job begins, and of steps that its checkpoints have not reached. One exporter may serve several
-// jobs: what was best in another training is forgotten.
+// of another training, as early stopping sees them (estimator/early_stopping.h): they are there
+// when the job begins, and of steps that its checkpoints have not reached. One exporter may serve
+// several jobs: what was best in another training is forgotten.
 //
 // Failure: InvalidArgument for exports_to_keep <= 0; of is_better. Event files that are damaged
 // are read up to there, with a warning; events that is_better cannot compare are passed over.

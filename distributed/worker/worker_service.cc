@@ -118,6 +118,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writer_.num_bytes() == 0) return;
     is_due_ = false;
+    const int64_t tensors = std::exchange(gathered_, 0);
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
     if (message.ok()) {
       ready_.push_back({*std::move(message), tensors, since_ns_});

@@ -26,8 +26,9 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 
 // Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer, in a message
 // at each Flush or as soon as the one before has been written. Whatever throws, the call ends.
-// Methods from any thread.
-std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call);
+// Methods from any thread. `counter` (may be null) counts the messages.
+std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call,
+                                         std::shared_ptr<PeerCounter> counter = nullptr);
 
 }  // namespace millrace
 

@@ -9,8 +9,8 @@
 // It begins with what TensorFlow's loops log of the loss, and has what they log of the rate, word
 // for word: programs that look for either find it (LoggingTensorHook, StepCounterHook). The rate is
 // that of all tasks together since the line before. The time left, where a hook of the session has
-// said which step is the last one, or how many there are, goes by all steps since the session's first line: evaluations
-// in between count.
+// said which step is the last one, or how many there are, goes by all steps since the session's
+// first line: evaluations in between count.
 //
 // At the first run of a session, without a rate, and then each so many global steps, of all tasks,
 // or after so much time.
