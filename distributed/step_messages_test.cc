@@ -186,12 +186,12 @@ TEST_F(StepMessagesTest, ALinearStepHasARunPerTaskAPullEachWayAndFourTensors) {
   EXPECT_EQ(runs_ - runs, 2 * kSteps);
   EXPECT_EQ(from_ps_.pulls - from_pulls, kSteps);
   EXPECT_EQ(to_ps_.pulls - to_pulls, kSteps);
-  // w and b; that the updates are made, which the worker's "train" waits for.
-  EXPECT_EQ(from_ps_.tensors - from_tensors, 3 * kSteps);
+  // w and b.
+  EXPECT_EQ(from_ps_.tensors - from_tensors, 2 * kSteps);
   // Two gradients.
   EXPECT_EQ(to_ps_.tensors - to_tensors, 2 * kSteps);
-  // w and b together, then the update; the gradients together.
-  ExpectGroups(from_ps_.groups - from_groups, 2);
+  // Together, each way.
+  ExpectGroups(from_ps_.groups - from_groups, 1);
   ExpectGroups(to_ps_.groups - to_groups, 1);
 }
 
@@ -237,10 +237,10 @@ TEST_F(StepMessagesTest, AStepWithRowsHasAGroupForEachWave) {
   const int64_t from_tensors = from_ps_.tensors, to_tensors = to_ps_.tensors;
   const int64_t from_groups = from_ps_.groups, to_groups = to_ps_.groups;
   steps(kSteps);
-  // The dense variables, rows, that updates are made; ids and all gradients.
-  EXPECT_EQ(from_ps_.tensors - from_tensors, (kDense + 2) * kSteps);
+  // The dense variables and rows; ids and all gradients.
+  EXPECT_EQ(from_ps_.tensors - from_tensors, (kDense + 1) * kSteps);
   EXPECT_EQ(to_ps_.tensors - to_tensors, (kDense + 2) * kSteps);
-  ExpectGroups(from_ps_.groups - from_groups, 3);
+  ExpectGroups(from_ps_.groups - from_groups, 2);
   ExpectGroups(to_ps_.groups - to_groups, 2);
 }
 
