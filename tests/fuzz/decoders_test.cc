@@ -494,6 +494,7 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       {own + "RenewSessions", Raw(renew)},
       {own + "FindRun", Raw(find)},
       {own + "EndRun", Raw(end)},
+      {own + "GetPeerCounts", ""},
   };
   const std::map<std::string, RpcServer::Handler> handlers = WorkerHandlers(worker_.get());
   // A method without a request here has no fuzzer.
