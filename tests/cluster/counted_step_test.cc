@@ -348,8 +348,9 @@ struct StepOfTables {
   Crossings crossings;
   int nodes = 0;  // of the program
 };
-StatusOr<StepOfTables> RunStepOfTables(const Servers& cluster, const Names& keys, int num_parts,
-                                       ColumnLowering lowering) {
+// On servers of their own: a name stands for variables of different shapes.
+StatusOr<StepOfTables> RunStepOfTables(const Names& keys, int num_parts, ColumnLowering lowering) {
+  MR_ASSIGN_OR_RETURN(const Servers cluster, StartServers(2));
   Scope root;
   const Scope s = root.WithDevice(ReplicaDeviceSetter(cluster.worker_config));
   Features::Map features;
@@ -392,13 +393,11 @@ StatusOr<StepOfTables> RunStepOfTables(const Servers& cluster, const Names& keys
 // Each server is sent the ids once and the gradient once, and sends its rows once, whether they are
 // a table or a part of one.
 TEST(CountedStepTest, ATableInTwoPartsMovesAsManyTensorsAsTwoTables) {
-  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2));
   ASSERT_OK_AND_ASSIGN(const StepOfTables tables,
-                       RunStepOfTables(cluster, {"a", "b"}, 1, ColumnLowering::kFused));
-  ASSERT_OK_AND_ASSIGN(const StepOfTables parts,
-                       RunStepOfTables(cluster, {"a"}, 2, ColumnLowering::kFused));
+                       RunStepOfTables({"a", "b"}, 1, ColumnLowering::kFused));
+  ASSERT_OK_AND_ASSIGN(const StepOfTables parts, RunStepOfTables({"a"}, 2, ColumnLowering::kFused));
   ASSERT_OK_AND_ASSIGN(const StepOfTables portable,
-                       RunStepOfTables(cluster, {"a"}, 2, ColumnLowering::kPortable));
+                       RunStepOfTables({"a"}, 2, ColumnLowering::kPortable));
   const auto print = [](const char* name, const StepOfTables& step) {
     std::printf("%s: %d nodes, per step %d tensors from ps, %d to ps, %d controls\n", name,
                 step.nodes, static_cast<int>(step.crossings.Count("ps", "worker")),
