@@ -247,16 +247,16 @@ void Print(const Work& work, absl::string_view what, const std::vector<Figure>& 
   std::fflush(stdout);
 }
 
-// A thread of one process may train without a switch; all else costs something.
-Status CheckPositive(const Work& work, const std::vector<Figure>& figures) {
+// Figures are differences of two runs: on a busy machine the shorter one may cost more. A thread of
+// one process may train without a switch; all else costs something.
+void WarnOfNoise(const Work& work, const std::vector<Figure>& figures) {
   for (const Figure& figure : figures) {
     if (figure.value > 0) continue;
     if (work.num_ps == 0 && absl::string_view(figure.name) != "wall_us") continue;
-    return FailedPrecondition("wire_cost_benchmark: ", figure.name, " of a step of ", work.name(),
-                              " must be > 0, got ", figure.value, "; raise --steps above ",
-                              work.steps);
+    LogWarning(absl::StrCat("wire_cost_benchmark: ", figure.name, " of a step of ", work.name(),
+                            " must be > 0, got ", figure.value, "; raise --steps above ",
+                            work.steps, " or wait for a quiet machine"));
   }
-  return absl::OkStatus();
 }
 
 Status PingPong() {
@@ -280,7 +280,7 @@ Status Measure(const Work& work, int rounds) {
     MR_ASSIGN_OR_RETURN(const Cost cost, CostOfStep(work));
     all.push_back(FiguresOf(work, cost));
     Print(work, "", all.back());
-    MR_RETURN_IF_ERROR(CheckPositive(work, all.back()));
+    WarnOfNoise(work, all.back());
   }
   if (rounds == 1) return absl::OkStatus();
   std::vector<Figure> medians = all[0], worst = all[0];

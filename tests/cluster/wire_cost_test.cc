@@ -44,8 +44,9 @@ void ExpectFigures(const Process& process, const std::string& variant, const std
     std::string value = line.substr(at + before.size());
     value = value.substr(0, value.find('}'));
     double number = 0;
+    // Not that it is positive: other work on the machine may cost more than the steps.
     EXPECT_TRUE(absl::SimpleAtod(value, &number)) << line;
-    EXPECT_GT(number, 0) << line;
+    EXPECT_NE(number, 0) << line;
   }
 }
 
