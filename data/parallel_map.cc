@@ -260,8 +260,10 @@ class ParallelMapIterator : public ElementIterator {
               "CallWorkers counts a worker before the pool gets it");
     for (;;) {
       if (WorkOnce(w)) continue;
-      // Another pulls: there will be work behind it, soon or (then it calls) not.
-      if (!w->pulling || w->stopping || w->changed.WaitWithTimeout(&w->mu, kPatience)) break;
+      if (!w->pulling || w->stopping) break;
+      // Another pulls: there will be work behind it, soon or (then it calls) not. One that had done
+      // so when this thread got the mutex back has counted on it.
+      if (w->changed.WaitWithTimeout(&w->mu, kPatience) && w->pulling) break;
     }
     --w->running;
     w->changed.SignalAll();
