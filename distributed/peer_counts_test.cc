@@ -2,6 +2,8 @@
 //
 // What the tasks of a cluster in this process have exchanged, as each of them counts it: for tests
 // (CountsOf), over the network (GetPeerCounts) and in the log at its end.
+#include "distributed/transport/peer_counts.h"
+
 #include <cstdint>
 #include <string>
 
@@ -13,7 +15,6 @@
 #include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/raw_client.h"
-#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.pb.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
