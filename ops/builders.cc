@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <numbers>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/dtype.h"
 #include "core/shape.h"
 #include "core/small_tensors.h"
 #include "core/status.h"
@@ -21,9 +23,11 @@
 #include "ops/array/identity.h"
 #include "ops/array/indices.h"
 #include "ops/array/reshape.h"
+#include "ops/array/scalar_like.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
+#include "ops/nn/activations.h"
 #include "ops/sparse/sparse_concat.h"
 #include "ops/sparse/sparse_cross.h"
 #include "ops/sparse/sparse_fill_empty_rows.h"
@@ -60,6 +64,32 @@ Output AxesReductionBuilder::operator()(ScopeAt at, const Output& input, const A
 Output Norm(ScopeAt at, const Output& x, const Axes& axes, const ReductionAttrs& attrs) {
   const Scope scope = at.here().CompositeScope("norm");
   return Sqrt(scope, ReduceSum(scope, Mul(scope, x, x), axes, attrs));
+}
+
+Output Gelu(ScopeAt at, const Output& features, const GeluAttrs& attrs) {
+  if (!at.scope.ok() || !features.valid()) return Output();
+  const DType dtype = WithoutRef(features.dtype());
+  if (!IsFloating(dtype)) {
+    at.scope.UpdateStatus(InvalidArgument("Gelu: '", features.name(),
+                                          "' must be half, bfloat16, float or double, got ", dtype),
+                          at.where);
+    return Output();
+  }
+  const Scope scope = at.here().CompositeScope("Gelu");
+  const auto times = [&](double factor, const Output& x) {
+    return Mul(scope, ScalarLike(scope, features, factor), x);
+  };
+  Output phi_twice;
+  if (attrs.approximate) {
+    constexpr double kScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
+    const Output cube = Mul(scope, Square(scope, features), features);
+    const Output t = Tanh(scope, times(kScale, Add(scope, features, times(0.044715, cube))));
+    phi_twice = Add(scope, ScalarLike(scope, features, 1), t);
+  } else {
+    // Not 1 + erf: that is 0 where Phi is small.
+    phi_twice = Erfc(scope, times(-1 / std::numbers::sqrt2, features));
+  }
+  return Mul(scope, times(0.5, features), phi_twice);
 }
 
 namespace {

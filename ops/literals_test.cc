@@ -179,6 +179,8 @@ const Call kCalls[] = {
     MR_CALL("int64[]: 0", ArgMin(m, V(m), -1)),
     MR_CALL("float[3]: 1 3 6", Cumsum(m, V(m), 0)),
     MR_CALL("float[2,3]: 1 2 6 4 20 120", Cumprod(m, X(m), -1)),
+    MR_CALL("float[2,3]:", Gelu(m, X(m))),
+    MR_CALL("float[2,3]:", Gelu(m, X(m), {.approximate = true})),
     MR_CALL("float[]: 5", Norm(m, Const(m, Tensor::Of({3.f, 4.f})))),
     MR_CALL("float[2,1]:", Norm(m, X(m), 1, {.keep_dims = true})),
     MR_CALL("float[2]: 3 2", TopKV2(m, V(m), 2).values),

@@ -5,7 +5,7 @@
 // Op libraries: ops and kernels in a shared library of their own, for a program that runs already.
 //
 //   MR_RETURN_IF_ERROR(LoadOpLibrary("build/gelu.so").status());
-//   const Output y = Gelu(scope, x);          // its builder; BuildOp(scope, "Gelu", {x}) without
+//   const Output y = custom_op::Gelu(scope, x);  // its builder, or BuildOp(scope, "Gelu", {x})
 //
 // Such a library has op families (runtime/kernel.h) as a program that is linked with them has, and
 // says once, in one of its sources, what it is:

@@ -39,11 +39,11 @@ Status Train() {
   }
   Scope root;
   root.SetGraphSeed(1);
-  const GeluAttrs form = {.approximate = absl::GetFlag(FLAGS_approximate)};
+  const custom_op::GeluAttrs form = {.approximate = absl::GetFlag(FLAGS_approximate)};
   const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1, 1});
   const Output y = Placeholder(root.WithName("y"), DT_FLOAT, {-1, 1});
-  const Output hidden = Gelu(root, Dense(root.WithName("hidden"), x, 32), form);
-  const Output deeper = Gelu(root, Dense(root.WithName("deeper"), hidden, 32), form);
+  const Output hidden = custom_op::Gelu(root, Dense(root.WithName("hidden"), x, 32), form);
+  const Output deeper = custom_op::Gelu(root, Dense(root.WithName("deeper"), hidden, 32), form);
   const Output predicted = Dense(root.WithName("output"), deeper, 1);
   const Output loss = ReduceMean(root.WithName("loss"), Square(root, Sub(root, predicted, y)));
   const Operation train = AdamOptimizer({.learning_rate = 0.01}).Minimize(root, loss);

@@ -54,7 +54,7 @@ TEST(Gelu, GradientsMatchFiniteDifferences) {
   const Tensor x = TensorOf<double>({2, 3}, {-3, -1, -0.1, 0, 0.7, 2});
   for (const bool approximate : {false, true}) {
     const auto gelu = [=](const Scope& s, const std::vector<Output>& in) {
-      return Gelu(s, in[0], {.approximate = approximate});
+      return custom_op::Gelu(s, in[0], {.approximate = approximate});
     };
     ExpectGradientsMatch(gelu, {x});
     // The gradient of the gradient.

@@ -79,12 +79,14 @@ SegmentLoops FindSegmentLoops(DType dtype) {
   });
 }
 
-template <typename T>
-void AddDivided(const T* from, int64_t width, T divisor, T* to) {
+template <typename T, typename W>
+void AddDivided(const T* from, int64_t width, W divisor, W* to) {
 #pragma GCC ivdep
-  for (int64_t j = 0; j < width; ++j) to[j] += from[j] / divisor;
+  for (int64_t j = 0; j < width; ++j) to[j] += Load(from[j]) / divisor;
 }
 template void AddDivided(const float*, int64_t, float, float*);
 template void AddDivided(const double*, int64_t, double, double*);
+template void AddDivided(const Half*, int64_t, float, float*);
+template void AddDivided(const Bfloat16*, int64_t, float, float*);
 
 }  // namespace millrace::math

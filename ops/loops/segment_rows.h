@@ -38,9 +38,10 @@ struct SegmentLoops {
 // For the types of real numbers; empty for others.
 SegmentLoops FindSegmentLoops(DType dtype);
 
-// to[j] += from[j] / divisor, for j in [0, width). T is float or double.
-template <typename T>
-void AddDivided(const T* from, int64_t width, T divisor, T* to);
+// to[j] += from[j] / divisor, for j in [0, width), in W: the type in which T is computed. T is a
+// type of floats.
+template <typename T, typename W>
+void AddDivided(const T* from, int64_t width, W divisor, W* to);
 
 }  // namespace millrace::math
 

@@ -66,7 +66,8 @@ Status RunScan(KernelContext* ctx, const ScanRule& rule) {
 // Of sums the running sum from the other end. Of products the sum, from the other end, of each
 // product that contains x_i, divided by x_i. Behind the first 0 of a line all products are 0, so
 // nothing is divided there but 0; for that 0 itself the products are those of the line with a 1 in
-// its place.
+// its place. So are those for the second 0: they are 0, but their derivative by the first one is
+// not. Behind it that is 0, too.
 template <bool kProduct>
 StatusOr<Output> ScanGradient(GradientContext* c) {
   MR_ASSIGN_OR_RETURN(const ScanRule rule, c->GetRule<ScanRule>());
@@ -82,10 +83,12 @@ StatusOr<Output> ScanGradient(GradientContext* c) {
   const Output ones = OnesLike(s, x), is_zero = Equal(s, x, ZerosLike(s, x));
   const Output zeros_so_far =
       Cumsum(s, Cast(s, is_zero, DT_INT32), axis, {.reverse = rule.attrs.reverse});
-  const Output is_first = LogicalAnd(s, is_zero, Equal(s, zeros_so_far, OnesLike(s, zeros_so_far)));
-  const Output of_first = sum_products(Select(s, is_first, ones, x));
-  const Output of_others = RealDiv(s, sum_products(x), Select(s, is_zero, ones, x));
-  return Select(s, is_first, of_first, of_others);
+  Output gradient = RealDiv(s, sum_products(x), Select(s, is_zero, ones, x));
+  for (const int32_t number : {2, 1}) {
+    const Output is_it = LogicalAnd(s, is_zero, Equal(s, zeros_so_far, Const(s, number)));
+    gradient = Select(s, is_it, sum_products(Select(s, is_it, ones, x)), gradient);
+  }
+  return gradient;
 }
 
 template <bool kProduct>

@@ -118,6 +118,82 @@ TEST(Scan, GradientOfProductsIsRightAtZeros) {
   }
 }
 
+// The sum of all second derivatives by x[m] and another one of the sum of all products, by their
+// definition: products[j] has a derivative by x[i] and x[m] where it contains both, the product of
+// the others.
+std::vector<double> SecondDerivatives(const std::vector<double>& x, const ScanAttrs& attrs) {
+  const int n = static_cast<int>(x.size());
+  const auto contains = [&](int j, int k) {
+    if (k == j) return !attrs.exclusive;
+    return attrs.reverse ? k > j : k < j;
+  };
+  std::vector<double> sums(x.size(), 0);
+  for (int j = 0; j < n; ++j) {
+    for (int m = 0; m < n; ++m) {
+      for (int i = 0; i < n; ++i) {
+        if (i == m || !contains(j, i) || !contains(j, m)) continue;
+        double product = 1;
+        for (int k = 0; k < n; ++k) {
+          if (k != i && k != m && contains(j, k)) product *= x[static_cast<size_t>(k)];
+        }
+        sums[static_cast<size_t>(m)] += product;
+      }
+    }
+  }
+  return sums;
+}
+
+TEST(Scan, SecondGradientOfProductsIsRightAtZeros) {
+  // By hand: x0 x1 gives x0 and x1 a 1, x0 x1 x2 gives x1 and x2 a 2, x0 x1 x2 x3 those a 6.
+  EXPECT_EQ(SecondDerivatives({2, 0, 0, 3}, {}), (std::vector<double>{1, 9, 8, 0}));
+  const std::vector<double> lines[] = {
+      {2, 3, 5},    {0, 2, 3},          {2, 3, 0},    {0, 0},
+      {2, 0, 0, 3}, {0, 3, 0, 2},       {3, 2, 0, 0}, {0, 0, 0, 5},
+      {0, 0, 0, 0}, {2, 0, 3, 0, 5, 0}, {7, 0},       {-0.5, 0, 0.25, 0, -3},
+  };
+  for (const bool exclusive : {false, true}) {
+    for (const bool reverse : {false, true}) {
+      const ScanAttrs attrs = {.exclusive = exclusive, .reverse = reverse};
+      for (const std::vector<double>& line : lines) {
+        Scope s;
+        const Output x = TestInput(s, DT_DOUBLE, PartialShape({-1}));
+        const Output y = Cumprod(s, x, Const(s, int32_t{0}), attrs);
+        ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> first, AddGradients(s, {y}, {x}));
+        ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> second,
+                             AddGradients(s, {std::get<Output>(first[0])}, {x}));
+        const Tensor at = Tensor::Vector<double>(line);
+        ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                             EvaluateGraph(s, {{x, at}}, {std::get<Output>(second[0])}));
+        SCOPED_TRACE(
+            absl::StrCat("exclusive ", exclusive, ", reverse ", reverse, " of ", at.DebugString()));
+        ExpectTensorNear(out[0], Tensor::Vector<double>(SecondDerivatives(line, attrs)), 1e-12, 0);
+      }
+    }
+  }
+}
+
+TEST(Scan, SecondGradientsOfProductsWithZerosMatch) {
+  // Rows with two zeros, one and three; columns with two. Weights of both orders, complex numbers.
+  const Tensor x = TensorOf<double>({3, 4}, {0.3, 0, 2.5, 0, 0.7, 0, 1.1, -2, 0, 0.4, 0, 0});
+  const Tensor complex = TensorOf<std::complex<double>>({3}, {{0, 0}, {0.3, 0.8}, {0, 0}});
+  const auto gradient = [](const ScanAttrs& attrs, int32_t axis) {
+    return BuildOutput([=](const Scope& s, const std::vector<Output>& in) {
+      const Output y = Cumprod(s, in[0], Const(s, axis), attrs);
+      const auto gradients = AddGradients(s, {y}, {in[0]}, {.grad_ys = {in[1]}});
+      return gradients.ok() ? std::get<Output>((*gradients)[0]) : Output();
+    });
+  };
+  const Tensor weights = TensorOf<double>({3, 4}, {1, -2, 0.5, 3, 2, 1, -1, 0.3, 0.7, 2, -3, 1.5});
+  const Tensor of_complex = TensorOf<std::complex<double>>({3}, {{1, 2}, {-0.5, 1}, {2, -0.3}});
+  for (const bool exclusive : {false, true}) {
+    for (const bool reverse : {false, true}) {
+      const ScanAttrs attrs = {.exclusive = exclusive, .reverse = reverse};
+      for (const int32_t axis : {0, 1}) ExpectGradientsMatch(gradient(attrs, axis), {x, weights});
+      ExpectGradientsMatch(gradient(attrs, 0), {complex, of_complex});
+    }
+  }
+}
+
 TEST(Scan, GradientsOfProductsWithZerosMatch) {
   // Rows without a 0, with one and with two; columns with one.
   const Tensor x = TensorOf<double>({3, 3}, {0.3, -1.2, 2.5, 0.7, 0, 1.1, 0, 0.4, 0});

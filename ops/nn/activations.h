@@ -42,6 +42,17 @@ inline Output LeakyRelu(ScopeAt at, Output features, const LeakyReluAttrs& attrs
   return BuildOp(at, "LeakyRelu", {features}, "alpha", attrs.alpha);
 }
 
+struct GeluAttrs {
+  // (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 for Phi(x), as some published models have it.
+  bool approximate = false;
+};
+
+// x Phi(x), with Phi(x) = (1 + erf(x / sqrt 2)) / 2: the input times the normal distribution, as
+// tf.nn.gelu of TensorFlow 2 (arXiv:1606.08415). Floats; InvalidArgument otherwise. No op, but a
+// formula of some, named "Gelu": a graph with it runs in stock TensorFlow, and all gradients are
+// those of its parts. Of -infinity it is NaN, as there.
+Output Gelu(ScopeAt at, const Output& features, const GeluAttrs& attrs = {});
+
 // --- Gradient helpers ----------------------------------------------------------------------------
 
 // `gradients` where features > 0, else 0. `features` may be the input or the output of Relu.

@@ -2,11 +2,15 @@
 #include "ops/nn/activations.h"
 
 #include <cmath>
+#include <complex>
 #include <limits>
+#include <variant>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "gtest/gtest.h"
+#include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -105,6 +109,76 @@ TEST(Activations, GradientsMatch) {
                          return LeakyRelu(s, in[0], {.alpha = 0.3f});
                        }),
                        {x});
+}
+
+// --- Gelu ----------------------------------------------------------------------------------------
+
+Tensor GeluOf(const Tensor& x, const GeluAttrs& attrs) {
+  Scope s;
+  const Output y = Gelu(s, Const(s, x), attrs);
+  const StatusOr<std::vector<Tensor>> out = EvaluateGraph(s, {}, {y});
+  EXPECT_OK(out.status());
+  return out.ok() ? (*out)[0] : Tensor();
+}
+
+// Values of Python's math.erfc and math.tanh.
+TEST(Gelu, IsTheInputTimesTheNormalDistribution) {
+  const Tensor x = TensorOf<double>({2, 3}, {-10, -1, -0.5, 0, 0.5, 3});
+  ExpectTensorNear(
+      GeluOf(x, {}),
+      TensorOf<double>({2, 3}, {-7.619853024160593e-23, -0.15865525393145707, -0.15426876936299344,
+                                0, 0.34573123063700656, 2.99595030590511}),
+      1e-14, 0);
+  ExpectTensorNear(GeluOf(x, {.approximate = true}),
+                   TensorOf<double>({2, 3}, {0, -0.15880800939172324, -0.15428599017485606, 0,
+                                             0.34571400982514394, 2.996362607918227}),
+                   1e-14, 0);
+  // Small products of small numbers, not rounded to 0 (1 + erf would be).
+  EXPECT_NEAR(GeluOf(x, {}).flat<double>()[0] / -7.619853024160593e-23, 1, 1e-12);
+}
+
+TEST(Gelu, TakesAllFloats) {
+  for (const bool approximate : {false, true}) {
+    SCOPED_TRACE(approximate);
+    const GeluAttrs attrs = {.approximate = approximate};
+    ExpectTensorNear(GeluOf(Tensor::Vector<float>({-1, 0.5}), attrs),
+                     Tensor::Vector<float>({-0.1587f, 0.34572f}), 2e-3, 0);
+    const Tensor half = GeluOf(TensorOf<Half>({2}, {ToHalf(-1), ToHalf(0.5f)}), attrs);
+    EXPECT_NEAR(ToFloat(half.flat<Half>()[0]), -0.1587f, 2e-3);
+    EXPECT_NEAR(ToFloat(half.flat<Half>()[1]), 0.34572f, 2e-3);
+    const Tensor brain = GeluOf(TensorOf<Bfloat16>({2}, {ToBfloat16(-1), ToBfloat16(0.5f)}), attrs);
+    EXPECT_NEAR(ToFloat(brain.flat<Bfloat16>()[0]), -0.1587f, 2e-2);
+    EXPECT_NEAR(ToFloat(brain.flat<Bfloat16>()[1]), 0.34572f, 2e-2);
+    ExpectTensorEqual(GeluOf(TensorOf<float>({0, 3}, {}), attrs), TensorOf<float>({0, 3}, {}));
+    EXPECT_EQ(GeluOf(Tensor::Vector<float>({kInf}), attrs).flat<float>()[0], kInf);
+  }
+}
+
+TEST(Gelu, RefusesOtherTypes) {
+  for (const Tensor& x : {Tensor::Scalar(int32_t{1}), Tensor::Scalar(std::complex<float>(1))}) {
+    Scope s;
+    const Output in = Const(s.WithName("x"), x);
+    EXPECT_FALSE(Gelu(s, in).valid());
+    EXPECT_STATUS(
+        s.status(), absl::StatusCode::kInvalidArgument,
+        "Gelu: 'x:0' must be half, bfloat16, float or double, got " + DTypeName(x.dtype()));
+  }
+}
+
+TEST(Gelu, GradientsOfBothOrdersMatch) {
+  const Tensor x = TensorOf<double>({2, 3}, {-3, -1, -0.1, 0, 0.7, 2});
+  for (const bool approximate : {false, true}) {
+    SCOPED_TRACE(approximate);
+    const auto gelu = [=](const Scope& s, const std::vector<Output>& in) {
+      return Gelu(s, in[0], {.approximate = approximate});
+    };
+    ExpectGradientsMatch(BuildOutput(gelu), {x});
+    ExpectGradientsMatch(BuildOutput([=](const Scope& s, const std::vector<Output>& in) {
+                           const auto gradients = AddGradients(s, {gelu(s, in)}, in);
+                           return gradients.ok() ? std::get<Output>((*gradients)[0]) : Output();
+                         }),
+                         {x});
+  }
 }
 
 TEST(Activations, GradientsOfGradientHelpersMatch) {

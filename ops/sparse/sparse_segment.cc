@@ -14,6 +14,7 @@
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/kernels/row_ranges.h"
+#include "ops/loops/number.h"
 #include "ops/loops/segment_rows.h"
 #include "ops/rules/index_type.h"
 #include "ops/rules/leading_dims.h"
@@ -150,6 +151,7 @@ Status RunSparseSegmentGrad(KernelContext* ctx, const SparseSegmentGradRule&) {
     if (ids[i] >= 0 && ids[i] < grad.dim(0)) continue;
     return InvalidArgument("segment_ids[", i, "] = ", ids[i], " is not in [0, ", grad.dim(0), ")");
   }
+  using W = math::Wide<T>;
   MR_ASSIGN_OR_RETURN(Tensor * out, ctx->AllocateZeros(0));
   // Without elements a segment costs no memory, and there may be any number of them.
   if (out->num_elements() == 0 || grad.num_elements() == 0) return absl::OkStatus();
@@ -157,15 +159,27 @@ Status RunSparseSegmentGrad(KernelContext* ctx, const SparseSegmentGradRule&) {
   for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
   const int64_t width = out->shape().NumElements(1, out->rank());
   const T* const from = grad.raw<T>().data();
-  T* const to = out->mutable_raw<T>().data();
+  // Sums of narrow floats are made as floats, and rounded when they are whole.
+  Tensor sums = *out;
+  if constexpr (math::kIsNarrowFloat<T>) {
+    MR_ASSIGN_OR_RETURN(sums, ctx->AllocateTemp(DTypeOf<W>, out->shape()));
+    std::memset(sums.mutable_raw_data(), 0, static_cast<size_t>(sums.TotalBytes()));
+  }
+  W* const to = sums.mutable_raw<W>().data();
   ParallelRowRanges(
       ctx, out->dim(0), width, static_cast<int64_t>(ids.size()), [&](int64_t begin, int64_t end) {
         for (size_t i = 0; i < ids.size(); ++i) {
           const int64_t row = indices[i];
           if (row < begin || row >= end) continue;
           const double divisor = DivisorOf(kDivisor, counts[static_cast<size_t>(ids[i])]);
-          math::AddDivided<T>(from + ids[i] * width, width, static_cast<T>(divisor),
-                              to + row * width);
+          math::AddDivided<T, W>(from + ids[i] * width, width, static_cast<W>(divisor),
+                                 to + row * width);
+        }
+        if constexpr (math::kIsNarrowFloat<T>) {
+          T* const rounded = out->mutable_raw<T>().data();
+          for (int64_t j = begin * width; j < end * width; ++j) {
+            rounded[j] = math::Store<T>(to[j]);
+          }
         }
       });
   return absl::OkStatus();
@@ -208,6 +222,9 @@ OpSpec SegmentSpec(absl::string_view op, absl::string_view types, bool with_num_
   return spec;
 }
 
+// TensorFlow 1.15 has the last two only.
+constexpr char kFloats[] = "{bfloat16, half, float, double}";
+
 // The op, and the same with the number of segments.
 template <Divisor kDivisor, typename Gradient>
 struct SegmentOps {
@@ -229,11 +246,10 @@ struct SegmentOps {
 
 const SegmentOps<Divisor::kOne, decltype(&SumGradient)> kSum("SparseSegmentSum", "realnumbertype",
                                                              SumGradient);
-const SegmentOps<Divisor::kCount, decltype(&MeanGradient)> kMean("SparseSegmentMean",
-                                                                 "{float, double}", MeanGradient);
+const SegmentOps<Divisor::kCount, decltype(&MeanGradient)> kMean("SparseSegmentMean", kFloats,
+                                                                 MeanGradient);
 const SegmentOps<Divisor::kRootOfCount, decltype(&SqrtNGradient)> kSqrtN("SparseSegmentSqrtN",
-                                                                         "{float, double}",
-                                                                         SqrtNGradient);
+                                                                         kFloats, SqrtNGradient);
 
 // Linear, and the other way round.
 Output GradOfMeanGrad(GradientContext* c) {
@@ -250,8 +266,8 @@ Output GradOfSqrtNGrad(GradientContext* c) {
 template <Divisor kDivisor>
 OpSpec GradSpec(absl::string_view op) {
   return OpSpec(op, "grad: T, indices: Tidx, segment_ids: int32, output_dim0: int32 -> output: T",
-                "T: {float, double}; Tidx: {int32, int64} = DT_INT32")
-      .With(RuledKernelsFor<SparseSegmentGradRule, float, double>(
+                absl::StrCat("T: ", kFloats, "; Tidx: {int32, int64} = DT_INT32"))
+      .With(RuledKernelsFor<SparseSegmentGradRule, float, double, Half, Bfloat16>(
           "T", []<typename T>() { return &RunSparseSegmentGrad<T, kDivisor>; }));
 }
 

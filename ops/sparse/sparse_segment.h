@@ -10,7 +10,9 @@
 // indices: int32 or int64 vector of rows of `data`. segment_ids: int32 vector of the same length,
 // in increasing order (equal ones next to each other). Mean divides a segment by the number of its
 // rows n, SqrtN by the root of n. A segment without rows is 0. Sum: all real numbers (integers
-// wrap); Mean and SqrtN: float and double.
+// wrap); Mean and SqrtN: floats (half and bfloat16 are of TensorFlow 2: 1.15 does not load a graph
+// with these). half and bfloat16 are added up and divided as floats and rounded once, forward and
+// in the gradients.
 //
 // Errors: InvalidArgument for indices that are out of range, segment ids that do not increase and a
 // number of segments that is too small for them.

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/testing/tensor_testing.h"
+#include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "runtime/testing/op_test.h"
@@ -103,6 +106,102 @@ TEST(SparseSegment, ComputesEveryTypeInItsOwnWay) {
     const Tensor sums =
         RunOp1(Call("SparseSegmentSum", data, Ints({0, 1, 1, 1, 1}), Ints({0, 0, 0, 0, 0})));
     for (const Half sum : sums.flat<Half>()) EXPECT_EQ(ToFloat(sum), 2052);
+  }
+}
+
+// [rows, width], each row full of its number.
+Tensor RowsOf(DType dtype, int64_t width, const std::vector<float>& numbers) {
+  Tensor rows = *Tensor::Allocate(dtype, Shape({static_cast<int64_t>(numbers.size()), width}));
+  for (int64_t i = 0; i < rows.num_elements(); ++i) {
+    const float number = numbers[static_cast<size_t>(i / width)];
+    const size_t at = static_cast<size_t>(i);
+    if (dtype == DT_HALF) {
+      rows.mutable_flat<Half>()[at] = ToHalf(number);
+    } else {
+      rows.mutable_flat<Bfloat16>()[at] = ToBfloat16(number);
+    }
+  }
+  return rows;
+}
+
+// Where the numbers next to the largest one are 2 apart, adding a 1 to it changes nothing: these
+// sums are right only in float, with their quotients rounded once.
+TEST(SparseSegment, MeansOfNarrowFloatsAreMadeInFloat) {
+  struct Case {
+    DType dtype;
+    float large;
+    float mean;    // (large + 4) / 5
+    float sqrt_n;  // (large + 8) / 3
+  };
+  for (const Case& c : {Case{DT_HALF, 2048, 410.5f, 685.5f}, Case{DT_BFLOAT16, 256, 52, 88}}) {
+    for (const int64_t width : {1, 3, 300}) {
+      SCOPED_TRACE(absl::StrCat(DTypeName(c.dtype), " of width ", width));
+      const Tensor data = RowsOf(c.dtype, width, {c.large, 1});
+      const Tensor five = Ints({0, 1, 1, 1, 1}), nine = Ints({0, 1, 1, 1, 1, 1, 1, 1, 1});
+      const Tensor of_five = Ints({1, 1, 1, 1, 1}), of_nine = Ints({1, 1, 1, 1, 1, 1, 1, 1, 1});
+      const Tensor segments = Tensor::Scalar<int32_t>(3);
+      ExpectTensorEqual(RunOp1(Call("SparseSegmentMean", data, five, of_five)),
+                        RowsOf(c.dtype, width, {0, c.mean}));
+      ExpectTensorEqual(RunOp1(Call("SparseSegmentSqrtN", data, nine, of_nine)),
+                        RowsOf(c.dtype, width, {0, c.sqrt_n}));
+      ExpectTensorEqual(
+          RunOp1(Call("SparseSegmentMeanWithNumSegments", data, five, of_five).Input(segments)),
+          RowsOf(c.dtype, width, {0, c.mean, 0}));
+      ExpectTensorEqual(
+          RunOp1(Call("SparseSegmentSqrtNWithNumSegments", data, nine, of_nine).Input(segments)),
+          RowsOf(c.dtype, width, {0, c.sqrt_n, 0}));
+    }
+  }
+  ExpectOpError(Call("SparseSegmentMean", Tensor::Of<int32_t>({1, 2}), Ints({0}), Ints({0})),
+                kInvalid, "int32");
+}
+
+// Row 1 gets the large number, and four times a 1: a quarter of 4, or half of 2.
+TEST(SparseSegmentGrad, SumsOfNarrowFloatsAreMadeInFloat) {
+  const Tensor indices = Ints({1, 1, 1, 1, 1}), ids = Ints({0, 1, 1, 1, 1});
+  const Tensor rows = Tensor::Scalar<int32_t>(3);
+  for (const auto& [dtype, large] : {std::pair(DT_HALF, 2048.0f), std::pair(DT_BFLOAT16, 256.0f)}) {
+    for (const int64_t width : {1, 3, 300}) {
+      SCOPED_TRACE(absl::StrCat(DTypeName(dtype), " of width ", width));
+      const Tensor want = RowsOf(dtype, width, {0, large + 4, 0});
+      ExpectTensorEqual(
+          RunOp1(Call("SparseSegmentMeanGrad", RowsOf(dtype, width, {large, 4}), indices, ids)
+                     .Input(rows)),
+          want);
+      ExpectTensorEqual(
+          RunOp1(Call("SparseSegmentSqrtNGrad", RowsOf(dtype, width, {large, 2}), indices, ids)
+                     .Input(rows)),
+          want);
+      ExpectTensorEqual(
+          RunOp1(Call("SparseSegmentMeanGrad", RowsOf(dtype, width, {large}), Ints({}), Ints({}))
+                     .Input(rows)),
+          RowsOf(dtype, width, {0, 0, 0}));
+    }
+  }
+}
+
+// What an embedding of half or bfloat16 trains with: the gradient, and the gradient of that.
+TEST(SparseSegmentGrad, IsBuiltForNarrowFloats) {
+  for (const DType dtype : {DT_HALF, DT_BFLOAT16}) {
+    for (const auto& op : {SparseSegmentMean, SparseSegmentSqrtN}) {
+      SCOPED_TRACE(absl::StrCat(op.op, " of ", DTypeName(dtype)));
+      Scope s;
+      const Output x = TestInput(s, dtype, PartialShape({2, 2}));
+      const Output weight = TestInput(s, dtype, PartialShape({1, 2}));
+      // Row 1 four times: 4 of 4 rows.
+      const Output y = op(s, x, Const<int32_t>(s, {1, 1, 1, 1}), Const<int32_t>(s, {0, 0, 0, 0}));
+      ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> first,
+                           AddGradients(s, {y}, {x}, {.grad_ys = {weight}}));
+      ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> second,
+                           AddGradients(s, {std::get<Output>(first[0])}, {weight}));
+      ASSERT_OK_AND_ASSIGN(
+          const std::vector<Tensor> out,
+          EvaluateGraph(s, {{x, RowsOf(dtype, 2, {1, 2})}, {weight, RowsOf(dtype, 2, {3})}},
+                        {std::get<Output>(first[0]), std::get<Output>(second[0])}));
+      const float factor = op.op == SparseSegmentMean.op ? 1 : 2;  // 4 / 4, 4 / root of 4
+      ExpectTensorEqual(out[0], RowsOf(dtype, 2, {0, 3 * factor}));
+      ExpectTensorEqual(out[1], RowsOf(dtype, 2, {factor}));
+    }
   }
 }
 
