@@ -8,13 +8,14 @@
 //   Visit visit;                  // collects
 //   deliver(message);             // whatever becomes ready here may call Visit::Offer
 //   Visit::Work* work = visit.End();
-//   if (work != nullptr) work->RunVisit();   // once the thread does not poll any more
+//   if (work != nullptr) Visit::Run(work);   // once the thread does not poll any more
 //
 // A visit takes one piece of work; the next one goes elsewhere, so that two pieces never wait for
 // each other on one thread. Offers count only between construction and End: work that runs must
-// not leave what it waits for to its own thread.
+// not leave what it waits for to its own thread. Network threads are many and cores are few: an
+// offer says how many pieces may run at once in the process.
 //
-// Threads: made, offered to and ended on one thread. Failure: none; nothing allocates.
+// Threads: made, offered to and ended on one thread; Run on any. Failure: none; nothing allocates.
 
 namespace millrace {
 
@@ -34,11 +35,13 @@ class Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
 
-  // Whether a visit of this thread takes `work`, which lives until it was run.
-  static bool Offer(Work* work);
+  // Whether a visit of this thread takes `work`, which lives until it was run: not while `limit`
+  // pieces of work were taken and have not been run to their ends.
+  static bool Offer(Work* work, int limit);
 
-  // Takes no more. What was offered, null if nothing: the caller's to run.
+  // Takes no more. What was offered, null if nothing: the caller's to Run, once.
   Work* End();
+  static void Run(Work* work) noexcept;
 
  private:
   Visit* const outer_;

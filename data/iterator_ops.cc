@@ -491,6 +491,7 @@ class SerializeKernel : public AsyncKernel {
 const OpRegistration kSerialize =
     OpSpec("SerializeIterator", "resource_handle: resource -> serialized: variant")
         .Stateful()
+        .WaitsForSteps(WaitsForSteps::kInFunctions)
         .Shape(CheckScalars)
         .NotDifferentiable()
         .With(KernelFor<SerializeKernel>());
@@ -518,6 +519,7 @@ class DeserializeKernel : public AsyncKernel {
 const OpRegistration kDeserialize =
     OpSpec("DeserializeIterator", "resource_handle: resource, serialized: variant")
         .Stateful()
+        .WaitsForSteps(WaitsForSteps::kInFunctions)
         .Shape(CheckScalars)
         .NotDifferentiable()
         .With(KernelFor<DeserializeKernel>());

@@ -542,6 +542,7 @@ class ResetKernel : public AsyncKernel {
 };
 const OpRegistration kReset = OpSpec("ReaderResetV2", "reader_handle: resource")
                                   .Stateful()
+                                  .WaitsForSteps(WaitsForSteps::kMay)  // for a read before it
                                   .Shape(NoOutputShape)
                                   .NotDifferentiable()
                                   .With(KernelFor<ResetKernel>());

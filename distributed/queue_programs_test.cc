@@ -164,18 +164,19 @@ TEST(QueueProgramsTest, OpsWhoseNamesSayThatTheyWaitHaveTheTrait) {
     const std::string& name = op->def.name();
     bool says_so = false;
     for (const char* part : {"Dequeue", "Enqueue", "TakeGradient", "BarrierTake", "Unstage",
-                             "MapStage", "ReaderRead", "MutexLock", "RemoteCall"}) {
+                             "MapStage", "ReaderRead", "ReaderReset", "MutexLock", "RemoteCall"}) {
       says_so |= absl::StrContains(name, part);
     }
     if (!says_so) continue;
     ++waiting;
     EXPECT_EQ(op->traits.waits_for_steps, WaitsForSteps::kMay) << name;
   }
-  EXPECT_GE(waiting, 8);  // five of queues, two of readers, RemoteCall
+  EXPECT_GE(waiting, 9);  // five of queues, three of readers, RemoteCall
   for (const char* loop : {"While", "StatelessWhile"}) {
     EXPECT_EQ(TraitsOf(loop).waits_for_steps, WaitsForSteps::kMay) << loop;
   }
-  for (const char* next : {"IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional"}) {
+  for (const char* next : {"IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional",
+                           "SerializeIterator", "DeserializeIterator"}) {
     EXPECT_EQ(TraitsOf(next).waits_for_steps, WaitsForSteps::kInFunctions) << next;
   }
   for (const char* op : {"ReadVariableOp", "AssignVariableOp", "QueueSizeV2", "FIFOQueueV2"}) {

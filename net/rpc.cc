@@ -159,7 +159,7 @@ class ClientVisit final : public LongCall {
  public:
   explicit ClientVisit(Visit::Work* work) : work_(work) {}
   void RunCall() override {
-    if (Visit::Work* const work = std::exchange(work_, nullptr)) work->RunVisit();
+    if (Visit::Work* const work = std::exchange(work_, nullptr)) Visit::Run(work);
   }
   const std::string& call_name() const override {
     static const std::string* const name = new std::string("a step's work behind a message");
@@ -178,7 +178,7 @@ void RunOnClient(Visit::Work* work) {
     TheClient()->threads->Run(visit, CallThreads::Urgency::kNormal);
   } catch (...) {
     // No memory. Nobody else would run it, and steps wait for it.
-    if (visit == nullptr) return work->RunVisit();
+    if (visit == nullptr) return Visit::Run(work);
     visit->RunCall();
   }
 }
@@ -393,15 +393,20 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
   void Read(bool ok) {
     Visit visit;
     const bool expects_another = ok && ExpectsAnother();
-    Visit::Work* const work = visit.End();
+    // Steps wait for the work, whatever is thrown below.
+    struct AtReturn {
+      ~AtReturn() {
+        if (work != nullptr) RunOnClient(work);
+      }
+      Visit::Work* const work;
+    } const at_return{visit.End()};
+    message_.Clear();  // the work may last, the bytes need not
     if (expects_another) {
-      message_.Clear();
       ReadNext();
     } else {
       stream_->Finish(&status_, finish_.Arm(shared_from_this(), &StreamCall::Finished));
     }
     // From here on other threads may be in this call.
-    if (work != nullptr) RunOnClient(work);
   }
   bool ExpectsAnother() {
     const StatusOr<bool> another = NoExceptions("Stream", [&] { return on_message_(message_); });

@@ -164,7 +164,7 @@ TEST_F(RpcTest, AMessagesWorkRunsOnTheNetworkThreadWhileOthersReadOn) {
   EXPECT_OK(Stream("/test/Three", [&](const grpc::ByteBuffer&) {
     ++messages;
     if (messages < 3) {
-      EXPECT_TRUE(Visit::Offer(messages == 1 ? &first : &second));
+      EXPECT_TRUE(Visit::Offer(messages == 1 ? &first : &second, 2));
     }
     if (messages == 3) last.Notify();
     return StatusOr<bool>(messages < 3);
@@ -180,7 +180,7 @@ TEST_F(RpcTest, AMessagesWorkRunsAlsoWhenItsReaderThrows) {
   WaitingWork work(&at_once);
   EXPECT_STATUS(Stream("/test/Three",
                        [&](const grpc::ByteBuffer&) -> StatusOr<bool> {
-                         EXPECT_TRUE(Visit::Offer(&work));
+                         EXPECT_TRUE(Visit::Offer(&work, 1));
                          throw std::bad_alloc();
                        }),
                 absl::StatusCode::kResourceExhausted, "out of memory");

@@ -69,7 +69,7 @@ TEST_F(ExecutorTest, WhatAMessageMadeReadyIsDoneByTheVisitOfItsThread) {
     Visit::Work* const work = visit.End();
     ASSERT_NE(work, nullptr);
     EXPECT_FALSE(finished.HasBeenNotified());
-    work->RunVisit();
+    Visit::Run(work);
     EXPECT_TRUE(finished.HasBeenNotified());
     EXPECT_TRUE(result.ok()) << result;
   }
@@ -93,7 +93,7 @@ TEST_F(ExecutorTest, AHostThatWaitsIsAskedBeforeAVisit) {
     Visit visit;
     EXPECT_EQ(gate.Open(), 1u);
     work = visit.End();
-    if (work != nullptr) work->RunVisit();
+    if (work != nullptr) Visit::Run(work);
   });
   EXPECT_TRUE(executor->Run(step.context).ok());
   network.join();

@@ -7,6 +7,12 @@
 #include "runtime/engine/kernel_runner.h"
 
 namespace millrace {
+namespace {
+
+// Network threads that work for steps at once, for each thread of the arena: some only hand on.
+constexpr int kVisitsPerThread = 2;
+
+}  // namespace
 
 LoopCrew::~LoopCrew() {
   for (std::atomic<EdgeValue*>& place : outputs_) delete[] place.load(std::memory_order_acquire);
@@ -23,7 +29,7 @@ void LoopCrew::Request(bool expensive) {
   life_->AddLoop();
   loops_.fetch_add(1, std::memory_order_seq_cst);
   if (life_->host() != nullptr && life_->host()->Offer(step_, expensive)) return;
-  if (Visit::Offer(this)) return;
+  if (Visit::Offer(this, kVisitsPerThread * num_threads_)) return;
   engine_->wakeups.fetch_add(1, std::memory_order_relaxed);
   try {
     arena_->Schedule([this] { RunVisit(); });

@@ -6,8 +6,12 @@
 //
 // A node whose cost is above kExpensiveCycles is worth waking another thread for; so are several
 // cheap ones whose costs add up to that. Before the first measurement every node counts as
-// expensive. Expensive nodes are measured in every run, cheap
-// ones once in kSampleEvery, so that a node that changes its ways is noticed.
+// expensive. Expensive nodes are measured in every run, cheap ones once in kSampleEvery, so that a
+// node that changes its ways is noticed.
+//
+// A thread that loses its core inside of a kernel measures a thousand times the kernel's cost; on a
+// machine that runs several tasks that happens every few steps. So the estimate rises only with
+// what two measurements in a row say, slowly, and falls fast.
 //
 // Thread-safety: all methods, from any thread. It is an estimate: samples that come at the same
 // time may overwrite each other.
@@ -24,8 +28,10 @@ namespace millrace {
 
 class NodeCosts {
  public:
-  // Cycles above which another thread is worth waking (4 to 46 us, measured).
-  static constexpr uint32_t kExpensiveCycles = 25'000;
+  // Cycles above which another thread is worth waking. That takes 4 to 46 us, and the thread looks
+  // for more work for some 50 us, up to a hundred times, before it sleeps; where several tasks
+  // share cores, each look is a context switch.
+  static constexpr uint32_t kExpensiveCycles = 100'000;
   // Kept by a lane, and taken from the shared stack at once: what is about worth a wake-up.
   static constexpr uint64_t kBatchCycles = kExpensiveCycles;
   // A node below that is never moved by itself: fetching its inputs from another core costs as
@@ -37,26 +43,37 @@ class NodeCosts {
   static bool IsSampled(uint32_t tick) { return (tick & (kSampleEvery - 1)) == 0; }
 
   explicit NodeCosts(size_t num_nodes)
-      : cycles_(std::make_unique<std::atomic<uint32_t>[]>(num_nodes)) {
-    for (size_t i = 0; i < num_nodes; ++i) cycles_[i].store(kUnknown, std::memory_order_relaxed);
+      : words_(std::make_unique<std::atomic<uint64_t>[]>(num_nodes)) {
+    for (size_t i = 0; i < num_nodes; ++i) words_[i].store(kUnknown, std::memory_order_relaxed);
   }
 
   // Above kExpensiveCycles for a node that was never measured.
-  uint32_t Cycles(uint32_t node) const { return cycles_[node].load(std::memory_order_relaxed); }
+  uint32_t Cycles(uint32_t node) const {
+    return CostOf(words_[node].load(std::memory_order_relaxed));
+  }
   bool IsExpensive(uint32_t node) const { return Cycles(node) > kExpensiveCycles; }
 
-  // The first measurement replaces the guess; after that each counts for an eighth.
+  // The first measurement replaces the guess. After that the lower one of this and the one before
+  // counts: for an eighth when it is above the estimate, for a half when it is below.
   void AddSample(uint32_t node, uint64_t cycles) {
     const uint32_t sample = static_cast<uint32_t>(std::min<uint64_t>(cycles, kUnknown - 1));
-    const uint32_t old = cycles_[node].load(std::memory_order_relaxed);
-    const uint32_t fresh = old == kUnknown ? sample : old - old / 8 + sample / 8;
-    cycles_[node].store(fresh, std::memory_order_relaxed);
+    const uint64_t word = words_[node].load(std::memory_order_relaxed);
+    const uint32_t old = CostOf(word);
+    uint32_t fresh = sample;
+    if (old != kUnknown) {
+      const uint32_t lower = std::min(sample, static_cast<uint32_t>(word >> 32));
+      fresh = lower < old ? old - (old - lower + 1) / 2 : old + (lower - old) / 8;
+    }
+    words_[node].store(uint64_t{sample} << 32 | fresh, std::memory_order_relaxed);
   }
 
  private:
   static constexpr uint32_t kUnknown = 0xffffffffu;
 
-  std::unique_ptr<std::atomic<uint32_t>[]> cycles_;  // relaxed: estimates
+  static uint32_t CostOf(uint64_t word) { return static_cast<uint32_t>(word); }
+
+  // By node: the last measurement above, the estimate below. Relaxed: estimates.
+  std::unique_ptr<std::atomic<uint64_t>[]> words_;
 };
 
 }  // namespace millrace
