@@ -6,10 +6,12 @@
 
 Of the second column of each table: a piece of code is a header, a program of bin/, or names. Names
 begin with a capital letter or stand behind a dot. A name is declared when it is a word of the code
-of a public header.
+of a header that a program of the page's includes: millrace.h, a header that the heading names, one
+that the row names, and what these include.
 """
 
-# covers: outside: each name of the page for users of TensorFlow is declared by an installed header
+# covers: outside: each name of the page for users of TensorFlow is declared by the installed header
+#   that the page names
 
 import os
 import re
@@ -21,37 +23,64 @@ sys.path.insert(0, "tools")
 import install  # noqa: E402
 import public_symbols  # noqa: E402
 
-ROW = re.compile(r"^\| (.+) \| (.+) \|$", re.M)
+LINE = re.compile(r"^## (?P<heading>.*)$|^\| .+ \| (?P<cell>.+) \|$", re.M)
 NAME = re.compile(r"\b[A-Z]\w*|(?<=\.)[a-z]\w*")
-HEADER = re.compile(r"^<(millrace/[\w/.]+)>$")
+HEADER = re.compile(r"<(millrace/[\w/.]+)>")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<](millrace/[\w/.]+)[">]', re.M)
+EVERYWHERE = "millrace/millrace.h"
 
 
-def pieces(page):
-    """The code of the second column of all rows, and below headings."""
-    cells = [cell for _, cell in ROW.findall(page)]
-    cells += re.findall(r"^## (.*)$", page, re.M)
-    return [piece for cell in cells for piece in re.findall(r"`([^`]+)`", cell)]
+class Headers:
+    """Those below `folder`, by the names with which programs include them."""
+
+    def __init__(self, texts):
+        self.texts = texts
+        self.words = {name: set(re.findall(r"[A-Za-z_]\w*", public_symbols.code_of(text)))
+                      for name, text in texts.items() if not name.endswith(".pb.h")}
+
+    def words_of(self, names):
+        """The words of these headers and of all that they include."""
+        found, queue, seen = set(), list(names), set()
+        while queue:
+            name = queue.pop()
+            if name in seen or name not in self.texts:
+                continue
+            seen.add(name)
+            found |= self.words.get(name, set())
+            queue += INCLUDE.findall(self.texts[name])
+        return found
 
 
-def unknown(page, words, headers, programs):
+def pieces(text):
+    return re.findall(r"`([^`]+)`", text)
+
+
+def unknown(page, headers, programs):
     """A line for each name of the page that is none."""
-    for piece in pieces(page):
-        header = HEADER.match(piece)
-        if header:
-            if header[1] not in headers:
-                yield f"'{piece}' must be an installed header, got none of that name"
-        elif re.fullmatch(r"[a-z]\w*", piece):
-            if piece not in programs:
-                yield f"'{piece}' must be a program of bin/, got none of that name"
-        else:
-            code = re.sub(r'"[^"]*"', '""', piece)
-            for name in NAME.findall(code):
+    words_of_heading = set()
+    for line in LINE.finditer(page):
+        text = line["heading"] or line["cell"]
+        named = HEADER.findall(text)
+        for name in named:
+            if name not in headers.texts:
+                yield f"'<{name}>' must be an installed header, got none of that name"
+        if line["heading"]:
+            words_of_heading = headers.words_of([EVERYWHERE, *named])
+            continue
+        words = words_of_heading | headers.words_of(named)
+        for piece in pieces(text):
+            if HEADER.fullmatch(piece):
+                continue
+            if re.fullmatch(r"[a-z]\w*", piece):
+                if piece not in programs:
+                    yield f"'{piece}' must be a program of bin/, got none of that name"
+                continue
+            for name in NAME.findall(re.sub(r'"[^"]*"', '""', piece)):
                 if name not in words:
-                    yield f"'{piece}': '{name}' must be declared by an installed header, got none"
+                    yield f"'{piece}': a header that the page names must declare '{name}', got none"
 
 
-def headers_in(folder):
-    """Name -> text of each header below `folder`."""
+def texts_in(folder):
     found = {}
     for place, _, names in os.walk(folder, followlinks=True):
         for name in names:
@@ -65,19 +94,20 @@ def main():
     page_path, include = sys.argv[1:]
     with open(page_path, encoding="utf-8") as text:
         page = text.read()
-    headers = headers_in(include)
-    words = set()
-    for name, text in headers.items():
-        if not name.endswith(".pb.h"):
-            words |= set(re.findall(r"[A-Za-z_]\w*", public_symbols.code_of(text)))
-    # What the test cannot miss: a header, a program, a name, a field, one that only a comment has.
-    planted = ("| `tf.a` | `<millrace/none.h>`, `launch`, `lunch`, `Shape{\"Text\"}`, "
-               "`Shap(s, {.rate = 1})` |\n## Parts, in `<millrace/parts.h>`\n")
-    found = list(unknown(planted, {"Shape"}, {"millrace/parts.h"}, {"launch"}))
-    assert len(found) == 4, found
-    assert len(pieces(page)) > 200, f"{page_path}: must have tables, got {len(pieces(page))} names"
-    found = list(unknown(page, words, headers, install.TOOLS))
-    print("\n".join(found) or f"{len(pieces(page))} pieces of code")
+    # What the test cannot miss: a header, a program, a name, a field, a name that only a comment
+    # has or a header that is not included.
+    planted = Headers({"millrace/millrace.h": '#include "millrace/shape.h"\n// class Remark;\n',
+                       "millrace/shape.h": "class Shape;\n", "millrace/parts.h": "class Part;\n"})
+    table = ("## Shapes\n| `tf.a` | `<millrace/none.h>`, `launch`, `lunch`, `Shape{\"Text\"}` |\n"
+             "| `tf.b` | `Shap(s, {.rate = 1})`, `Remark`, `Part` |\n"
+             "| `tf.c` | `Part` of `<millrace/parts.h>` |\n"
+             "## Parts, in `<millrace/parts.h>`\n| `tf.d` | `Part`, `Shape` |\n")
+    found = list(unknown(table, planted, {"launch"}))
+    assert len(found) == 6, found
+    count = sum(len(pieces(line["cell"])) for line in LINE.finditer(page) if line["cell"])
+    assert count > 200, f"{page_path}: must have tables, got {count} pieces of code"
+    found = list(unknown(page, Headers(texts_in(include)), install.TOOLS))
+    print("\n".join(found) or f"{count} pieces of code")
     return 1 if found else 0
 
 
