@@ -36,13 +36,6 @@ Status Make(const std::string& directory) {
   return absl::OkStatus();
 }
 
-// The first output of a node.
-StatusOr<Output> OutputOf(const Scope& model, const std::string& node) {
-  Node* const found = model.graph()->FindNode(node);
-  if (found == nullptr) return InvalidArgument("the model must have a node '", node, "', got none");
-  return Output(found, 0);
-}
-
 Status TrainFurther(const std::string& checkpoint, const std::string& export_to) {
   MR_ASSIGN_OR_RETURN(auto meta, ReadMetaGraph(FileSystem::Posix(), checkpoint + ".meta"));
   MR_ASSIGN_OR_RETURN(const Scope model, ImportMetaGraph(std::move(meta)));
@@ -53,8 +46,8 @@ Status TrainFurther(const std::string& checkpoint, const std::string& export_to)
   // Made before the optimizer: it restores what the checkpoint has, and no slots.
   MR_ASSIGN_OR_RETURN(const auto saver, Saver::Make(model));
 
-  MR_ASSIGN_OR_RETURN(const Output x, OutputOf(model, "x"));
-  MR_ASSIGN_OR_RETURN(const Output y, OutputOf(model, "y"));
+  MR_ASSIGN_OR_RETURN(const Output x, model.Find("x"));
+  MR_ASSIGN_OR_RETURN(const Output y, model.Find("y"));
   const Output wanted = Placeholder(model.WithName("wanted"), DT_FLOAT, {-1, 1});
   const Output loss = MeanSquaredError(model, wanted, y);
   const Operation step = AdamOptimizer({.learning_rate = 0.05}).Minimize(model, loss);

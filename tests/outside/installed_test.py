@@ -294,7 +294,8 @@ class OpLibrary(unittest.TestCase):
         cls.folder = os.path.join(TMP, "op_library")
         os.makedirs(cls.folder)
         code_of("adding_an_op.md", cls.folder, "repeat_rows.cc", "repeat_rows.h",
-                "repeat_rows_library.cc", "repeat_rows_library_test.cc", "repeat_rows_test.cc")
+                "repeat_rows_library.cc", "repeat_rows_library_test.cc", "repeat_rows_test.cc",
+                "shrink.cc", "shrink.h", "shrink_test.cc")
         # What the page says of sources outside of the tree.
         for name in ["repeat_rows.cc", "repeat_rows.h", "repeat_rows_library.cc"]:
             path = os.path.join(cls.folder, name)
