@@ -255,12 +255,41 @@ class Job {
     return task;
   }
 
+  // " ('best', 'final')"; "" without exporters.
+  std::string ExporterNames() const {
+    if (eval_spec_.exporters.empty()) return "";
+    const auto quoted = [](std::string* out, const auto& exporter) {
+      absl::StrAppend(out, "'", exporter->name(), "'");
+    };
+    return absl::StrCat(" (", absl::StrJoin(eval_spec_.exporters, ", ", quoted), ")");
+  }
+
+  // What a chief leaves to the evaluator. No cluster lists that task: whether it was started is not
+  // known here, only what is missing without it.
+  void SayWhoEvaluates() const {
+    LogInfo(
+        "Estimator: the chief trains and saves; evaluations, early stopping by a metric and "
+        "exports",
+        ExporterNames(), " are the evaluator's: without that task there are none");
+  }
+
+  void WarnIfNotEvaluated() const {
+    const std::string directory = EvalDirectory(parts_.model_dir, eval_spec_.name);
+    const StatusOr<std::vector<std::string>> files = parts_.file_system->GetChildren(directory);
+    if (files.ok() ? !files->empty() : !absl::IsNotFound(files.status())) return;
+    LogWarning("Estimator: training is over, and '", directory,
+               "' has no evaluation: if no evaluator was started, none is made, nor an export",
+               ExporterNames());
+  }
+
   StatusOr<TrainAndEvaluateResult> RunChief() {
+    SayWhoEvaluates();
     MR_ASSIGN_OR_RETURN(const auto server, StartServer());
     MR_ASSIGN_OR_RETURN(
         const TrainOutcome outcome,
         TrainModel(parts_, train_spec_.input_fn, CallOf(train_spec_), TaskOptions(server.get())));
     AwaitEvaluator();
+    WarnIfNotEvaluated();
     return ResultOf(outcome);
   }
 

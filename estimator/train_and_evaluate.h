@@ -29,7 +29,8 @@
 // nothing again. A chief with more steps to do takes the record back.
 //
 // A line of the log sums the job up at its end: its time, why it ended, the best evaluation, and
-// what is exported.
+// what is exported. A chief, which cannot know whether there is an evaluator, says what it leaves
+// to that task, and warns at the end when no evaluation was made.
 //
 // docs/estimator.md has what happens when each task dies.
 //

@@ -250,6 +250,37 @@ TEST_F(TrainAndEvaluateTest, DataThatEndsIsWarnedOfWhereSeveralTasksTrain) {
   EXPECT_EQ(step.scalar<int64_t>(), 12);
 }
 
+TEST_F(TrainAndEvaluateTest, AChiefSaysWhatItLeavesToTheEvaluatorAndWarnsWhenNoneCame) {
+  EvalSpec eval = Evaluates();
+  eval.exporters.push_back(std::make_shared<NoteExporter>("last"));
+  // The other trainer never comes.
+  const auto log_of = [&](int64_t max_steps) {
+    const Estimator chief =
+        Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                              R"("], "worker": ["127.0.0.1:)", FreePort(),
+                              R"("]}, "task": {"type": "chief", "index": 0}})"));
+    testing::internal::CaptureStderr();
+    const Status status =
+        TrainAndEvaluate(chief, {.input_fn = Points, .max_steps = max_steps}, eval).status();
+    std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_OK(status);
+    return log;
+  };
+  const std::string leaves =
+      "evaluations, early stopping by a metric and exports ('note', 'last') are the evaluator's: "
+      "without that task there are none";
+  const std::string warning = absl::StrCat("'", JoinPath(dir_, "eval"), "' has no evaluation");
+  const std::string first = log_of(3);
+  EXPECT_TRUE(absl::StrContains(first, leaves)) << first;
+  EXPECT_TRUE(absl::StrContains(first, warning)) << first;
+  EXPECT_TRUE(absl::StrContains(first, "nor an export ('note', 'last')")) << first;
+  EXPECT_TRUE(note_->asked.empty());
+  ASSERT_OK(Line().Evaluate(Points, {.steps = 1}).status());
+  const std::string second = log_of(6);
+  EXPECT_TRUE(absl::StrContains(second, leaves)) << second;
+  EXPECT_FALSE(absl::StrContains(second, warning)) << second;
+}
+
 TEST_F(TrainAndEvaluateTest, InTensorFlowsWayTheEndOfTheDataIsNotFinal) {
   ASSERT_OK(TrainAndEvaluate(Line(), {.input_fn = [] { return FewPoints(12); }}, Evaluates(),
                              {.tensorflow_ends = true})
