@@ -5,8 +5,9 @@
 // EstimatorParts: what an Estimator is made of. Each of its calls is a function of them, in a file
 // of its own; users call them through estimator/estimator.h.
 //
-// Plain data, immutable once made.
+// Plain data, immutable once made but for what it counts.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,6 +35,9 @@ struct EstimatorParts {
   std::optional<WarmStart> warm_start;
   Clock* clock = Clock::Real();
   FileSystem* file_system = FileSystem::Posix();
+  // How many evaluations this Estimator and its copies have made in this process. Early stopping
+  // looks again when it has changed. Relaxed: what was measured is read from files.
+  std::shared_ptr<std::atomic<int64_t>> evaluations = std::make_shared<std::atomic<int64_t>>(0);
 };
 
 // What TrainAndEvaluate adds to one task's training.
