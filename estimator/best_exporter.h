@@ -55,9 +55,11 @@ class BestExporter : public Exporter {
         receiver_fn_(std::move(receiver_fn)),
         options_(std::move(options)) {}
   std::string name() const override { return name_; }
+  Status Check(const Estimator& estimator) const override;
   StatusOr<std::string> Export(const ExporterCall& call) override;
 
  private:
+  Status CheckOptions() const;
   Status Recover(const ExporterCall& call);
 
   const std::string name_;

@@ -68,6 +68,8 @@ StatusOr<Predictions::Map> PredictionsToGive(const Predictions& predictions,
 StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts,
                                           const std::string& export_dir_base,
                                           const ExportReceivers& receivers, const ExportCall& call);
+// Whether an export for serving can have a graph and signatures: builds them, and nothing else.
+Status CheckExport(const EstimatorParts& parts, const ServingInputReceiverFn& receiver_fn);
 
 // Where the results of evaluations of that name are written.
 std::string EvalDirectory(const std::string& model_dir, const std::string& name);

@@ -304,7 +304,25 @@ StatusOr<ExportedGraph> MakeGraph(const EstimatorParts& parts, Mode mode,
   return exported;
 }
 
+// What is exported has no ops but TensorFlow's, also where it trains.
+StatusOr<EstimatorParts> Portable(const EstimatorParts& parts) {
+  EstimatorParts portable = parts;
+  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true}));
+  return portable;
+}
+
 }  // namespace
+
+Status CheckExport(const EstimatorParts& parts, const ServingInputReceiverFn& receiver_fn) {
+  MR_ASSIGN_OR_RETURN(const EstimatorParts portable, Portable(parts));
+  MR_ASSIGN_OR_RETURN(const ServingGraph graph,
+                      BuildServingGraph(portable, Mode::kPredict, receiver_fn));
+  MR_ASSIGN_OR_RETURN(const Signatures signatures, ServingSignatures(graph));
+  for (const auto& [key, signature] : signatures) {
+    WarnOfUnfedPlaceholders(graph.model.root, key, signature);
+  }
+  return graph.model.root.status();
+}
 
 StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts, const std::string& base,
                                           const ExportReceivers& receivers,
@@ -314,9 +332,7 @@ StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts, const std
   }
   MR_ASSIGN_OR_RETURN(const std::string checkpoint,
                       CheckpointToExport(parts, call.checkpoint_path));
-  // What is exported has no ops but TensorFlow's, also where it trains.
-  EstimatorParts portable = parts;
-  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true}));
+  MR_ASSIGN_OR_RETURN(const EstimatorParts portable, Portable(parts));
   std::vector<ExportedGraph> graphs;
   for (const auto& [mode, receiver_fn] :
        {std::pair(Mode::kTrain, &receivers.train), std::pair(Mode::kEval, &receivers.eval),

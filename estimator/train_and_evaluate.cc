@@ -101,6 +101,17 @@ Status CheckOptions(const TrainAndEvaluateOptions& options) {
   return absl::OkStatus();
 }
 
+// By the tasks that ask them, and by the chief, whose training would be for nothing.
+Status CheckExporters(const Estimator& estimator, const EvalSpec& spec) {
+  const RunConfig& config = estimator.config();
+  if (!config.is_chief() && config.task_type() != "evaluator") return absl::OkStatus();
+  for (const auto& exporter : spec.exporters) {
+    MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("EvalSpec: exporter '", exporter->name(), "'"),
+                                exporter->Check(estimator)));
+  }
+  return absl::OkStatus();
+}
+
 // --- The tasks -----------------------------------------------------------------------------------
 
 // Ends a round of the loop of TensorFlow 1.4.
@@ -398,6 +409,7 @@ StatusOr<TrainAndEvaluateResult> TrainAndEvaluate(const Estimator& estimator,
   MR_RETURN_IF_ERROR(estimator.status());
   MR_RETURN_IF_ERROR(CheckTrainSpec(train_spec));
   MR_RETURN_IF_ERROR(CheckOptions(options));
+  MR_RETURN_IF_ERROR(CheckExporters(estimator, eval_spec));
   Clock* const clock = estimator.parts().clock;
   const absl::Time begin = clock->Now();
   MR_ASSIGN_OR_RETURN(const TrainAndEvaluateResult result,

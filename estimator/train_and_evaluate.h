@@ -34,8 +34,10 @@
 //
 // docs/estimator.md has what happens when each task dies.
 //
-// Failure: InvalidArgument for specs and TF_CONFIG that cannot work, at once; that of Train,
-// Evaluate and exporters. An evaluation whose checkpoint was deleted meanwhile takes the newer one.
+// Failure: InvalidArgument for specs and TF_CONFIG that cannot work, at once; exporters too, whose
+// serving graph the chief and the tasks that evaluate build first, so that a receiver without a
+// feature of the model ends the job before its first step. That of Train, Evaluate and exporters.
+// An evaluation whose checkpoint was deleted meanwhile takes the newer one.
 
 #include <cstdint>
 #include <memory>

@@ -27,6 +27,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/best_exporter.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/evaluation_done.h"
 #include "estimator/testing/line_model.h"
@@ -389,6 +390,77 @@ INSTANTIATE_TEST_SUITE_P(
             "TrainAndEvaluateOptions: end_grace_secs must be >= 0, got -1"),
     }),
     [](const auto& info) { return info.param.name; });
+
+// Feeds "z"; the model needs "x".
+ServingInputReceiver FeedZ(const Scope& scope) {
+  const Output z = Placeholder(scope.WithName("z"), DT_FLOAT, {-1});
+  return {.features = {{"z", z}}, .receivers = {{"z", z}}};
+}
+
+TEST_F(TrainAndEvaluateTest, AReceiverWithoutAFeatureOfTheModelIsRefusedBeforeTheFirstStep) {
+  const ServingInputReceiverFn feed_z(FeedZ), feed_x(FeedX);
+  struct Case {
+    std::shared_ptr<Exporter> exporter;
+    std::string message;
+  };
+  const std::string lacks =
+      ": model over the features of serving_input_receiver_fn: Estimator: features['x'] must be "
+      "one of those given, 'z', got 'x'";
+  const std::vector<Case> cases = {
+      {std::make_shared<FinalExporter>("final", feed_z), "EvalSpec: exporter 'final'" + lacks},
+      {std::make_shared<LatestExporter>("latest", feed_z), "EvalSpec: exporter 'latest'" + lacks},
+      {std::make_shared<BestExporter>("best", feed_z), "EvalSpec: exporter 'best'" + lacks},
+      {std::make_shared<FinalExporter>("final", ServingInputReceiverFn()),
+       "EvalSpec: exporter 'final': Estimator: serving_input_receiver_fn must be a function, got "
+       "none"},
+      {std::make_shared<LatestExporter>("latest", feed_x,
+                                        LatestExporterOptions{.exports_to_keep = 0}),
+       "EvalSpec: exporter 'latest': LatestExporter 'latest': exports_to_keep must be > 0, got 0"},
+      {std::make_shared<BestExporter>("best", feed_x, BestExporterOptions{.is_better = nullptr}),
+       "EvalSpec: exporter 'best': BestExporter 'best': is_better must be a function, got none"},
+  };
+  const std::vector<Estimator> tasks = {Line(), Evaluator(),
+                                        Line({}, R"({"cluster": {"chief": ["a:1"], "ps": ["b:1"]},
+                   "task": {"type": "chief", "index": 0}})")};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.message);
+    EvalSpec eval = Evaluates();
+    eval.exporters = {note_, c.exporter};
+    for (const Estimator& task : tasks) {
+      const Status status =
+          TrainAndEvaluate(task, {.input_fn = Points, .max_steps = 5}, eval).status();
+      EXPECT_STATUS(status, kInvalid, c.message);
+      EXPECT_TRUE(absl::StartsWith(status.message(), c.message)) << status;
+    }
+  }
+  EXPECT_EQ(Line().latest_checkpoint(), "");
+  EXPECT_TRUE(note_->asked.empty());
+}
+
+// Workers and ps ask no exporter.
+TEST_F(TrainAndEvaluateTest, ATaskThatAsksNoExporterDoesNotCheckThem) {
+  class Counts : public NoteExporter {
+   public:
+    Status Check(const Estimator&) const override {
+      ++checks;
+      return absl::InvalidArgumentError("no");
+    }
+    mutable int checks = 0;
+  };
+  const auto counts = std::make_shared<Counts>();
+  EvalSpec eval = Evaluates();
+  eval.exporters = {counts};
+  EXPECT_STATUS(TrainAndEvaluate(Line(), GoodTrain(), eval), kInvalid,
+                "EvalSpec: exporter 'note': no");
+  EXPECT_EQ(counts->checks, 1);
+  // Its index is wrong, which is found after the exporters would have been.
+  const Estimator ps = Line({}, R"({"cluster": {"chief": ["a:1"], "sidecar": ["b:1"]},
+                                    "task": {"type": "sidecar", "index": 0}})");
+  EXPECT_STATUS(TrainAndEvaluate(ps, GoodTrain(), eval), kInvalid,
+                "TF_CONFIG: task.type must be chief, worker, master, ps or evaluator, got "
+                "'sidecar'");
+  EXPECT_EQ(counts->checks, 1);
+}
 
 TEST_F(TrainAndEvaluateTest, ThereIsOneEvaluator) {
   const Estimator second = Line({}, R"({"cluster": {"chief": ["a:1"]},
