@@ -309,12 +309,36 @@ class Job {
     return TrainEvaluating(TaskOptions(server.get()));
   }
 
-  StatusOr<TrainAndEvaluateResult> RunWorker() {
-    MR_ASSIGN_OR_RETURN(const auto server, StartServer());
+  // Waits until this worker is to begin. The end of the run when it came meanwhile, by a chief that
+  // did not own the run `before`: there is nothing left to wait for. An end by that one may be an
+  // older job's, and is judged where the worker waits for the chief (train/session_manager.h).
+  std::optional<RunEndFile> AwaitTurn(const StatusOr<std::optional<RunFile>>& before) const {
     const double delay = WorkerDelaySecs(config_);
-    if (delay > 0) {
-      LogInfo("Estimator: worker ", config_.task_id(), " begins to train in ", delay, " s");
-      parts_.clock->SleepFor(absl::Seconds(delay));
+    if (delay <= 0) return std::nullopt;
+    LogInfo("Estimator: worker ", config_.task_id(), " begins to train in ", delay, " s");
+    const absl::Time turn = parts_.clock->Now() + absl::Seconds(delay);
+    const std::string owner = before.ok() && *before ? (*before)->token : "";
+    for (absl::Time now; (now = parts_.clock->Now()) < turn;) {
+      parts_.clock->SleepFor(std::min(kPoll, turn - now));
+      if (options_.tensorflow_ends || !before.ok()) continue;
+      const StatusOr<std::optional<RunEndFile>> end =
+          ReadRunEnd(parts_.file_system, parts_.model_dir);
+      if (end.ok() && *end && !(*end)->token.empty() && (*end)->token != owner) return *end;
+    }
+    return std::nullopt;
+  }
+
+  StatusOr<TrainAndEvaluateResult> RunWorker() {
+    const StatusOr<std::optional<RunFile>> before =
+        ReadRunFile(parts_.file_system, parts_.model_dir);
+    MR_ASSIGN_OR_RETURN(const auto server, StartServer());
+    if (const std::optional<RunEndFile> end = AwaitTurn(before)) {
+      LogInfo("Estimator: worker ", config_.task_id(),
+              " leaves before it has begun to train: the run has ended at step ", end->global_step,
+              " (", end->reason, ")");
+      TrainAndEvaluateResult result;
+      result.reason = absl::StrCat("the run has ended: ", end->reason);
+      return result;
     }
     TrainCall call = CallOf(train_spec_);
     call.saving_listeners.clear();

@@ -16,7 +16,8 @@
 //   (none)      trains; evaluates and exports after checkpoints, at most each throttle_secs
 //   ps          serves variables until the run has ended
 //   chief       trains, writes checkpoints, says when training is over
-//   worker i    trains, begins 5 (i + 1) s later, 60 s at most
+//   worker i    trains, begins 5 (i + 1) s later, 60 s at most; leaves at once when the run has
+//               ended by then
 //   master      a chief that evaluates as one process does
 //   evaluator   evaluates and exports each new checkpoint; no server, in no cluster
 //

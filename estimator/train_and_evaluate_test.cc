@@ -469,6 +469,56 @@ TEST_F(TrainAndEvaluateTest, ThereIsOneEvaluator) {
                 "TF_CONFIG: task.index must be 0 for the evaluator, of which there is one, got 1");
 }
 
+// --- A worker that comes late
+// ---------------------------------------------------------------------
+
+// The end is below the worker's max_steps, and may be that of an older job elsewhere: here the
+// chief came after the worker.
+TEST_F(TrainAndEvaluateTest, AWorkerThatWaitsForItsTurnLeavesWithTheRun) {
+  FakeClock clock;
+  clock_ = &clock;
+  const Estimator worker =
+      Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                            R"("], "worker": ["127.0.0.1:)", FreePort(),
+                            R"("]}, "task": {"type": "worker", "index": 0}})"));
+  clock_ = Clock::Real();
+  const EvalSpec eval = Evaluates();
+  StatusOr<TrainAndEvaluateResult> result = absl::UnknownError("it has not ended");
+  std::thread waits([&] {
+    result = TrainAndEvaluate(worker, {.input_fn = Points, .max_steps = 1000}, eval,
+                              {.end_grace_secs = 3600});
+  });
+  clock.AwaitWaiters(1);  // 5 s, since its index is 0
+  ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
+  const absl::Time begin = clock.Now();
+  clock.Advance(absl::Seconds(1));
+  waits.join();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->reason, "the run has ended: the data has ended");
+  EXPECT_EQ(result->num_evaluations, 0);
+  EXPECT_LT(clock.Now() - begin, absl::Seconds(5));
+}
+
+// It may be an older job's: the chief of this one may be on its way.
+TEST_F(TrainAndEvaluateTest, AnEndThatStoodThereBeforeTheWorkerHasToStandForTheGrace) {
+  ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
+  const Estimator worker = Line({.experimental_max_worker_delay_secs = 0.1},
+                                absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                                             R"("], "worker": ["127.0.0.1:)", FreePort(),
+                                             R"("]}, "task": {"type": "worker", "index": 0}})"));
+  testing::internal::CaptureStderr();
+  const auto result = TrainAndEvaluate(worker, {.input_fn = Points, .max_steps = 1000}, Evaluates(),
+                                       {.end_grace_secs = 0.1});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->reason, "the run has ended: the data has ended");
+  EXPECT_TRUE(absl::StrContains(log,
+                                "(the data has ended); leaves unless a chief goes on with it "
+                                "within 100ms"))
+      << log;
+  EXPECT_FALSE(absl::StrContains(log, "leaves before it has begun")) << log;
+}
+
 // --- The evaluator -------------------------------------------------------------------------------
 
 TEST_F(TrainAndEvaluateTest, TheEvaluatorEvaluatesTheLastCheckpointOfAnEndedRunAndLeaves) {
