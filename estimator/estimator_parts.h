@@ -5,7 +5,7 @@
 // EstimatorParts: what an Estimator is made of. Each of its calls is a function of them, in a file
 // of its own; users call them through estimator/estimator.h.
 //
-// Plain data, immutable once made but for what it counts.
+// Plain data, immutable once made but for what it counts and has said.
 
 #include <atomic>
 #include <cstdint>
@@ -15,12 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
 #include "estimator/estimator.h"
 #include "estimator/model_tensors.h"
+#include "estimator/said_once.h"
 
 namespace millrace {
 
@@ -38,6 +40,8 @@ struct EstimatorParts {
   // How many evaluations this Estimator and its copies have made in this process. Early stopping
   // looks again when it has changed. Relaxed: what was measured is read from files.
   std::shared_ptr<std::atomic<int64_t>> evaluations = std::make_shared<std::atomic<int64_t>>(0);
+  // What its exports have said of signatures.
+  std::shared_ptr<SaidOnce> said = std::make_shared<SaidOnce>();
 };
 
 // What TrainAndEvaluate adds to one task's training.
@@ -70,6 +74,10 @@ StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts,
                                           const ExportReceivers& receivers, const ExportCall& call);
 // Whether an export for serving can have a graph and signatures: builds them, and nothing else.
 Status CheckExport(const EstimatorParts& parts, const ServingInputReceiverFn& receiver_fn);
+
+// Exports of one directory are subdirectories whose names are exactly ten digits: the second of the
+// export, or more. Other tools' directories have other names: nullopt.
+std::optional<int64_t> ExportNumber(absl::string_view name);
 
 // Where the results of evaluations of that name are written.
 std::string EvalDirectory(const std::string& model_dir, const std::string& name);

@@ -3,18 +3,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "core/file_system.h"
 #include "core/logging.h"
 #include "estimator/estimator_parts.h"
 
 namespace millrace {
-namespace {
-
-// Such are exports: seconds since the epoch. Other tools' directories have other names.
-constexpr size_t kDigits = 10;
-
-}  // namespace
 
 StatusOr<std::string> ExportEvaluated(const ExporterCall& call,
                                       const ServingInputReceiverFn& receiver_fn,
@@ -71,11 +64,7 @@ void DeleteOldExports(FileSystem* fs, const std::string& directory, int64_t keep
   }
   std::vector<std::string> exports;
   for (const std::string& name : *names) {
-    const bool is_export =
-        name.size() == kDigits && std::all_of(name.begin(), name.end(), [](char c) {
-          return absl::ascii_isdigit(static_cast<unsigned char>(c));
-        });
-    if (is_export) exports.push_back(name);
+    if (ExportNumber(name)) exports.push_back(name);
   }
   std::sort(exports.begin(), exports.end());
   for (size_t i = 0; i + static_cast<size_t>(std::max<int64_t>(keep, 0)) < exports.size(); ++i) {
