@@ -145,6 +145,8 @@ StatusOr<std::string> BestExporter::Export(const ExporterCall& call) {
     MR_RETURN_IF_ERROR(Prefixed(where, Recover(call)));
     model_dir_ = call.estimator.model_dir();
   }
+  // Says what is_better lacks with the first result, and not with the second.
+  MR_RETURN_IF_ERROR(options_.is_better(call.result, call.result).status());
   if (best_) {
     MR_ASSIGN_OR_RETURN(const bool is_better, options_.is_better(*best_, call.result));
     if (!is_better) return "";
