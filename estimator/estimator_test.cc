@@ -754,6 +754,7 @@ TEST_F(EstimatorTest, ExportsWhatWasTrained) {
   EXPECT_EQ(names.size(), 1u) << "nothing unfinished";
 }
 
+// covers: training: exports of one second do not wait; the largest number is the newest
 // The clock stands still: a wait for another second would have no end.
 TEST_F(EstimatorTest, ExportsOfOneSecondDoNotWaitAndTheLargestNumberIsTheNewest) {
   ASSERT_OK(Line().Train(Points, {.max_steps = 1}).status());

@@ -48,6 +48,9 @@
 // covers: scenario F18: data of several trainers: a warning at their end
 // covers: training: an Estimator's log has a line for each group of steps, with rate and time left,
 //   and one at the end with time, reason, the best evaluation and the exports
+// covers: training: a receiver without a feature of the model is refused before the first step,
+//   with exporter and feature; a chief that no evaluator followed warns of it; a worker whose turn
+//   to begin has not come leaves when the run ends
 
 namespace millrace {
 namespace {

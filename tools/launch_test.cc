@@ -39,6 +39,7 @@
 // covers: programs: Ctrl-C on a cluster, also one that a person types on the terminal, reaches each
 //   task once, trainers before parameter servers, and leaves no process; trainers that share
 //   nothing are refused; the exit code tells a failed last save
+// covers: programs: a cluster whose Estimator nobody evaluates says so in its first line
 // covers: article 0-35: all roles as processes of one machine
 // covers: article 0-36: lines with their task's name, some tasks only, a file for each
 // covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only

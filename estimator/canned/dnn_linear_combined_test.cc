@@ -18,6 +18,7 @@
 #include "estimator/canned/testing/premade_test.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/parse_spec.h"
+#include "estimator/exporter.h"
 #include "estimator/serving_input.h"
 #include "gtest/gtest.h"
 #include "saver/loaded_model.h"
@@ -226,6 +227,22 @@ TEST_F(CombinedTest, AnExportOfRawFeaturesHasNoDefaultAndTheLogSaysWhy) {
   EXPECT_EQ(later.find("no signature"), std::string::npos) << "it was said: " << later;
   ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(*path));
   EXPECT_EQ(model.signatures().size(), 1u);
+}
+
+// Before anything is trained.
+TEST_F(CombinedTest, ACheckOfAReceiverNamesTheColumnAndTheFeatureThatIsMissing) {
+  const NumericColumn x("x"), y("y");
+  const Estimator estimator = DNNLinearCombinedClassifier(
+      {.linear_feature_columns = {x}, .dnn_feature_columns = {y}, .dnn_hidden_units = {2}},
+      InDir());
+  const RawFeature number = {DT_FLOAT, {-1}};
+  const Status lacks = CheckReceiver(estimator, BuildRawServingInputReceiverFn({{"x", number}}));
+  EXPECT_STATUS(lacks, absl::StatusCode::kInvalidArgument,
+                "column 'y': feature 'y' must be one of those given, 'x'");
+  EXPECT_EQ(lacks.message().find("model over the features of serving_input_receiver_fn: "), 0u)
+      << lacks;
+  EXPECT_OK(
+      CheckReceiver(estimator, BuildRawServingInputReceiverFn({{"x", number}, {"y", number}})));
 }
 
 TEST_F(CombinedTest, WhatIsWrongIsKeptWithItsLine) {
