@@ -456,10 +456,10 @@ TEST_F(TrainAndEvaluateTest, ATaskThatAsksNoExporterDoesNotCheckThem) {
   EXPECT_STATUS(TrainAndEvaluate(Line(), GoodTrain(), eval), kInvalid,
                 "EvalSpec: exporter 'note': no");
   EXPECT_EQ(counts->checks, 1);
-  // Its index is wrong, which is found after the exporters would have been.
-  const Estimator ps = Line({}, R"({"cluster": {"chief": ["a:1"], "sidecar": ["b:1"]},
+  // There is no such role, which is said after exporters are checked.
+  const Estimator other = Line({}, R"({"cluster": {"chief": ["a:1"], "sidecar": ["b:1"]},
                                     "task": {"type": "sidecar", "index": 0}})");
-  EXPECT_STATUS(TrainAndEvaluate(ps, GoodTrain(), eval), kInvalid,
+  EXPECT_STATUS(TrainAndEvaluate(other, GoodTrain(), eval), kInvalid,
                 "TF_CONFIG: task.type must be chief, worker, master, ps or evaluator, got "
                 "'sidecar'");
   EXPECT_EQ(counts->checks, 1);

@@ -27,29 +27,30 @@ ProgramHelp Help() {
   return {
       .name = "launch",
       .about = "Runs one program as a cluster of processes on this machine. Each gets TF_CONFIG.",
-      .flags =
-          {{.name = "ps", .value = "N", .help = "parameter servers (0)"},
-           {.name = "master",
-            .help = "one master: a chief that also evaluates and exports, while training waits"},
-           {.name = "chief",
-            .help = "one chief; what it trains is evaluated and exported by the evaluator alone"},
-           {.name = "workers", .value = "N", .help = "workers (0)"},
-           {.name = "evaluator",
-            .help = "one evaluator; without it a job of TrainAndEvaluate with a chief evaluates "
-                    "nothing, never stops early by a metric, and exports nothing"},
-           {.name = "restarts",
-            .value = "N",
-            .help = "starts a dead ps, master or evaluator again, N times in all (0)"},
-           {.name = "show",
-            .value = "TASKS",
-            .help = "shows the lines of these only: roles and tasks, as in chief,worker-1"},
-           {.name = "log_dir",
-            .value = "DIR",
-            .help = "writes each task's output to DIR/<job>-<index>.log too"},
-           {.name = "host", .value = "ADDRESS", .help = "of the tasks (127.0.0.1)"},
-           {.name = "grace_secs",
-            .value = "N",
-            .help = "kills a task that was asked to end after so many seconds (30)"}},
+      .flags = {{.name = "ps", .value = "N", .help = "parameter servers (0)"},
+                {.name = "master",
+                 .help = "one master: a chief that in TrainAndEvaluate also evaluates and exports"},
+                {.name = "chief",
+                 .help =
+                     "one chief; in TrainAndEvaluate the evaluator alone evaluates and exports"},
+                {.name = "workers", .value = "N", .help = "workers (0)"},
+                {.name = "evaluator",
+                 .help =
+                     "one evaluator; without it a job of TrainAndEvaluate with a chief evaluates "
+                     "nothing, never stops early by a metric, and exports nothing"},
+                {.name = "restarts",
+                 .value = "N",
+                 .help = "starts a dead ps, master or evaluator again, N times in all (0)"},
+                {.name = "show",
+                 .value = "TASKS",
+                 .help = "shows the lines of these only: roles and tasks, as in chief,worker-1"},
+                {.name = "log_dir",
+                 .value = "DIR",
+                 .help = "writes each task's output to DIR/<job>-<index>.log too"},
+                {.name = "host", .value = "ADDRESS", .help = "of the tasks (127.0.0.1)"},
+                {.name = "grace_secs",
+                 .value = "N",
+                 .help = "kills a task that was asked to end after so many seconds (30)"}},
       .rest = "-- PROGRAM [ARGUMENT...]"};
 }
 
