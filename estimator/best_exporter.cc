@@ -120,19 +120,33 @@ Status BestExporter::Recover(const ExporterCall& call) {
   return absl::OkStatus();
 }
 
-StatusOr<std::string> BestExporter::Export(const ExporterCall& call) {
+Status BestExporter::CheckOptions() const {
   const std::string where = absl::StrCat("BestExporter '", name_, "'");
   if (options_.exports_to_keep && *options_.exports_to_keep <= 0) {
     return InvalidArgument(where, ": exports_to_keep must be > 0, got ", *options_.exports_to_keep);
   }
-  if (!options_.is_better)
+  if (!options_.is_better) {
     return InvalidArgument(where, ": is_better must be a function, got none");
+  }
+  return absl::OkStatus();
+}
+
+Status BestExporter::Check(const Estimator& estimator) const {
+  MR_RETURN_IF_ERROR(CheckOptions());
+  return CheckReceiver(estimator, receiver_fn_);
+}
+
+StatusOr<std::string> BestExporter::Export(const ExporterCall& call) {
+  const std::string where = absl::StrCat("BestExporter '", name_, "'");
+  MR_RETURN_IF_ERROR(CheckOptions());
   const bool was_another =
       best_ && call.began_at && IsOfAnotherTraining(best_->global_step, *call.began_at);
   if (model_dir_ != call.estimator.model_dir() || was_another) {
     MR_RETURN_IF_ERROR(Prefixed(where, Recover(call)));
     model_dir_ = call.estimator.model_dir();
   }
+  // Says what is_better lacks with the first result, and not with the second.
+  MR_RETURN_IF_ERROR(options_.is_better(call.result, call.result).status());
   if (best_) {
     MR_ASSIGN_OR_RETURN(const bool is_better, options_.is_better(*best_, call.result));
     if (!is_better) return "";

@@ -7,6 +7,9 @@
 //   std::make_shared<BestExporter>("best", receiver, BestExporterOptions{
 //       .is_better = MetricIsLarger("auc")})
 //
+// Better is a smaller "loss" unless `is_better` says otherwise: MetricIsLarger and MetricIsSmaller
+// with any metric of the evaluation, or a function.
+//
 // What was best outlives the process: with the first evaluation of a model_dir the events of
 // earlier ones are read, and a process that was started again exports nothing that is worse. The
 // events of the evaluation at hand (its step) do not count: they are written before the exporter is
@@ -15,8 +18,10 @@
 // when the job begins, and of steps that its checkpoints have not reached. One exporter may serve
 // several jobs: what was best in another training is forgotten.
 //
-// Failure: InvalidArgument for exports_to_keep <= 0; of is_better. Event files that are damaged
-// are read up to there, with a warning; events that is_better cannot compare are passed over.
+// Failure: InvalidArgument for exports_to_keep <= 0; of is_better, which is asked about each result
+// and itself first, so that a metric that there is not is an error at the first evaluation. Event
+// files that are damaged are read up to there, with a warning; events that is_better cannot compare
+// are passed over.
 
 #include <cstdint>
 #include <functional>
@@ -38,6 +43,7 @@ IsBetterFn MetricIsSmaller(std::string metric);
 IsBetterFn MetricIsLarger(std::string metric);
 
 struct BestExporterOptions {
+  // Which of two evaluations is that of the better model: MetricIsLarger("auc").
   IsBetterFn is_better = MetricIsSmaller("loss");
   // Files with earlier results, relative to model_dir: "eval_mine/*.tfevents.*". None: those of the
   // evaluation that this exporter belongs to. "": nothing is read.
@@ -55,9 +61,11 @@ class BestExporter : public Exporter {
         receiver_fn_(std::move(receiver_fn)),
         options_(std::move(options)) {}
   std::string name() const override { return name_; }
+  Status Check(const Estimator& estimator) const override;
   StatusOr<std::string> Export(const ExporterCall& call) override;
 
  private:
+  Status CheckOptions() const;
   Status Recover(const ExporterCall& call);
 
   const std::string name_;

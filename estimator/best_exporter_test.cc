@@ -248,6 +248,12 @@ TEST_F(BestExporterTest, WrongOptionsAreNamed) {
   EXPECT_STATUS(
       BestExporter("b", ServingInputReceiverFn(FeedX), {.is_better = nullptr}).Export(call),
       kInvalid, "BestExporter 'b': is_better must be a function, got none");
+  EXPECT_STATUS(
+      BestExporter("b", ServingInputReceiverFn(FeedX), {.is_better = MetricIsLarger("acu")})
+          .Export(call),
+      absl::StatusCode::kNotFound,
+      "BestExporter: results must have the metric 'acu', got loss = 1");
+  EXPECT_TRUE(Exported().empty()) << "the first result is not the best of a metric that it lacks";
   BestExporter auc("b", ServingInputReceiverFn(FeedX), {.is_better = MetricIsLarger("auc")});
   const EvalResult first = Result(1, {{"auc", 0.5f}});
   ASSERT_OK(auc.Export({.estimator = *estimator_,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/early_stopping.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -114,6 +115,10 @@ std::shared_ptr<SessionRunHook> MakeHook(const std::string& where, const Estimat
     const auto reader =
         std::make_shared<EvaluationReader>(where, estimator.parts().file_system, directory, metric);
     hook.on_begin = [reader](int64_t step) { reader->BeginAt(step); };
+    hook.has_news = [made = estimator.parts().evaluations, seen = int64_t{0}]() mutable {
+      const int64_t now = made->load(std::memory_order_relaxed);
+      return now != std::exchange(seen, now);
+    };
     hook.should_stop = makes([reader] { return reader->Read(); });
   }
   return std::make_shared<EarlyStoppingHook>(std::move(hook));

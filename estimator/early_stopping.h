@@ -11,8 +11,10 @@
 // Each makes a hook that all tasks that train are given. The chief reads what evaluations have
 // written to the estimator's `eval` directory, and ends the training of all tasks when the metric
 // says so; the reason of the end names the metric. What one process, a master or an evaluator
-// measured counts alike. A job that is started again when the evaluations still say so leaves
-// without a step (train/hooks/early_stopping.h).
+// measured counts alike: an evaluation that this Estimator (or a copy of it) makes in the training
+// process is read before the next step, one of another process after `every` at the latest. A job
+// that is started again when the evaluations still say so leaves without a step
+// (train/hooks/early_stopping.h).
 //
 // No evaluations: training goes on. Of several at one step the last one counts. Those that are
 // there when training begins, of steps that it has not reached, are another training's (whose
@@ -40,7 +42,7 @@ struct StopByMetric {
   // Where results are; "": those of evaluations without a name. EvalSpec{.name = "x"} writes to
   // <model_dir>/eval_x.
   std::string eval_dir = "";
-  // Steps of the chief, or time, between two looks.
+  // Steps of the chief, or time, between two looks for evaluations of other processes.
   Every every = absl::Seconds(60);
 };
 

@@ -31,6 +31,8 @@
 //   reason of its end; started again it leaves without a step; names that no evaluation has are
 //   refused with those that there are; files that are damaged or not read are told once; what
 //   another training has left there does not count
+// covers: training: an evaluation that the training process makes stops it early before the next
+//   step, without waiting for the next look at the files
 
 namespace millrace {
 namespace {
@@ -118,6 +120,34 @@ TEST_F(EarlyStoppingTest, TrainingEndsWhenTheMetricGetsNoBetterAndAgainBeforeThe
   EXPECT_EQ(further.reason, "reached step 35 of 35");
   ASSERT_TRUE(further.evaluation.has_value());
   EXPECT_EQ(further.evaluation->global_step, 35);
+}
+
+// With the default of `every`, a minute; the whole training takes less.
+TEST_F(EarlyStoppingTest, AnEvaluationInTheTrainingProcessIsReadBeforeTheNextStep) {
+  const Estimator line = Line();
+  const Estimator copy = line;
+  ASSERT_OK_AND_ASSIGN(
+      const TrainAndEvaluateResult result,
+      TrainAndEvaluate(
+          copy,
+          {.input_fn = Points, .max_steps = 1000, .hooks = {StopIfNoIncrease(line, "mse", 20)}},
+          Evaluates()));
+  EXPECT_EQ(result.reason, "early stopping: mse has not increased for 20 steps");
+  EXPECT_EQ(note_->asked, (std::vector<std::string>{"10", "20", "30", "30 final"}));
+  EXPECT_EQ(line.latest_checkpoint(), JoinPath(dir_, "model.ckpt-30")) << "not a step later";
+}
+
+// Its results are not in this directory; the loop ends where it would have.
+TEST_F(EarlyStoppingTest, AnEvaluationOfAnotherNameStopsNothing) {
+  const Estimator line = Line();
+  EvalSpec eval = Evaluates();
+  eval.name = "other";
+  ASSERT_OK_AND_ASSIGN(
+      const TrainAndEvaluateResult result,
+      TrainAndEvaluate(
+          line, {.input_fn = Points, .max_steps = 40, .hooks = {StopIfNoIncrease(line, "mse", 10)}},
+          eval));
+  EXPECT_EQ(result.reason, "reached step 40 of 40");
 }
 
 TEST_F(EarlyStoppingTest, EachFunctionComparesWhatEvaluationsHaveWritten) {

@@ -183,8 +183,9 @@ class Estimator {
                                                       const PredictCall& call = {}) const;
 
   // Writes `<export_dir_base>/<seconds since the epoch>`, a SavedModel with tag "serve", and
-  // returns its path. It is there whole or not at all. Without a checkpoint the warm start's
-  // variables are exported, else FailedPrecondition.
+  // returns its path. Where that second does not come after the newest export there, its number is
+  // one more than that one's: the largest is the newest. It is there whole or not at all. Without a
+  // checkpoint the warm start's variables are exported, else FailedPrecondition.
   StatusOr<std::string> ExportSavedModel(const std::string& export_dir_base,
                                          const ServingInputReceiverFn& receiver_fn,
                                          const ExportCall& call = {}) const;

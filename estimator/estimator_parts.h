@@ -5,8 +5,9 @@
 // EstimatorParts: what an Estimator is made of. Each of its calls is a function of them, in a file
 // of its own; users call them through estimator/estimator.h.
 //
-// Plain data, immutable once made.
+// Plain data, immutable once made but for what it counts and has said.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,12 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
 #include "estimator/estimator.h"
 #include "estimator/model_tensors.h"
+#include "estimator/said_once.h"
 
 namespace millrace {
 
@@ -34,6 +37,11 @@ struct EstimatorParts {
   std::optional<WarmStart> warm_start;
   Clock* clock = Clock::Real();
   FileSystem* file_system = FileSystem::Posix();
+  // How many evaluations this Estimator and its copies have made in this process. Early stopping
+  // looks again when it has changed. Relaxed: what was measured is read from files.
+  std::shared_ptr<std::atomic<int64_t>> evaluations = std::make_shared<std::atomic<int64_t>>(0);
+  // What its exports have said of signatures.
+  std::shared_ptr<SaidOnce> said = std::make_shared<SaidOnce>();
 };
 
 // What TrainAndEvaluate adds to one task's training.
@@ -64,6 +72,12 @@ StatusOr<Predictions::Map> PredictionsToGive(const Predictions& predictions,
 StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts,
                                           const std::string& export_dir_base,
                                           const ExportReceivers& receivers, const ExportCall& call);
+// Whether an export for serving can have a graph and signatures: builds them, and nothing else.
+Status CheckExport(const EstimatorParts& parts, const ServingInputReceiverFn& receiver_fn);
+
+// Exports of one directory are subdirectories whose names are exactly ten digits: the second of the
+// export, or more. Other tools' directories have other names: nullopt.
+std::optional<int64_t> ExportNumber(absl::string_view name);
 
 // Where the results of evaluations of that name are written.
 std::string EvalDirectory(const std::string& model_dir, const std::string& name);

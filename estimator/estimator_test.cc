@@ -15,7 +15,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/status.h"
@@ -750,6 +752,38 @@ TEST_F(EstimatorTest, ExportsWhatWasTrained) {
   EXPECT_FLOAT_EQ(out.at("output").flat<float>()[1], w.scalar<float>() + b.scalar<float>());
   ASSERT_OK_AND_ASSIGN(const auto names, fs()->GetChildren(dir_ + "/export"));
   EXPECT_EQ(names.size(), 1u) << "nothing unfinished";
+}
+
+// covers: training: exports of one second do not wait; the largest number is the newest
+// The clock stands still: a wait for another second would have no end.
+TEST_F(EstimatorTest, ExportsOfOneSecondDoNotWaitAndTheLargestNumberIsTheNewest) {
+  ASSERT_OK(Line().Train(Points, {.max_steps = 1}).status());
+  FakeClock clock(absl::FromUnixSeconds(1'700'000'000));
+  const Estimator line = Make(LineModel, {.clock = &clock});
+  const std::string base = dir_ + "/export";
+  const auto next = [&] {
+    const StatusOr<std::string> path = line.ExportSavedModel(base, FeedX);
+    return path.ok() ? Basename(*path) : std::string(path.status().message());
+  };
+  EXPECT_EQ(next(), "1700000000");
+  EXPECT_EQ(next(), "1700000001");
+  EXPECT_EQ(next(), "1700000002");
+  // An exporter that keeps one. The present second is free and would be older than what is there.
+  ASSERT_OK(fs()->RecursivelyDelete(base + "/1700000000"));
+  ASSERT_OK(fs()->RecursivelyDelete(base + "/1700000001"));
+  clock.Advance(absl::Seconds(1));
+  EXPECT_EQ(next(), "1700000003");
+  clock.Advance(absl::Seconds(9));
+  EXPECT_EQ(next(), "1700000010");
+  // Of an export that was killed, or is not ready yet.
+  ASSERT_OK(fs()->RecursivelyCreateDirectory(base + "/temp-1700000011"));
+  EXPECT_EQ(next(), "1700000012");
+  ASSERT_OK_AND_ASSIGN(const auto names, fs()->GetChildren(base));
+  EXPECT_EQ(names, (std::vector<std::string>{"1700000002", "1700000003", "1700000010", "1700000012",
+                                             "temp-1700000011"}));
+  ASSERT_OK(fs()->RecursivelyCreateDirectory(base + "/9999999999"));
+  EXPECT_EQ(next(), absl::StrCat("Estimator: export: numbers of exports in '", base,
+                                 "' must be at most 9999999999, got 10000000000"));
 }
 
 // covers: article 3-14: a feature that no receiver reaches: exported, with a warning

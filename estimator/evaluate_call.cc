@@ -3,6 +3,7 @@
 // Estimator::Evaluate: a graph with metrics, the values of a checkpoint, and where results go.
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -195,6 +196,7 @@ StatusOr<EvalResult> EvaluateModel(const EstimatorParts& parts, const InputFn& i
     LogWarning("Estimator: the results of an evaluation are not in '",
                EvalDirectory(parts.model_dir, call.name), "': ", written.message());
   }
+  parts.evaluations->fetch_add(1, std::memory_order_relaxed);
   return result;
 }
 

@@ -4,12 +4,15 @@
 // callers feed.
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "core/dtype.h"
 #include "core/file_system.h"
 #include "core/logging.h"
@@ -22,6 +25,7 @@
 #include "estimator/model_fn.h"
 #include "estimator/model_graph.h"
 #include "estimator/model_tensors.h"
+#include "estimator/said_once.h"
 #include "estimator/serving_input.h"
 #include "estimator/warm_start_saver.h"
 #include "graph/graph.h"
@@ -38,7 +42,9 @@
 namespace millrace {
 namespace {
 
-constexpr int kMaxTries = 10;
+// Of the number of an export: what readers of TensorFlow's directories take for one.
+constexpr size_t kDigits = 10;
+constexpr int64_t kLastNumber = 9'999'999'999;
 constexpr char kAssetsExtra[] = "assets.extra";
 // TensorFlow's, of graphs that train and evaluate.
 constexpr char kTrainMethod[] = "tensorflow/supervised/training";
@@ -76,27 +82,34 @@ Status AddSignatures(const Scope& root, const std::map<std::string, ExportOutput
   return absl::OkStatus();
 }
 
+// Each exporter of a job exports the same model, again and again: once is enough.
+void WarnOnce(const std::string& text, SaidOnce* said) {
+  if (said->IsNew(text)) LogWarning(text);
+}
+
 // Callers that name no signature get the default one, which a classifier over several receivers
 // does not have.
 void WarnOfNoDefault(const std::map<std::string, ExportOutput>& outputs, const Receivers& receivers,
-                     const Signatures& signatures) {
+                     const Signatures& signatures, SaidOnce* said) {
   const auto quoted = [](std::string* out, const auto& pair) {
     absl::StrAppend(out, "'", pair.first, "'");
   };
   const auto found = outputs.find(kDefaultServingSignature);
   const bool classifies =
       found != outputs.end() && found->second.kind == ExportOutput::Kind::kClassification;
-  LogWarning("Estimator: the export has no signature '", kDefaultServingSignature, "': it is a ",
-             classifies ? "classification" : "regression",
-             ", which takes exactly one receiver, of strings, got ", receivers.map().size(), " (",
-             absl::StrJoin(receivers.map(), ", ", quoted),
-             "); callers must name another one: ", absl::StrJoin(signatures, ", ", quoted));
+  WarnOnce(
+      absl::StrCat("Estimator: the export has no signature '", kDefaultServingSignature,
+                   "': it is a ", classifies ? "classification" : "regression",
+                   ", which takes exactly one receiver, of strings, got ", receivers.map().size(),
+                   " (", absl::StrJoin(receivers.map(), ", ", quoted),
+                   "); callers must name another one: ", absl::StrJoin(signatures, ", ", quoted)),
+      said);
 }
 
 // Placeholders that a signature needs and nobody feeds: the model is exported all the same, as
 // TensorFlow does, and a call of it fails.
 void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
-                             const ModelSignature& signature) {
+                             const ModelSignature& signature, SaidOnce* said) {
   std::set<std::string> fed;
   for (const auto& [name, tensor] : signature.inputs()) fed.insert(tensor.name());
   std::vector<const Node*> todo;
@@ -113,9 +126,11 @@ void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
     todo.pop_back();
     if (node->traits().feeding == Feeding::kRequired &&
         fed.count(absl::StrCat(node->name(), ":0")) == 0) {
-      LogWarning("Estimator: the export's signature '", key, "' needs placeholder '", node->name(),
-                 "', which is no receiver (", absl::StrJoin(fed, ", "),
-                 "): calls of it will fail with \"You must feed a value for placeholder\"");
+      WarnOnce(
+          absl::StrCat("Estimator: the export's signature '", key, "' needs placeholder '",
+                       node->name(), "', which is no receiver (", absl::StrJoin(fed, ", "),
+                       "): calls of it will fail with \"You must feed a value for placeholder\""),
+          said);
     }
     for (const OutputRef& input : node->inputs()) {
       if (input.node == nullptr) continue;
@@ -126,7 +141,7 @@ void WarnOfUnfedPlaceholders(const Scope& root, const std::string& key,
 }
 
 // Those of a graph that predicts.
-StatusOr<Signatures> ServingSignatures(const ServingGraph& graph) {
+StatusOr<Signatures> ServingSignatures(const ServingGraph& graph, SaidOnce* said) {
   const Scope& root = graph.model.root;
   const EstimatorSpec& spec = graph.model.spec;
   MR_ASSIGN_OR_RETURN(const auto outputs,
@@ -140,11 +155,13 @@ StatusOr<Signatures> ServingSignatures(const ServingGraph& graph) {
         AddSignatures(root, outputs, receivers, absl::StrCat(name, ":"), &signatures, &excluded));
   }
   if (!excluded.empty()) {
-    LogInfo("Estimator: the export has no signature for ", absl::StrJoin(excluded, ", "),
-            ": Classify and Regress take exactly one receiver, of strings");
+    const std::string text =
+        absl::StrCat("Estimator: the export has no signature for ", absl::StrJoin(excluded, ", "),
+                     ": Classify and Regress take exactly one receiver, of strings");
+    if (said->IsNew(text)) LogInfo(text);
   }
   if (signatures.count(kDefaultServingSignature) == 0) {
-    WarnOfNoDefault(outputs, graph.receiver.receivers, signatures);
+    WarnOfNoDefault(outputs, graph.receiver.receivers, signatures, said);
   }
   return signatures;
 }
@@ -209,23 +226,33 @@ Status CopyExtraAssets(FileSystem* fs, const std::map<std::string, std::string>&
   return absl::OkStatus();
 }
 
-// A directory that is not there yet, and where it is written until it is whole.
+// The directory of an export, and where it is written until it is whole: that one is there, and
+// nobody else writes to it.
 struct ExportPlace {
   std::string path, unfinished;
 };
+// Its number is the present second or, when that is not above the newest export's, one more than
+// that: the largest number is the newest export, and none waits for a second of its own.
 StatusOr<ExportPlace> NewPlace(const EstimatorParts& parts, const std::string& base) {
-  for (int i = 0; i < kMaxTries; ++i) {
-    if (i > 0) parts.clock->SleepFor(absl::Seconds(1));
-    const int64_t seconds = absl::ToUnixSeconds(parts.clock->Now());
-    ExportPlace place = {JoinPath(base, absl::StrCat(seconds)),
-                         JoinPath(base, absl::StrCat("temp-", seconds))};
-    if (!parts.file_system->FileExists(place.path) &&
-        !parts.file_system->FileExists(place.unfinished)) {
-      return place;
-    }
+  FileSystem* const fs = parts.file_system;
+  int64_t number = absl::ToUnixSeconds(parts.clock->Now());
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->GetChildren(base));
+  for (const std::string& name : names) {
+    if (const auto newest = ExportNumber(name)) number = std::max(number, *newest + 1);
   }
-  return FailedPrecondition("Estimator: export: no directory of the present second is free in '",
-                            base, "' after ", kMaxTries, " tries");
+  for (; number <= kLastNumber; ++number) {
+    ExportPlace place = {JoinPath(base, absl::StrCat(number)),
+                         JoinPath(base, absl::StrCat("temp-", number))};
+    // Of two exports at a time one finds it there. One that was killed has left its own.
+    const Status made = fs->CreateDirectory(place.unfinished);
+    if (absl::IsAlreadyExists(made)) continue;
+    MR_RETURN_IF_ERROR(Prefixed("Estimator: export", made));
+    // Another one may have become whole since the names were read.
+    if (!fs->FileExists(place.path)) return place;
+    MR_RETURN_IF_ERROR(fs->DeleteDirectory(place.unfinished));
+  }
+  return FailedPrecondition("Estimator: export: numbers of exports in '", base,
+                            "' must be at most ", kLastNumber, ", got ", number);
 }
 
 StatusOr<std::string> CheckpointToExport(const EstimatorParts& parts, const std::string& asked) {
@@ -270,10 +297,10 @@ StatusOr<ExportedGraph> MakeGraph(const EstimatorParts& parts, Mode mode,
   SavedModelOptions& options = exported.options;
   options.tags = {TagOf(mode)};
   MR_ASSIGN_OR_RETURN(options.signatures, mode == Mode::kPredict
-                                              ? ServingSignatures(exported.graph)
+                                              ? ServingSignatures(exported.graph, parts.said.get())
                                               : SupervisedSignatures(mode, exported.graph));
   for (const auto& [key, signature] : options.signatures) {
-    WarnOfUnfedPlaceholders(root, key, signature);
+    WarnOfUnfedPlaceholders(root, key, signature, parts.said.get());
   }
   if (mode == Mode::kTrain) {
     (*root.collections())[kTrainOpCollection].mutable_node_list()->add_value(
@@ -304,7 +331,33 @@ StatusOr<ExportedGraph> MakeGraph(const EstimatorParts& parts, Mode mode,
   return exported;
 }
 
+// What is exported has no ops but TensorFlow's, also where it trains.
+StatusOr<EstimatorParts> Portable(const EstimatorParts& parts) {
+  EstimatorParts portable = parts;
+  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true}));
+  return portable;
+}
+
 }  // namespace
+
+std::optional<int64_t> ExportNumber(absl::string_view name) {
+  int64_t number = 0;
+  const bool is_number = name.size() == kDigits &&
+                         name.find_first_not_of("0123456789") == name.npos &&
+                         absl::SimpleAtoi(name, &number);
+  return is_number ? std::optional<int64_t>(number) : std::nullopt;
+}
+
+Status CheckExport(const EstimatorParts& parts, const ServingInputReceiverFn& receiver_fn) {
+  MR_ASSIGN_OR_RETURN(const EstimatorParts portable, Portable(parts));
+  MR_ASSIGN_OR_RETURN(const ServingGraph graph,
+                      BuildServingGraph(portable, Mode::kPredict, receiver_fn));
+  MR_ASSIGN_OR_RETURN(const Signatures signatures, ServingSignatures(graph, parts.said.get()));
+  for (const auto& [key, signature] : signatures) {
+    WarnOfUnfedPlaceholders(graph.model.root, key, signature, parts.said.get());
+  }
+  return graph.model.root.status();
+}
 
 StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts, const std::string& base,
                                           const ExportReceivers& receivers,
@@ -314,9 +367,7 @@ StatusOr<std::string> ExportWithReceivers(const EstimatorParts& parts, const std
   }
   MR_ASSIGN_OR_RETURN(const std::string checkpoint,
                       CheckpointToExport(parts, call.checkpoint_path));
-  // What is exported has no ops but TensorFlow's, also where it trains.
-  EstimatorParts portable = parts;
-  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true}));
+  MR_ASSIGN_OR_RETURN(const EstimatorParts portable, Portable(parts));
   std::vector<ExportedGraph> graphs;
   for (const auto& [mode, receiver_fn] :
        {std::pair(Mode::kTrain, &receivers.train), std::pair(Mode::kEval, &receivers.eval),

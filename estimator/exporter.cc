@@ -3,18 +3,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/ascii.h"
 #include "core/file_system.h"
 #include "core/logging.h"
 #include "estimator/estimator_parts.h"
 
 namespace millrace {
-namespace {
-
-// Such are exports: seconds since the epoch. Other tools' directories have other names.
-constexpr size_t kDigits = 10;
-
-}  // namespace
 
 StatusOr<std::string> ExportEvaluated(const ExporterCall& call,
                                       const ServingInputReceiverFn& receiver_fn,
@@ -25,17 +18,34 @@ StatusOr<std::string> ExportEvaluated(const ExporterCall& call,
                                           .checkpoint_path = call.checkpoint_path});
 }
 
+Status CheckReceiver(const Estimator& estimator, const ServingInputReceiverFn& receiver_fn) {
+  MR_RETURN_IF_ERROR(estimator.status());
+  return CheckExport(estimator.parts(), receiver_fn);
+}
+
+Status FinalExporter::Check(const Estimator& estimator) const {
+  return CheckReceiver(estimator, receiver_fn_);
+}
+
 StatusOr<std::string> FinalExporter::Export(const ExporterCall& call) {
   if (!call.is_the_final_export) return "";
   LogInfo("FinalExporter '", name_, "': exports '", call.checkpoint_path, "'");
   return ExportEvaluated(call, receiver_fn_, options_);
 }
 
+Status LatestExporter::CheckOptions() const {
+  if (!options_.exports_to_keep || *options_.exports_to_keep > 0) return absl::OkStatus();
+  return InvalidArgument("LatestExporter '", name_, "': exports_to_keep must be > 0, got ",
+                         *options_.exports_to_keep);
+}
+
+Status LatestExporter::Check(const Estimator& estimator) const {
+  MR_RETURN_IF_ERROR(CheckOptions());
+  return CheckReceiver(estimator, receiver_fn_);
+}
+
 StatusOr<std::string> LatestExporter::Export(const ExporterCall& call) {
-  if (options_.exports_to_keep && *options_.exports_to_keep <= 0) {
-    return InvalidArgument("LatestExporter '", name_, "': exports_to_keep must be > 0, got ",
-                           *options_.exports_to_keep);
-  }
+  MR_RETURN_IF_ERROR(CheckOptions());
   if (call.is_the_final_export && call.checkpoint_path == exported_) return "";
   MR_ASSIGN_OR_RETURN(std::string path, ExportEvaluated(call, receiver_fn_, options_.common));
   exported_ = call.checkpoint_path;
@@ -54,11 +64,7 @@ void DeleteOldExports(FileSystem* fs, const std::string& directory, int64_t keep
   }
   std::vector<std::string> exports;
   for (const std::string& name : *names) {
-    const bool is_export =
-        name.size() == kDigits && std::all_of(name.begin(), name.end(), [](char c) {
-          return absl::ascii_isdigit(static_cast<unsigned char>(c));
-        });
-    if (is_export) exports.push_back(name);
+    if (ExportNumber(name)) exports.push_back(name);
   }
   std::sort(exports.begin(), exports.end());
   for (size_t i = 0; i + static_cast<size_t>(std::max<int64_t>(keep, 0)) < exports.size(); ++i) {

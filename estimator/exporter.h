@@ -2,12 +2,14 @@
 #ifndef MILLRACE_ESTIMATOR_EXPORTER_H_
 #define MILLRACE_ESTIMATOR_EXPORTER_H_
 
-// Exporters: when TrainAndEvaluate exports a model. Each is asked after every evaluation, and once
-// more about one that turns out to be the last when nothing has followed; it writes below
-// <model_dir>/export/<name>/.
+// Exporters: when TrainAndEvaluate exports a model. Each is checked before training, asked after
+// every evaluation, and once more about one that turns out to be the last when nothing has
+// followed; it writes below <model_dir>/export/<name>/.
 //
 //   FinalExporter("final", receiver)              the last checkpoint of a job, once
 //   LatestExporter("latest", receiver, {.exports_to_keep = 3})      each that was evaluated
+//   BestExporter("best", receiver, {.is_better = MetricIsLarger("auc")})    each that is the best
+//                                     so far, by "loss" or another metric (best_exporter.h)
 //
 // Thread-safety: one call at a time.
 
@@ -45,6 +47,9 @@ class Exporter {
   virtual ~Exporter() = default;
   // A directory's name; others of one EvalSpec have another.
   virtual std::string name() const = 0;
+  // What can be known to be wrong before training, which an error keeps from beginning. Asked by
+  // the tasks that evaluate and by the chief.
+  virtual Status Check(const Estimator&) const { return absl::OkStatus(); }
   // The path of what was exported; "": nothing.
   virtual StatusOr<std::string> Export(const ExporterCall& call) = 0;
 };
@@ -59,6 +64,11 @@ StatusOr<std::string> ExportEvaluated(const ExporterCall& call,
                                       const ServingInputReceiverFn& receiver_fn,
                                       const ExporterOptions& options);
 
+// For Exporter::Check: whether the model can be built over what the receivers' function gives.
+// Builds the graph that an export would have, and opens no session. The error names the feature
+// that the model needs and the function does not give.
+Status CheckReceiver(const Estimator& estimator, const ServingInputReceiverFn& receiver_fn);
+
 class FinalExporter : public Exporter {
  public:
   FinalExporter(std::string name, ServingInputReceiverFn receiver_fn, ExporterOptions options = {})
@@ -66,6 +76,7 @@ class FinalExporter : public Exporter {
         receiver_fn_(std::move(receiver_fn)),
         options_(std::move(options)) {}
   std::string name() const override { return name_; }
+  Status Check(const Estimator& estimator) const override;
   StatusOr<std::string> Export(const ExporterCall& call) override;
 
  private:
@@ -88,11 +99,14 @@ class LatestExporter : public Exporter {
         receiver_fn_(std::move(receiver_fn)),
         options_(std::move(options)) {}
   std::string name() const override { return name_; }
+  Status Check(const Estimator& estimator) const override;
   // InvalidArgument for exports_to_keep <= 0. A checkpoint is exported once, also when it turns out
   // to be the last one after that.
   StatusOr<std::string> Export(const ExporterCall& call) override;
 
  private:
+  Status CheckOptions() const;
+
   const std::string name_;
   const ServingInputReceiverFn receiver_fn_;
   const LatestExporterOptions options_;

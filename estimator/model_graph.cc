@@ -132,9 +132,9 @@ StatusOr<ServingGraph> BuildServingGraph(const EstimatorParts& parts, Mode mode,
   ServingGraph graph;
   MR_ASSIGN_OR_RETURN(const Scope model, BeginGraph(parts, mode, Placement::kHere, &graph.model));
   MR_ASSIGN_OR_RETURN(graph.receiver, receiver_fn(model.BuiltWhereCalled()));
-  MR_RETURN_IF_ERROR(CallModelFn(parts, mode, model,
-                                 ModelInput{graph.receiver.features, graph.receiver.labels},
-                                 &graph.model));
+  const Status built = CallModelFn(
+      parts, mode, model, ModelInput{graph.receiver.features, graph.receiver.labels}, &graph.model);
+  MR_RETURN_IF_ERROR(Prefixed("model over the features of serving_input_receiver_fn", built));
   return graph;
 }
 

@@ -53,7 +53,8 @@ enum class Placement {
 StatusOr<ModelGraph> BuildModelGraph(const EstimatorParts& parts, Mode mode,
                                      const InputFn& input_fn,
                                      Placement placement = Placement::kByMode);
-// Over what a receiver function gives, in this process; labels are left out of kPredict.
+// Over what a receiver function gives, in this process; labels are left out of kPredict. An error
+// of the model says that these are its features.
 struct ServingGraph {
   ModelGraph model;
   ServingInputReceiver receiver;

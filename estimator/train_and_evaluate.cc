@@ -101,6 +101,17 @@ Status CheckOptions(const TrainAndEvaluateOptions& options) {
   return absl::OkStatus();
 }
 
+// By the tasks that ask them, and by the chief, whose training would be for nothing.
+Status CheckExporters(const Estimator& estimator, const EvalSpec& spec) {
+  const RunConfig& config = estimator.config();
+  if (!config.is_chief() && config.task_type() != "evaluator") return absl::OkStatus();
+  for (const auto& exporter : spec.exporters) {
+    MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("EvalSpec: exporter '", exporter->name(), "'"),
+                                exporter->Check(estimator)));
+  }
+  return absl::OkStatus();
+}
+
 // --- The tasks -----------------------------------------------------------------------------------
 
 // Ends a round of the loop of TensorFlow 1.4.
@@ -255,12 +266,41 @@ class Job {
     return task;
   }
 
+  // " ('best', 'final')"; "" without exporters.
+  std::string ExporterNames() const {
+    if (eval_spec_.exporters.empty()) return "";
+    const auto quoted = [](std::string* out, const auto& exporter) {
+      absl::StrAppend(out, "'", exporter->name(), "'");
+    };
+    return absl::StrCat(" (", absl::StrJoin(eval_spec_.exporters, ", ", quoted), ")");
+  }
+
+  // What a chief leaves to the evaluator. No cluster lists that task: whether it was started is not
+  // known here, only what is missing without it.
+  void SayWhoEvaluates() const {
+    LogInfo(
+        "Estimator: the chief trains and saves; evaluations, early stopping by a metric and "
+        "exports",
+        ExporterNames(), " are the evaluator's: without that task there are none");
+  }
+
+  void WarnIfNotEvaluated() const {
+    const std::string directory = EvalDirectory(parts_.model_dir, eval_spec_.name);
+    const StatusOr<std::vector<std::string>> files = parts_.file_system->GetChildren(directory);
+    if (files.ok() ? !files->empty() : !absl::IsNotFound(files.status())) return;
+    LogWarning("Estimator: training is over, and '", directory,
+               "' has no evaluation: if no evaluator was started, none is made, nor an export",
+               ExporterNames());
+  }
+
   StatusOr<TrainAndEvaluateResult> RunChief() {
+    SayWhoEvaluates();
     MR_ASSIGN_OR_RETURN(const auto server, StartServer());
     MR_ASSIGN_OR_RETURN(
         const TrainOutcome outcome,
         TrainModel(parts_, train_spec_.input_fn, CallOf(train_spec_), TaskOptions(server.get())));
     AwaitEvaluator();
+    WarnIfNotEvaluated();
     return ResultOf(outcome);
   }
 
@@ -269,12 +309,36 @@ class Job {
     return TrainEvaluating(TaskOptions(server.get()));
   }
 
-  StatusOr<TrainAndEvaluateResult> RunWorker() {
-    MR_ASSIGN_OR_RETURN(const auto server, StartServer());
+  // Waits until this worker is to begin. The end of the run when it came meanwhile, by a chief that
+  // did not own the run `before`: there is nothing left to wait for. An end by that one may be an
+  // older job's, and is judged where the worker waits for the chief (train/session_manager.h).
+  std::optional<RunEndFile> AwaitTurn(const StatusOr<std::optional<RunFile>>& before) const {
     const double delay = WorkerDelaySecs(config_);
-    if (delay > 0) {
-      LogInfo("Estimator: worker ", config_.task_id(), " begins to train in ", delay, " s");
-      parts_.clock->SleepFor(absl::Seconds(delay));
+    if (delay <= 0) return std::nullopt;
+    LogInfo("Estimator: worker ", config_.task_id(), " begins to train in ", delay, " s");
+    const absl::Time turn = parts_.clock->Now() + absl::Seconds(delay);
+    const std::string owner = before.ok() && *before ? (*before)->token : "";
+    for (absl::Time now; (now = parts_.clock->Now()) < turn;) {
+      parts_.clock->SleepFor(std::min(kPoll, turn - now));
+      if (options_.tensorflow_ends || !before.ok()) continue;
+      const StatusOr<std::optional<RunEndFile>> end =
+          ReadRunEnd(parts_.file_system, parts_.model_dir);
+      if (end.ok() && *end && !(*end)->token.empty() && (*end)->token != owner) return *end;
+    }
+    return std::nullopt;
+  }
+
+  StatusOr<TrainAndEvaluateResult> RunWorker() {
+    const StatusOr<std::optional<RunFile>> before =
+        ReadRunFile(parts_.file_system, parts_.model_dir);
+    MR_ASSIGN_OR_RETURN(const auto server, StartServer());
+    if (const std::optional<RunEndFile> end = AwaitTurn(before)) {
+      LogInfo("Estimator: worker ", config_.task_id(),
+              " leaves before it has begun to train: the run has ended at step ", end->global_step,
+              " (", end->reason, ")");
+      TrainAndEvaluateResult result;
+      result.reason = absl::StrCat("the run has ended: ", end->reason);
+      return result;
     }
     TrainCall call = CallOf(train_spec_);
     call.saving_listeners.clear();
@@ -369,6 +433,7 @@ StatusOr<TrainAndEvaluateResult> TrainAndEvaluate(const Estimator& estimator,
   MR_RETURN_IF_ERROR(estimator.status());
   MR_RETURN_IF_ERROR(CheckTrainSpec(train_spec));
   MR_RETURN_IF_ERROR(CheckOptions(options));
+  MR_RETURN_IF_ERROR(CheckExporters(estimator, eval_spec));
   Clock* const clock = estimator.parts().clock;
   const absl::Time begin = clock->Now();
   MR_ASSIGN_OR_RETURN(const TrainAndEvaluateResult result,

@@ -16,7 +16,8 @@
 //   (none)      trains; evaluates and exports after checkpoints, at most each throttle_secs
 //   ps          serves variables until the run has ended
 //   chief       trains, writes checkpoints, says when training is over
-//   worker i    trains, begins 5 (i + 1) s later, 60 s at most
+//   worker i    trains, begins 5 (i + 1) s later, 60 s at most; leaves at once when the run has
+//               ended by then
 //   master      a chief that evaluates as one process does
 //   evaluator   evaluates and exports each new checkpoint; no server, in no cluster
 //
@@ -29,12 +30,15 @@
 // nothing again. A chief with more steps to do takes the record back.
 //
 // A line of the log sums the job up at its end: its time, why it ended, the best evaluation, and
-// what is exported.
+// what is exported. A chief, which cannot know whether there is an evaluator, says what it leaves
+// to that task, and warns at the end when no evaluation was made.
 //
 // docs/estimator.md has what happens when each task dies.
 //
-// Failure: InvalidArgument for specs and TF_CONFIG that cannot work, at once; that of Train,
-// Evaluate and exporters. An evaluation whose checkpoint was deleted meanwhile takes the newer one.
+// Failure: InvalidArgument for specs and TF_CONFIG that cannot work, at once; exporters too, whose
+// serving graph the chief and the tasks that evaluate build first, so that a receiver without a
+// feature of the model ends the job before its first step. That of Train, Evaluate and exporters.
+// An evaluation whose checkpoint was deleted meanwhile takes the newer one.
 
 #include <cstdint>
 #include <memory>

@@ -27,6 +27,7 @@
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
+#include "estimator/best_exporter.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/evaluation_done.h"
 #include "estimator/testing/line_model.h"
@@ -47,6 +48,9 @@
 // covers: scenario F18: data of several trainers: a warning at their end
 // covers: training: an Estimator's log has a line for each group of steps, with rate and time left,
 //   and one at the end with time, reason, the best evaluation and the exports
+// covers: training: a receiver without a feature of the model is refused before the first step,
+//   with exporter and feature; a chief that no evaluator followed warns of it; a worker whose turn
+//   to begin has not come leaves when the run ends
 
 namespace millrace {
 namespace {
@@ -250,6 +254,37 @@ TEST_F(TrainAndEvaluateTest, DataThatEndsIsWarnedOfWhereSeveralTasksTrain) {
   EXPECT_EQ(step.scalar<int64_t>(), 12);
 }
 
+TEST_F(TrainAndEvaluateTest, AChiefSaysWhatItLeavesToTheEvaluatorAndWarnsWhenNoneCame) {
+  EvalSpec eval = Evaluates();
+  eval.exporters.push_back(std::make_shared<NoteExporter>("last"));
+  // The other trainer never comes.
+  const auto log_of = [&](int64_t max_steps) {
+    const Estimator chief =
+        Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                              R"("], "worker": ["127.0.0.1:)", FreePort(),
+                              R"("]}, "task": {"type": "chief", "index": 0}})"));
+    testing::internal::CaptureStderr();
+    const Status status =
+        TrainAndEvaluate(chief, {.input_fn = Points, .max_steps = max_steps}, eval).status();
+    std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_OK(status);
+    return log;
+  };
+  const std::string leaves =
+      "evaluations, early stopping by a metric and exports ('note', 'last') are the evaluator's: "
+      "without that task there are none";
+  const std::string warning = absl::StrCat("'", JoinPath(dir_, "eval"), "' has no evaluation");
+  const std::string first = log_of(3);
+  EXPECT_TRUE(absl::StrContains(first, leaves)) << first;
+  EXPECT_TRUE(absl::StrContains(first, warning)) << first;
+  EXPECT_TRUE(absl::StrContains(first, "nor an export ('note', 'last')")) << first;
+  EXPECT_TRUE(note_->asked.empty());
+  ASSERT_OK(Line().Evaluate(Points, {.steps = 1}).status());
+  const std::string second = log_of(6);
+  EXPECT_TRUE(absl::StrContains(second, leaves)) << second;
+  EXPECT_FALSE(absl::StrContains(second, warning)) << second;
+}
+
 TEST_F(TrainAndEvaluateTest, InTensorFlowsWayTheEndOfTheDataIsNotFinal) {
   ASSERT_OK(TrainAndEvaluate(Line(), {.input_fn = [] { return FewPoints(12); }}, Evaluates(),
                              {.tensorflow_ends = true})
@@ -359,11 +394,132 @@ INSTANTIATE_TEST_SUITE_P(
     }),
     [](const auto& info) { return info.param.name; });
 
+// Feeds "z"; the model needs "x".
+ServingInputReceiver FeedZ(const Scope& scope) {
+  const Output z = Placeholder(scope.WithName("z"), DT_FLOAT, {-1});
+  return {.features = {{"z", z}}, .receivers = {{"z", z}}};
+}
+
+TEST_F(TrainAndEvaluateTest, AReceiverWithoutAFeatureOfTheModelIsRefusedBeforeTheFirstStep) {
+  const ServingInputReceiverFn feed_z(FeedZ), feed_x(FeedX);
+  struct Case {
+    std::shared_ptr<Exporter> exporter;
+    std::string message;
+  };
+  const std::string lacks =
+      ": model over the features of serving_input_receiver_fn: Estimator: features['x'] must be "
+      "one of those given, 'z', got 'x'";
+  const std::vector<Case> cases = {
+      {std::make_shared<FinalExporter>("final", feed_z), "EvalSpec: exporter 'final'" + lacks},
+      {std::make_shared<LatestExporter>("latest", feed_z), "EvalSpec: exporter 'latest'" + lacks},
+      {std::make_shared<BestExporter>("best", feed_z), "EvalSpec: exporter 'best'" + lacks},
+      {std::make_shared<FinalExporter>("final", ServingInputReceiverFn()),
+       "EvalSpec: exporter 'final': Estimator: serving_input_receiver_fn must be a function, got "
+       "none"},
+      {std::make_shared<LatestExporter>("latest", feed_x,
+                                        LatestExporterOptions{.exports_to_keep = 0}),
+       "EvalSpec: exporter 'latest': LatestExporter 'latest': exports_to_keep must be > 0, got 0"},
+      {std::make_shared<BestExporter>("best", feed_x, BestExporterOptions{.is_better = nullptr}),
+       "EvalSpec: exporter 'best': BestExporter 'best': is_better must be a function, got none"},
+  };
+  const std::vector<Estimator> tasks = {Line(), Evaluator(),
+                                        Line({}, R"({"cluster": {"chief": ["a:1"], "ps": ["b:1"]},
+                   "task": {"type": "chief", "index": 0}})")};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.message);
+    EvalSpec eval = Evaluates();
+    eval.exporters = {note_, c.exporter};
+    for (const Estimator& task : tasks) {
+      const Status status =
+          TrainAndEvaluate(task, {.input_fn = Points, .max_steps = 5}, eval).status();
+      EXPECT_STATUS(status, kInvalid, c.message);
+      EXPECT_TRUE(absl::StartsWith(status.message(), c.message)) << status;
+    }
+  }
+  EXPECT_EQ(Line().latest_checkpoint(), "");
+  EXPECT_TRUE(note_->asked.empty());
+}
+
+// Workers and ps ask no exporter.
+TEST_F(TrainAndEvaluateTest, ATaskThatAsksNoExporterDoesNotCheckThem) {
+  class Counts : public NoteExporter {
+   public:
+    Status Check(const Estimator&) const override {
+      ++checks;
+      return absl::InvalidArgumentError("no");
+    }
+    mutable int checks = 0;
+  };
+  const auto counts = std::make_shared<Counts>();
+  EvalSpec eval = Evaluates();
+  eval.exporters = {counts};
+  EXPECT_STATUS(TrainAndEvaluate(Line(), GoodTrain(), eval), kInvalid,
+                "EvalSpec: exporter 'note': no");
+  EXPECT_EQ(counts->checks, 1);
+  // There is no such role, which is said after exporters are checked.
+  const Estimator other = Line({}, R"({"cluster": {"chief": ["a:1"], "sidecar": ["b:1"]},
+                                    "task": {"type": "sidecar", "index": 0}})");
+  EXPECT_STATUS(TrainAndEvaluate(other, GoodTrain(), eval), kInvalid,
+                "TF_CONFIG: task.type must be chief, worker, master, ps or evaluator, got "
+                "'sidecar'");
+  EXPECT_EQ(counts->checks, 1);
+}
+
 TEST_F(TrainAndEvaluateTest, ThereIsOneEvaluator) {
   const Estimator second = Line({}, R"({"cluster": {"chief": ["a:1"]},
                                         "task": {"type": "evaluator", "index": 1}})");
   EXPECT_STATUS(TrainAndEvaluate(second, GoodTrain(), GoodEval()), kInvalid,
                 "TF_CONFIG: task.index must be 0 for the evaluator, of which there is one, got 1");
+}
+
+// --- A worker that comes late
+// ---------------------------------------------------------------------
+
+// The end is below the worker's max_steps, and may be that of an older job elsewhere: here the
+// chief came after the worker.
+TEST_F(TrainAndEvaluateTest, AWorkerThatWaitsForItsTurnLeavesWithTheRun) {
+  FakeClock clock;
+  clock_ = &clock;
+  const Estimator worker =
+      Line({}, absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                            R"("], "worker": ["127.0.0.1:)", FreePort(),
+                            R"("]}, "task": {"type": "worker", "index": 0}})"));
+  clock_ = Clock::Real();
+  const EvalSpec eval = Evaluates();
+  StatusOr<TrainAndEvaluateResult> result = absl::UnknownError("it has not ended");
+  std::thread waits([&] {
+    result = TrainAndEvaluate(worker, {.input_fn = Points, .max_steps = 1000}, eval,
+                              {.end_grace_secs = 3600});
+  });
+  clock.AwaitWaiters(1);  // 5 s, since its index is 0
+  ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
+  const absl::Time begin = clock.Now();
+  clock.Advance(absl::Seconds(1));
+  waits.join();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->reason, "the run has ended: the data has ended");
+  EXPECT_EQ(result->num_evaluations, 0);
+  EXPECT_LT(clock.Now() - begin, absl::Seconds(5));
+}
+
+// It may be an older job's: the chief of this one may be on its way.
+TEST_F(TrainAndEvaluateTest, AnEndThatStoodThereBeforeTheWorkerHasToStandForTheGrace) {
+  ASSERT_OK(Line().Train([] { return FewPoints(12); }, {.max_steps = 1000}).status());
+  const Estimator worker = Line({.experimental_max_worker_delay_secs = 0.1},
+                                absl::StrCat(R"({"cluster": {"chief": ["127.0.0.1:)", FreePort(),
+                                             R"("], "worker": ["127.0.0.1:)", FreePort(),
+                                             R"("]}, "task": {"type": "worker", "index": 0}})"));
+  testing::internal::CaptureStderr();
+  const auto result = TrainAndEvaluate(worker, {.input_fn = Points, .max_steps = 1000}, Evaluates(),
+                                       {.end_grace_secs = 0.1});
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_OK(result.status());
+  EXPECT_EQ(result->reason, "the run has ended: the data has ended");
+  EXPECT_TRUE(absl::StrContains(log,
+                                "(the data has ended); leaves unless a chief goes on with it "
+                                "within 100ms"))
+      << log;
+  EXPECT_FALSE(absl::StrContains(log, "leaves before it has begun")) << log;
 }
 
 // --- The evaluator -------------------------------------------------------------------------------

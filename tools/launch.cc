@@ -28,10 +28,16 @@ ProgramHelp Help() {
       .name = "launch",
       .about = "Runs one program as a cluster of processes on this machine. Each gets TF_CONFIG.",
       .flags = {{.name = "ps", .value = "N", .help = "parameter servers (0)"},
-                {.name = "master", .help = "one master"},
-                {.name = "chief", .help = "one chief: a master under its other name"},
+                {.name = "master",
+                 .help = "one master: a chief that in TrainAndEvaluate also evaluates and exports"},
+                {.name = "chief",
+                 .help =
+                     "one chief; in TrainAndEvaluate the evaluator alone evaluates and exports"},
                 {.name = "workers", .value = "N", .help = "workers (0)"},
-                {.name = "evaluator", .help = "one evaluator"},
+                {.name = "evaluator",
+                 .help =
+                     "one evaluator; without it a job of TrainAndEvaluate with a chief evaluates "
+                     "nothing, never stops early by a metric, and exports nothing"},
                 {.name = "restarts",
                  .value = "N",
                  .help = "starts a dead ps, master or evaluator again, N times in all (0)"},

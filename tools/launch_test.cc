@@ -23,6 +23,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "core/file_system.h"
@@ -38,16 +39,7 @@
 // covers: programs: Ctrl-C on a cluster, also one that a person types on the terminal, reaches each
 //   task once, trainers before parameter servers, and leaves no process; trainers that share
 //   nothing are refused; the exit code tells a failed last save
-// covers: article 0-35: all roles as processes of one machine
-// covers: article 0-36: lines with their task's name, some tasks only, a file for each
-// covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
-// covers: scenario F20: a launcher of processes of one machine
-
-// covers: programs: the table at a job's end says why each task ended; the progress of all trainers
-//   is one line; only the lines of some tasks are shown, and the last ones of any that fails
-// covers: programs: Ctrl-C on a cluster, also one that a person types on the terminal, reaches each
-//   task once, trainers before parameter servers, and leaves no process; trainers that share
-//   nothing are refused; the exit code tells a failed last save
+// covers: programs: a cluster whose Estimator nobody evaluates says so in its first line
 // covers: article 0-35: all roles as processes of one machine
 // covers: article 0-36: lines with their task's name, some tasks only, a file for each
 // covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
@@ -872,6 +864,39 @@ TEST(LaunchTest, TrainersThatShareNothingAreRefused) {
   EXPECT_EQ(launch.output(),
             "launch: 2 trainers must share their variables on parameter servers, got --ps=0: each "
             "would train a model of its own; add --ps=1\n");
+}
+
+TEST(LaunchTest, TheFirstLineOfAJobThatNobodyEvaluatesSaysSo) {
+  constexpr char kVariable[] = "MILLRACE_MASTER_AS_CHIEF";
+  struct Case {
+    std::vector<std::string> flags;
+    const char* as_chief;  // of the environment; null: not set
+    bool is_said;
+  };
+  const std::vector<Case> cases = {
+      {{"--chief"}, nullptr, true},
+      {{"--ps=1", "--chief", "--workers=1"}, nullptr, true},
+      {{"--chief", "--evaluator"}, nullptr, false},
+      {{"--master"}, nullptr, false},
+      {{"--master"}, "0", false},
+      {{"--master"}, "1", true},
+      {{"--master", "--evaluator"}, "1", false},
+      {{"--workers=1"}, nullptr, false},  // no job of an Estimator: it has no chief
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(absl::StrCat(absl::StrJoin(c.flags, " "), " ", c.as_chief ? c.as_chief : ""));
+    if (c.as_chief != nullptr) setenv(kVariable, c.as_chief, 1);
+    Launched launch(c.flags, {"ps=until_term", "*=say:up"});
+    EXPECT_EQ(launch.Wait(), 0);
+    unsetenv(kVariable);
+    const size_t at = launch.output().find("launch: no evaluator: ");
+    if (c.is_said) {
+      EXPECT_EQ(at, 0u) << launch.output();
+      EXPECT_THAT(launch.output(), HasSubstr("exported; --evaluator starts one\n"));
+    } else {
+      EXPECT_EQ(at, std::string::npos) << launch.output();
+    }
+  }
 }
 
 TEST(LaunchTest, HelpAndVersionExitWithZero) {

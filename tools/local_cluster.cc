@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -149,6 +150,7 @@ class Launcher {
       }
     }
     started_ = absl::Now();
+    SayWhetherEvaluated();
     MR_RETURN_IF_ERROR(StartAll());
     while (AnyRunning()) {
       ShowOwnStatus();
@@ -202,6 +204,19 @@ class Launcher {
   }
 
   void Report(absl::string_view text) { Print(absl::StrCat("launch: ", text)); }
+
+  // No task can know it: an evaluator is in no cluster. Whether the program calls TrainAndEvaluate
+  // is not known here.
+  void SayWhetherEvaluated() {
+    if (options_.evaluator || options_.chief.empty()) return;
+    const char* const as_chief = std::getenv("MILLRACE_MASTER_AS_CHIEF");
+    if (options_.chief == "master" && (as_chief == nullptr || absl::string_view(as_chief) != "1")) {
+      return;
+    }
+    Report(
+        "no evaluator: a program of TrainAndEvaluate trains and saves, and is never evaluated, "
+        "stopped early by a metric or exported; --evaluator starts one");
+  }
 
   // The progress of all trainers that show some, in one line.
   void ShowTrainers() {

@@ -22,7 +22,10 @@
 // is killed. Each task has a process group of its own, which is killed when the task has ended:
 // nothing is left behind, and tasks die with this process.
 //
-// Several trainers without a ps would each train a model of its own: they are refused.
+// Several trainers without a ps would each train a model of its own: they are refused. A chief
+// without an evaluator is legal, and a program of TrainAndEvaluate then evaluates and exports
+// nothing: the first line says so. (A master evaluates, unless MILLRACE_MASTER_AS_CHIEF=1 makes it
+// a chief.)
 //
 // The result is 0 when the master and every worker and evaluator that was not killed succeeded (at
 // least one trainer did), else the code of the first that did not: 128 + n for signal n. After a

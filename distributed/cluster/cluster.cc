@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/cluster/cluster.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -29,6 +30,19 @@ std::string Quoted(absl::string_view text) {
   constexpr size_t kMaxLength = 100;
   const bool cut = text.size() > kMaxLength;
   return absl::StrCat("'", absl::CEscape(text.substr(0, kMaxLength)), cut ? "...'" : "'");
+}
+
+// Where a parser gave up, and what it had read last, so that a long text shows the place: `byte`
+// counts from 1, and is one behind the end when the text ends too early.
+std::string PlaceOf(size_t byte, absl::string_view text) {
+  constexpr size_t kMaxLength = 60;
+  const absl::string_view read = text.substr(0, byte);
+  const size_t newline = read.rfind('\n');
+  const size_t column = newline == absl::string_view::npos ? byte : byte - newline - 1;
+  const size_t begin = read.size() - std::min(read.size(), kMaxLength);
+  return absl::StrCat("byte ", byte, " (line ", 1 + std::count(read.begin(), read.end(), '\n'),
+                      ", column ", column, "), after '", begin > 0 ? "..." : "",
+                      absl::CEscape(read.substr(begin)), "'");
 }
 
 std::string Dump(const Json& value) {
@@ -118,8 +132,7 @@ StatusOr<Json> ParseJson(absl::string_view text) {
   try {
     json = Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& error) {
-    return InvalidArgument("TF_CONFIG: must be JSON, got an error at byte ", error.byte, " of ",
-                           Quoted(text));
+    return InvalidArgument("TF_CONFIG: must be JSON, got an error at ", PlaceOf(error.byte, text));
   } catch (const Json::exception&) {  // a number that no double holds
     return InvalidArgument("TF_CONFIG: must be JSON with numbers that can be read, got ",
                            Quoted(text));

@@ -77,7 +77,17 @@ TEST(ClusterConfigTest, BadInputsAreNamedInOneLine) {
     const char* message;
   };
   const Case cases[] = {
-      {"{\"cluster\": {", "TF_CONFIG: must be JSON, got an error at byte"},
+      {"{\"cluster\": {",
+       "TF_CONFIG: must be JSON, got an error at byte 14 (line 1, column 14), after "
+       R"('{\"cluster\": {')"},
+      // A comma is missing between the workers.
+      {"{\n  \"cluster\": {\"ps\": [\"a:1\" \"b:1\"]}}",
+       "TF_CONFIG: must be JSON, got an error at byte 34 (line 2, column 32), after "
+       R"('{\n  \"cluster\": {\"ps\": [\"a:1\" \"b:1\"')"},
+      // Of the 69 bytes that were read the last 60 are shown.
+      {R"({"cluster": {"chief": ["chief.example.org:2222"], "worker": ["a:1", }, "x": 1})",
+       R"(, got an error at byte 69 (line 1, column 69), after '...\": {\"chief\": )"
+       R"([\"chief.example.org:2222\"], \"worker\": [\"a:1\", }')"},
       {"[1]", "TF_CONFIG: must be a JSON object, got '[1]'"},
       {R"({"cluster": 3})", "TF_CONFIG: cluster must be an object, got '3'"},
       {R"({"cluster": {"master": ["a:1", "b:1"]}, "task": {"type": "master"}})",

@@ -18,6 +18,7 @@
 #include "estimator/canned/testing/premade_test.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/parse_spec.h"
+#include "estimator/exporter.h"
 #include "estimator/serving_input.h"
 #include "gtest/gtest.h"
 #include "saver/loaded_model.h"
@@ -207,10 +208,10 @@ TEST_F(CombinedTest, AnExportOfRawFeaturesHasNoDefaultAndTheLogSaysWhy) {
   ASSERT_OK(estimator.Train(
       Rows({{"x", Tensor::Of({2.f})}, {"y", Tensor::Of({2.f})}}, {Tensor::Of<int64_t>({1})}),
       {.max_steps = 1}));
+  const auto receiver =
+      BuildRawServingInputReceiverFn({{"x", {DT_FLOAT, {-1}}}, {"y", {DT_FLOAT, {-1}}}});
   testing::internal::CaptureStderr();
-  const StatusOr<std::string> path = estimator.ExportSavedModel(
-      dir_ + "/export",
-      BuildRawServingInputReceiverFn({{"x", {DT_FLOAT, {-1}}}, {"y", {DT_FLOAT, {-1}}}}));
+  const StatusOr<std::string> path = estimator.ExportSavedModel(dir_ + "/export", receiver);
   const std::string log = testing::internal::GetCapturedStderr();
   ASSERT_OK(path.status());
   EXPECT_NE(log.find("the export has no signature 'serving_default': it is a classification, which "
@@ -218,8 +219,30 @@ TEST_F(CombinedTest, AnExportOfRawFeaturesHasNoDefaultAndTheLogSaysWhy) {
                      "another one: 'predict'"),
             std::string::npos)
       << log;
+  const Estimator copy = estimator;
+  testing::internal::CaptureStderr();
+  const StatusOr<std::string> again = copy.ExportSavedModel(dir_ + "/export", receiver);
+  const std::string later = testing::internal::GetCapturedStderr();
+  ASSERT_OK(again.status());
+  EXPECT_EQ(later.find("no signature"), std::string::npos) << "it was said: " << later;
   ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(*path));
   EXPECT_EQ(model.signatures().size(), 1u);
+}
+
+// Before anything is trained.
+TEST_F(CombinedTest, ACheckOfAReceiverNamesTheColumnAndTheFeatureThatIsMissing) {
+  const NumericColumn x("x"), y("y");
+  const Estimator estimator = DNNLinearCombinedClassifier(
+      {.linear_feature_columns = {x}, .dnn_feature_columns = {y}, .dnn_hidden_units = {2}},
+      InDir());
+  const RawFeature number = {DT_FLOAT, {-1}};
+  const Status lacks = CheckReceiver(estimator, BuildRawServingInputReceiverFn({{"x", number}}));
+  EXPECT_STATUS(lacks, absl::StatusCode::kInvalidArgument,
+                "column 'y': feature 'y' must be one of those given, 'x'");
+  EXPECT_EQ(lacks.message().find("model over the features of serving_input_receiver_fn: "), 0u)
+      << lacks;
+  EXPECT_OK(
+      CheckReceiver(estimator, BuildRawServingInputReceiverFn({{"x", number}, {"y", number}})));
 }
 
 TEST_F(CombinedTest, WhatIsWrongIsKeptWithItsLine) {

@@ -131,8 +131,9 @@ Status EarlyStoppingHook::AfterRun(RunContext* context, const RunValues& values)
     if (signalled.value_or(false)) context->RequestStop(options_.reason);
     return absl::OkStatus();
   }
-  if (!timer_.IsDue(context->run_number(),
-                    timer_.by_time() ? context->now() : absl::InfinitePast())) {
+  const bool has_news = options_.has_news && options_.has_news();
+  if (!has_news && !timer_.IsDue(context->run_number(),
+                                 timer_.by_time() ? context->now() : absl::InfinitePast())) {
     return absl::OkStatus();
   }
   return Ask(context);

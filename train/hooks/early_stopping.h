@@ -50,6 +50,9 @@ struct EarlyStoppingOptions {
   // Runs of the chief, or time, between two questions. The first comes with the first run; before
   // it where the session's variables were trained before.
   Every every = absl::Seconds(60);
+  // Called on the chief after each run, so it must be cheap: whether there is something to ask
+  // about since it was called last, whatever `every` says. For evaluations that this process makes.
+  std::function<bool()> has_news = {};
   // Why training ended then, for people.
   std::string reason = "early stopping";
   // For functions that make hooks: what is wrong with what they were given, which Begin returns.

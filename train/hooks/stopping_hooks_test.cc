@@ -358,6 +358,34 @@ TEST_F(StoppingHooksTest, TheChiefsDecisionStopsTheOthersAndIsForgottenByTheNext
   EXPECT_FALSE(other->ShouldStop());
 }
 
+// The run after the evaluation asks, not the one that `every` names.
+TEST_F(StoppingHooksTest, NewsAreAskedAboutAtOnce) {
+  const Model model;
+  int asked = 0;
+  bool news = false, stop = false;
+  EarlyStoppingHook hook({.should_stop =
+                              [&] {
+                                ++asked;
+                                return stop;
+                              },
+                          .every = 1000,
+                          .has_news = [&] { return std::exchange(news, false); }});
+  ASSERT_OK_AND_ASSIGN(const auto session, Open(model, {&hook}));
+  const auto run = [&] { return session->Run({}, {}, {model.count}).status(); };
+  for (int i = 0; i < 3; ++i) ASSERT_OK(run());
+  EXPECT_EQ(asked, 1) << "with the first run";
+  news = true;
+  ASSERT_OK(run());
+  EXPECT_EQ(asked, 2);
+  ASSERT_OK(run());
+  EXPECT_EQ(asked, 2) << "once about the same news";
+  EXPECT_FALSE(session->ShouldStop());
+  news = stop = true;
+  ASSERT_OK(run());
+  EXPECT_TRUE(session->ShouldStop());
+  EXPECT_OK(session->Close());
+}
+
 TEST_F(StoppingHooksTest, AChiefThatIsStartedAgainAfterAnEarlyStopLeavesWithoutAStep) {
   {
     const Model model;
