@@ -25,6 +25,7 @@ constexpr double kInlineBelowNs = 20'000;  // a wake-up costs 4 to 46 us
 constexpr double kMinPartNs = 10'000;
 constexpr int64_t kPartsPerThread = 4;    // evens out parts of unequal cost
 constexpr uint64_t kSpinCycles = 30'000;  // some 10 us, before the caller of a loop sleeps
+constexpr uint64_t kLookCycles = 150'000;  // some 60 us, before a thread without a task sleeps
 constexpr int kMaxThreads = 1'024;
 
 // One running ParallelFor. Helpers may come after the caller has left: they find no part and
@@ -228,7 +229,10 @@ class TaskQueue {
   void Push(absl::AnyInvocable<void()> task, size_t max_threads, absl::FunctionRef<void()> come) {
     MutexLock lock(&mu_);
     tasks_.push_back(std::move(task));
-    if (tasks_.size() <= waiting_) return work_cv_.Signal();
+    num_tasks_.store(tasks_.size(), std::memory_order_relaxed);
+    // Who looks sees it, or waits for the lock to see it.
+    if (tasks_.size() <= looking_) return;
+    if (tasks_.size() <= looking_ + waiting_) return work_cv_.Signal();
     // Who adds while it stops is a task: its thread sees to this one, too.
     if (stopping_ || threads_ >= max_threads) return;
     ++threads_;
@@ -237,12 +241,14 @@ class TaskQueue {
     } catch (...) {
       if (--threads_ > 0) return;
       tasks_.pop_back();
+      num_tasks_.store(tasks_.size(), std::memory_order_relaxed);
       throw;
     }
   }
   // By a thread that has come: until the queue is stopped and empty.
   void Work() {
     for (;;) {
+      Look();
       absl::AnyInvocable<void()> task;
       {
         MutexLock lock(&mu_);
@@ -255,6 +261,7 @@ class TaskQueue {
         }
         task = std::move(tasks_.front());
         tasks_.pop_front();
+        num_tasks_.store(tasks_.size(), std::memory_order_relaxed);
       }
       task();
     }
@@ -271,11 +278,29 @@ class TaskQueue {
   }
 
  private:
+  // For a task, for a while: a step's next loop often comes sooner than a thread can be woken.
+  void Look() {
+    {
+      MutexLock lock(&mu_);
+      if (!tasks_.empty() || stopping_) return;
+      ++looking_;
+    }
+    const uint64_t begin = __builtin_ia32_rdtsc();
+    while (num_tasks_.load(std::memory_order_relaxed) == 0 &&
+           __builtin_ia32_rdtsc() - begin < kLookCycles) {
+      std::this_thread::yield();
+    }
+    MutexLock lock(&mu_);
+    --looking_;
+  }
+
   Mutex mu_;
   CondVar work_cv_, none_cv_;
   std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
   size_t threads_ ABSL_GUARDED_BY(mu_) = 0;  // that have come, or will
-  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;  // of them, for a task
+  size_t looking_ ABSL_GUARDED_BY(mu_) = 0;  // of them, for a task, awake
+  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;  // of them, for a task, asleep
+  std::atomic<size_t> num_tasks_{0};         // relaxed: a hint for who looks
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 };
 
