@@ -34,7 +34,8 @@ std::string Calls(const std::string& function) {
   return "attr { key: 'f' value { func { name: '" + function + "' } } }";
 }
 
-// train -> Lost; y -> known -> x; z -> Gone -> Shrink -> x; the functions of `called`.
+// train -> Lost; y -> known -> x; z -> Gone -> Shrink -> x; by_name and by_attr call
+// functions with Deep.
 tensorflow::GraphDef TestGraph() {
   const std::string known = "MissingOpsTestKnown";
   const StatusOr<tensorflow::GraphDef> graph =

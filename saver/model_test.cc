@@ -385,7 +385,6 @@ TEST_F(ServableModelTest, TensorsGoByTheOrderOfTheirKeys) {
   ExpectTensorEqual(output[0], Tensor::Of<float>({{8}}));
 }
 
-// Before anything is read: a server is told at once that the library of an op is missing.
 TEST_F(ServableModelTest, ASignatureThatNeedsAnOpThatNobodyHasIsAnErrorOfLoading) {
   const std::string text = absl::StrCat(
       "Model '", dir_,

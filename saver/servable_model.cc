@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "saver/servable_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -62,7 +63,7 @@ std::string KeysText(const std::map<std::string, ModelSignature>& signatures) {
   });
 }
 
-// Unimplemented when a signature needs ops that nobody has registered here.
+// Why a signature cannot be compiled: Unimplemented when it is ops that nobody has registered here.
 Status CheckOps(const Model& model, const std::string& key, const ModelSignature& signature) {
   std::vector<std::string> feeds, fetches;
   for (const auto& [name, tensor] : signature.inputs()) feeds.push_back(tensor.name());
@@ -77,22 +78,14 @@ Status CheckOps(const Model& model, const std::string& key, const ModelSignature
                            : "; LoadModelOptions::signatures names those that are to be served");
 }
 
-// Of the signatures that are asked for, all when none is; before the values are read.
-Status CheckServed(const Model& model, const std::vector<std::string>& asked) {
-  const std::map<std::string, ModelSignature>& signatures = model.signatures();
-  for (const std::string& key : asked) {
-    const auto found = signatures.find(key);
-    if (found == signatures.end()) {
-      DidYouMean best(key);
-      for (const auto& [name, signature] : signatures) best.Consider(name);
-      return InvalidArgument("Model '", model.name(), "': a signature to serve must be one of ",
-                             KeysText(signatures), ", got '", key, "'", best.Hint());
-    }
-    MR_RETURN_IF_ERROR(CheckOps(model, key, found->second));
-  }
-  if (!asked.empty()) return absl::OkStatus();
-  for (const auto& [key, signature] : signatures) {
-    MR_RETURN_IF_ERROR(CheckOps(model, key, signature));
+// InvalidArgument for a name that no signature has.
+Status CheckServed(const Model& model, const std::vector<std::string>& served) {
+  for (const std::string& key : served) {
+    if (model.signatures().count(key) > 0) continue;
+    DidYouMean best(key);
+    for (const auto& [name, signature] : model.signatures()) best.Consider(name);
+    return InvalidArgument("Model '", model.name(), "': a signature to serve must be one of ",
+                           KeysText(model.signatures()), ", got '", key, "'", best.Hint());
   }
   return absl::OkStatus();
 }
@@ -153,8 +146,7 @@ StatusOr<ServableModel> ServableModel::Load(const std::string& directory,
 
 StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOptions& options,
                                             const std::vector<std::string>& signatures) {
-  // A server has ops of its own.
-  if (options.target.empty()) MR_RETURN_IF_ERROR(CheckServed(model, signatures));
+  MR_RETURN_IF_ERROR(CheckServed(model, signatures));
   SessionOptions session_options = options;
   // On a server other sessions may have variables of these names.
   tensorflow::ConfigProto config = ConfigProtoOf(session_options.config);
@@ -179,8 +171,16 @@ StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOpt
       return Prefixed(absl::StrCat("Model '", model.name(), "': signature '", key, "'"),
                       step.status());
     }
-    if (step.ok()) slot.step = *std::move(step);
-    return absl::OkStatus();
+    if (step.ok()) {
+      slot.step = *std::move(step);
+      return absl::OkStatus();
+    }
+    const bool must_be_served =
+        signatures.empty() ||
+        std::find(signatures.begin(), signatures.end(), key) != signatures.end();
+    // A server has ops of its own.
+    if (!must_be_served || !session_options.target.empty()) return absl::OkStatus();
+    return CheckOps(model, key, impl->signatures.at(key));
   };
   // In this process compiling takes the processor, in another one the way there and back.
   IoPool* const pool = session_options.target.empty() ? nullptr : IoPool::Default();
