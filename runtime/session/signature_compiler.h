@@ -238,7 +238,7 @@ StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Co
   if (!has_graph_) {
     return FailedPrecondition(
         "Session: must have a graph before it runs or prepares a step, got none; call Extend "
-        "first");
+        "first (in C: add nodes to the session's graph)");
   }
   auto binding = std::make_shared<Binding>();
   MR_ASSIGN_OR_RETURN(binding->bound, BindSignature(names, [&](const std::string& name) {
