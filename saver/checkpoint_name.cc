@@ -26,7 +26,7 @@ bool IsStateFile(FileSystem* fs, const std::string& path) {
   return text.ok() && absl::StartsWith(*text, "model_checkpoint_path:");
 }
 
-// What a state file in vain names, for messages; "" without one.
+// What a state file names that is not there, for messages; "" without a state file.
 std::string NamedByState(FileSystem* fs, const std::string& directory, const std::string& file) {
   const std::optional<CheckpointState> state = ReadCheckpointState(fs, directory, file);
   if (!state) return "";
