@@ -627,7 +627,9 @@ MILLRACE_EXPORT MillraceCode millrace_session_export(
     MillraceSession* session, const char* directory, MillraceSignature* const* signatures,
     int num_signatures, const MillraceExportOptions* options, MillraceStatus* status);
 
-// Restores a model and runs its init op. `tags` NULL: "serve"; `options` may be NULL.
+// Restores a model and runs its init op. `tags` NULL: "serve"; `options` may be NULL. A signature
+// that needs an op which nobody has registered is an error, unless the model runs on a server: its
+// library is to be loaded before (millrace_load_op_library).
 MILLRACE_EXPORT MillraceSavedModel* millrace_saved_model_load(const char* directory,
                                                               const char* const* tags, int num_tags,
                                                               const MillraceSessionOptions* options,

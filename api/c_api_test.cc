@@ -28,6 +28,7 @@
 // covers: c api: many threads build and run one graph while edits fail beside them
 // covers: c api: a session has exactly what a reader of its graph sees during edits; imports use
 //   the shapes that the caller gave
+// covers: c api: a session of a graph without nodes says so, and goes on with those that are added
 // covers: c api: a model that TensorFlow wrote predicts
 // covers: c api: moving averages of weights, and the initial values of other variables
 
@@ -832,6 +833,27 @@ TEST_F(CApiTest, ManyThreadsBuildAndRunAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(CApiTest, ASessionOfAnEmptyGraphSaysWhatToDo) {
+  MillraceGraph* const graph = millrace_graph_new(status_);
+  MillraceSession* const session = millrace_session_new(graph, nullptr, status_);
+  ASSERT_OK(status());
+  const char* const d = "d";
+  MillraceTensor* result = nullptr;
+  const auto run = [&] {
+    millrace_session_run(session, nullptr, nullptr, 0, &d, &result, 1, nullptr, 0, nullptr,
+                         status_);
+  };
+  run();
+  EXPECT_STATUS(status(), absl::StatusCode::kFailedPrecondition,
+                "must have a graph before it runs or prepares a step, got none; call Extend first "
+                "(in C: add nodes to the session's graph)");
+  millrace_graph_add_placeholder(graph, "x", MILLRACE_FLOAT, nullptr, -1, status_);
+  run();
+  EXPECT_STATUS(status(), absl::StatusCode::kNotFound, "d:0: not found");
+  millrace_session_delete(session);
+  millrace_graph_delete(graph);
 }
 
 TEST_F(CApiTest, AnOpOfALibraryRunsInTheSessionThatIsOpen) {

@@ -12,8 +12,8 @@
 // The initializer is run once after a session was created, and again after every recovery: each run
 // begins at the start of the dataset. The graph knows nothing of the dataset but the types and
 // shapes of its elements, so it may be saved, exported and sent; the dataset is fed by reference
-// and stays here (data/dataset_variant.h). Another dataset with such elements may be fed as well:
-// {{input.dataset, data::DatasetFeed(other)}}.
+// and stays here. Another dataset with such elements may be fed as well, by DatasetFeed of
+// data/dataset_variant.h: {{input.dataset, data::DatasetFeed(other)}}.
 //
 // The nodes are where `at` puts them: on the task that runs this program, not on a ps.
 

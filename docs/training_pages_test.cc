@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The programs of docs/control_flow.md, docs/hooks.md, docs/saving.md, docs/summaries.md and
-// layers/README.md, as they stand there.
+// The programs of docs/control_flow.md, docs/hooks.md, docs/saving.md, docs/summaries.md,
+// docs/tensors.md and layers/README.md, as they stand there.
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -13,8 +16,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -41,6 +46,8 @@
 //   is the session's
 // covers: training: the program of the page on saving: checkpoints by hand, some variables under
 //   other names, an exported model
+// covers: values: the program of the page on tensors: what is written instead of what does not
+//   compile, and what says "unknown" and "scalar"
 // covers: events: the program of the page on summaries: those of the model, and curves by hand
 
 namespace millrace {
@@ -156,6 +163,35 @@ TEST(SummariesPageTest, ALoopOfOnesOwnWritesThemByHand) {
 }
 
 }  // namespace summaries_page
+
+namespace tensors_page {
+
+#include "docs/tensors_program.inc"
+
+TEST(TensorsPageTest, TensorsHaveTheShapesThatThePageSays) {
+  EXPECT_EQ(kRate.shape(), Shape());
+  EXPECT_EQ(kWords.flat<std::string>()[1], "shoes");
+  EXPECT_EQ(kTable.at<float>(1, 2), 0.3f);
+  ASSERT_OK_AND_ASSIGN(const Tensor rows, Rows(2));
+  ExpectTensorEqual(rows, TensorOf<float>({2, 3}, {0, 0.5f, 1, 1.5f, 2, 2.5f}));
+  ASSERT_OK_AND_ASSIGN(const Tensor column, Column({4, 5}));
+  ExpectTensorEqual(column, TensorOf<float>({2, 1}, {4, 5}));
+}
+
+TEST(TensorsPageTest, BracesOfNothingAreUnknownAndAScalarIsSaid) {
+  Scope model;
+  const Inputs made = MakeInputs(model, 3, 2);
+  ASSERT_OK(model.status());
+  EXPECT_EQ(model.shape(made.batch).ToString(), "[?,3]");
+  EXPECT_EQ(model.shape(made.rate).ToString(), "[]");
+  EXPECT_EQ(model.shape(made.anything).ToString(), "<unknown>");
+  EXPECT_EQ(model.shape(made.weights.value).ToString(), "[3,2]");
+  // What the table says does not compile.
+  EXPECT_FALSE((std::is_convertible_v<std::initializer_list<int64_t>, Shape>));
+  EXPECT_TRUE((std::is_convertible_v<std::initializer_list<int64_t>, PartialShape>));
+}
+
+}  // namespace tensors_page
 
 #include "docs/layers_program.inc"
 

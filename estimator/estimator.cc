@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/did_you_mean.h"
 #include "core/logging.h"
 #include "core/random_bits.h"
 #include "estimator/estimator_parts.h"
@@ -72,6 +73,23 @@ double EvalResult::operator[](absl::string_view name) const {
   const std::optional<double> number =
       found == metrics.end() ? std::nullopt : NumberOf(found->second);
   return number.value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+StatusOr<double> EvalResult::at(absl::string_view name) const {
+  const auto found = metrics.find(std::string(name));
+  const std::optional<double> number =
+      found == metrics.end() ? std::nullopt : NumberOf(found->second);
+  if (number.has_value()) return *number;
+  DidYouMean best(name);
+  std::vector<std::string> known;  // those of one number
+  for (const auto& [key, value] : metrics) {
+    if (!NumberOf(value).has_value()) continue;
+    known.push_back(key);
+    best.Consider(key);
+  }
+  return absl::NotFoundError(absl::StrCat("EvalResult: a metric of one number must be one of ",
+                                          known.empty() ? "none" : absl::StrJoin(known, ", "),
+                                          ", got '", name, "'", best.Hint()));
 }
 
 std::string EvalResult::ToString() const {

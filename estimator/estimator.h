@@ -102,6 +102,8 @@ struct EvalResult {
 
   // A metric of one number; NaN when there is none of that name.
   double operator[](absl::string_view name) const;
+  // The same, for names that may be wrong: NotFound names those that there are.
+  StatusOr<double> at(absl::string_view name) const;
   // "accuracy = 0.98, global_step = 100, loss = 0.1".
   std::string ToString() const;
 };

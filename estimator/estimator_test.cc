@@ -445,6 +445,12 @@ TEST_F(EstimatorTest, EvaluatesACheckpointAndWritesWhatItMeasured) {
   EXPECT_NEAR(before["loss"], 1.685, 1e-5);
   EXPECT_NEAR(before["mse"], 1.685, 1e-5);
   EXPECT_TRUE(std::isnan(before["nothing"]));
+  ASSERT_OK_AND_ASSIGN(const double mse, before.at("mse"));
+  EXPECT_EQ(mse, before["mse"]);
+  EXPECT_STATUS(before.at("mce"), absl::StatusCode::kNotFound,
+                "EvalResult: a metric of one number must be one of global_step, loss");
+  EXPECT_STATUS(before.at("mce"), absl::StatusCode::kNotFound, "got 'mce'; did you mean 'mse'?");
+  EXPECT_STATUS(EvalResult().at("auc"), absl::StatusCode::kNotFound, "must be one of none, got");
   ASSERT_OK(line.Train(Points, {.max_steps = 20}).status());
   ASSERT_OK_AND_ASSIGN(const EvalResult after, line.Evaluate(Points, {.steps = 3, .name = "two"}));
   EXPECT_EQ(after.global_step, 20);

@@ -12,6 +12,7 @@
 #include "core/new_message.h"
 #include "graph/arg_range.h"
 #include "graph/attr.h"
+#include "graph/missing_op_hint.h"
 #include "graph/node_body.h"
 #include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
@@ -176,8 +177,9 @@ class BodyMaker {
       StatusOr<Node*> added = graph_->AddNode(*node);
       if (!added.ok()) return Prefixed(Where(i), added.status());
       if ((*added)->op_entry() == nullptr) {
-        return Prefixed(Where(i), Unimplemented("op kind '", node->op(),
-                                                "' is not registered in this program"));
+        return Prefixed(
+            Where(i), Unimplemented("op kind '", node->op(), "' is not registered in this program",
+                                    kMissingOpHint));
       }
       if ((*added)->is_arg() || (*added)->is_retval() || (*added)->is_send() ||
           (*added)->is_recv()) {

@@ -15,6 +15,7 @@
 #include "core/new_message.h"
 #include "core/tensor.h"
 #include "graph/function_library.h"
+#include "graph/missing_op_hint.h"
 #include "proto/attr_value.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/node_def.pb.h"
@@ -214,6 +215,12 @@ std::string RegisteredSince(const Node& node) {
   return node.op_entry() == nullptr && LookUpOp(node.op()) != nullptr
              ? "; add the node again: its op has been registered since"
              : "";
+}
+
+std::string MissingOpHint(const Node& node) {
+  if (node.op_entry() != nullptr) return "";
+  std::string since = RegisteredSince(node);
+  return since.empty() ? kMissingOpHint : since;
 }
 
 NamedAttrs::NamedAttrs(const Node& node) : attrs_(node.attrs()) {

@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "graph/attr.h"
 #include "graph/copy.h"
+#include "graph/missing_op_hint.h"
 #include "proto/node_def.pb.h"
 #include "proto/versions.pb.h"
 
@@ -25,7 +26,7 @@ Status UnknownOpFetched(absl::string_view fetch, const Node& node) {
   return Unimplemented(
       "Fetch '", fetch, "': op kind '", node.op(),
       "' must be known to this program to be fetched from, got one that is not registered",
-      RegisteredSince(node));
+      MissingOpHint(node));
 }
 
 // The work of one BuildRunGraph.

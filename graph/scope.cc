@@ -341,12 +341,16 @@ void Scope::SetShape(Output output, const PartialShape& shape, std::source_locat
 
 StatusOr<Output> Scope::Find(absl::string_view tensor) const {
   MR_ASSIGN_OR_RETURN(const TensorName name, ParseTensorName(tensor));
+  if (name.index == kControlSlot) {
+    return InvalidArgument("Find: tensor '", tensor,
+                           "' must be 'node' or 'node:index', got a control edge");
+  }
   Node* const node = graph()->FindNode(name.node);
   if (node == nullptr) {
     return absl::NotFoundError(absl::StrCat(
         "Find: tensor '", tensor, "' must be of the graph, got no node '", name.node, "'"));
   }
-  if (name.index < 0 || name.index >= node->num_outputs()) {
+  if (name.index >= node->num_outputs()) {
     return absl::NotFoundError(absl::StrCat("Find: tensor '", tensor,
                                             "' must be of the graph, got a node with ",
                                             node->num_outputs(), " outputs"));

@@ -11,9 +11,11 @@
 #include "graph/graph.h"
 #include "graph/op_registry.h"
 #include "graph/partial_value.h"
+#include "graph/placeholder_shape.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/op_def.pb.h"
+#include "proto/versions.pb.h"
 
 namespace millrace {
 
@@ -445,6 +447,11 @@ Status ShapeRefiner::AddNode(const Node& node) {
     }
     info->shapes[i] = context.outputs()[i];
     info->handles[i] = context.output_handles()[i];
+  }
+  // The op's rule sees the node alone, not which program made the graph.
+  if (node.traits().feeding == Feeding::kRequired && num_outputs == 1) {
+    info->shapes[0] =
+        ShapeOfPlaceholder(node.op(), info->shapes[0], node.graph()->versions().producer());
   }
   impl_->infos[&node] = std::move(info);
   return absl::OkStatus();

@@ -10,14 +10,12 @@
 #include "core/hash_table.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/placeholder_shape.h"
 #include "graph/shape_inference.h"
 #include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
-
-// The last producer whose placeholders of unknown shape say "scalar".
-constexpr int kLastProducerWithScalarForUnknown = 21;
 
 size_t IndexOf(const std::vector<std::string>& sorted, const std::string& name) {
   return static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), name) - sorted.begin());
@@ -161,10 +159,7 @@ DType TensorType(const Node& node, int index) {
 PartialShape PlaceholderShape(const Node& node, int producer) {
   if (!HasPlaceholderShape(node)) return PartialShape();
   const StatusOr<PartialShape> shape = GetAttr<PartialShape>(node, "shape");
-  if (!shape.ok()) return PartialShape();
-  const bool old = producer <= kLastProducerWithScalarForUnknown;
-  if (old && shape->has_rank() && shape->rank() == 0) return PartialShape();
-  return *shape;
+  return shape.ok() ? ShapeOfPlaceholder(node.op(), *shape, producer) : PartialShape();
 }
 
 StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature& signature) {

@@ -265,7 +265,8 @@ Variable MakeVariable(ScopeAt at, Output initial_value, const VariableAttrs& att
     at.scope.UpdateStatus(
         absl::InvalidArgumentError(absl::StrCat(
             "Variable: the initial value '", initial_value.name(),
-            "' must have a fully defined shape, got ", at.scope.shape(initial_value).ToString())),
+            "' must have a fully defined shape, got ", at.scope.shape(initial_value).ToString(),
+            "; SetShape says what the graph does not know")),
         at.where);
     return Variable();
   }

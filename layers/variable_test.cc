@@ -41,7 +41,9 @@ TEST(Variable, InitializerAndReadWorkTogether) {
 TEST(Variable, NeedsAKnownShape) {
   Scope scope;
   EXPECT_FALSE(MakeVariable(scope, TestInput(scope, DT_FLOAT, {-1})).valid());
-  EXPECT_STATUS(scope.status(), kInvalid, "must have a fully defined shape, got [?]");
+  EXPECT_STATUS(scope.status(), kInvalid,
+                "must have a fully defined shape, got [?]; "
+                "SetShape says what the graph does not know");
 }
 
 TEST(Variable, OfAModelThatWasReadIsEnteredIntoTheCollections) {

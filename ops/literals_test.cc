@@ -286,7 +286,12 @@ TEST(Literals, TensorsAreFoundByName) {
   EXPECT_STATUS(root.Find("b:0"), absl::StatusCode::kNotFound,
                 "Find: tensor 'b:0' must be of the graph, got no node 'b'");
   EXPECT_STATUS(root.Find("a/x:1"), absl::StatusCode::kNotFound, "got a node with 1 outputs");
-  EXPECT_FALSE(root.Find("a/x:text").ok());
+  EXPECT_STATUS(root.Find("a/x:text"), absl::StatusCode::kInvalidArgument, "got 'a/x:text'");
+  for (const char* control : {"^a/x", "^b"}) {
+    EXPECT_STATUS(root.Find(control), absl::StatusCode::kInvalidArgument,
+                  absl::StrCat("Find: tensor '", control,
+                               "' must be 'node' or 'node:index', got a control edge"));
+  }
   EXPECT_OK(root.status());
 }
 

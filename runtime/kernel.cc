@@ -48,6 +48,26 @@ StatusOr<Tensor> SameMemory(const Tensor& t, DType dtype, const Shape& shape) {
   return Tensor::FromBuffer(dtype, shape, t.buffer(), offset);
 }
 
+// Stands among the rule's shapes for one that the rule does not know: a shape that nobody uses.
+const Shape& LeftOpen() {
+  static const Shape* const shape = new Shape{0, Shape::kMaxElements, 0, 1};
+  return *shape;
+}
+
+// InvalidArgument when `shape`, which output i is to get, is the rule's and the rule does not know
+// it. (A kernel that gives no shape gives the rule's.)
+Status CheckKnown(absl::Span<const Shape> rule_shapes, int i, const Shape& shape) {
+  const size_t at = static_cast<size_t>(i);
+  if (ABSL_PREDICT_TRUE(at >= rule_shapes.size() || &shape != &rule_shapes[at] ||
+                        shape != LeftOpen())) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("output ", i,
+                         " must get its shape from the kernel, as the op's rule leaves it "
+                         "unknown, got none; call AllocateOutput(",
+                         i, ", shape)");
+}
+
 }  // namespace
 
 StatusOr<std::shared_ptr<VariableStorage>> KernelContext::ref_input(int i) const {
@@ -72,6 +92,7 @@ StatusOr<Tensor> KernelContext::Allocate(DType dtype, const Shape& shape) const 
 }
 
 StatusOr<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
+  MR_RETURN_IF_ERROR(CheckKnown(rule_shapes_, i, shape));
   const DType dtype = WithoutRef(f_->output_types[i]);
   StatusOr<Tensor> fresh = Allocate(dtype, shape);
   if (!fresh.ok()) {
@@ -83,6 +104,7 @@ StatusOr<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
 
 StatusOr<Tensor*> KernelContext::ForwardInputOrAllocateOutput(std::initializer_list<int> candidates,
                                                               int i, const Shape& shape) {
+  MR_RETURN_IF_ERROR(CheckKnown(rule_shapes_, i, shape));
   const DType dtype = WithoutRef(f_->output_types[i]);
   for (const int candidate : candidates) {
     const Tensor& in = input(candidate);
@@ -175,6 +197,7 @@ StatusOr<Tensor*> KernelContext::AllocateZeros(int i, const Shape& shape) {
 }
 
 Status KernelContext::PassInput(int i) {
+  MR_RETURN_IF_ERROR(CheckKnown(rule_shapes_, 0, output_shape(0)));
   MR_ASSIGN_OR_RETURN(Tensor same, input(i).Reshaped(output_shape(0)));
   set_output(0, std::move(same));
   return absl::OkStatus();
@@ -193,7 +216,11 @@ Status StepRule::HandOver() {
   for (size_t i = 0; i < partial_outputs_.size(); ++i) {
     const PartialShape& shape = partial_outputs_[i];
     if (ABSL_PREDICT_FALSE(!shape.valid())) return shape.ToShape().status();
-    if (shape.IsFullyDefined()) output_shapes_[i] = Shape::Of(shape);
+    if (shape.IsFullyDefined()) {
+      output_shapes_[i] = Shape::Of(shape);
+    } else {
+      output_shapes_[i] = LeftOpen();
+    }
   }
   ctx_->set_rule_result(output_shapes_, plan_.get());
   return absl::OkStatus();

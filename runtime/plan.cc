@@ -15,6 +15,7 @@
 #include "graph/attr.h"
 #include "graph/frames.h"
 #include "graph/function_body.h"
+#include "graph/missing_op_hint.h"
 #include "graph/node_body.h"
 #include "graph/pure.h"
 #include "proto/attr_value.pb.h"
@@ -303,7 +304,7 @@ class Plan::Builder {
     };
     if (node.op_entry() == nullptr) {
       return error(Unimplemented("op kind '", node.op(), "' is not registered in this program",
-                                 RegisteredSince(node)));
+                                 MissingOpHint(node)));
     }
     if (node.num_outputs() >= kMaxOutputs) {
       return error(absl::InvalidArgumentError(

@@ -13,7 +13,7 @@
 #include "runtime/testing/op_test.h"
 
 // covers: values: a step asks a rule once per shapes and int values that it reads; the kernel gets
-//   what it planned for them
+//   what it planned for them; a shape that the rule leaves open is the kernel's to give
 
 namespace millrace {
 namespace {
@@ -130,6 +130,61 @@ TEST(KernelSpecTest, AnOpIsRegisteredWithItsKernelAndGetsTheKernelsRule) {
       TensorOf<float>({4}, {2, 2, 2, 2}));
   EXPECT_SHAPE("_TestRepeated", {}, {"[3]", twice}, "[6]");
   EXPECT_SHAPE("_TestRepeated", {}, {"[3]", "[1]"}, "[?]");
+}
+
+// --- A rule that leaves a shape to the kernel ----------------------------------------------------
+
+struct OpenRule {
+  Status operator()(RuleContext* c) const {
+    c->set_output(0, PartialShape::UnknownOfRank(1));
+    c->set_output(1, PartialShape::Scalar());
+    return absl::OkStatus();
+  }
+};
+
+template <int kWay>
+Status RunOpen(KernelContext* ctx, const OpenRule&) {
+  MR_RETURN_IF_ERROR(ctx->AllocateZeros(1).status());
+  switch (kWay) {
+    case 0:
+      return ctx->AllocateOutput(0, Shape{2}).status();
+    case 1:
+      return ctx->AllocateOutput(0).status();
+    case 2:
+      return ctx->AllocateZeros(0).status();
+    case 3:
+      return ctx->ForwardInputOrAllocateOutput({0}, 0).status();
+    default:
+      return ctx->PassInput(0);
+  }
+}
+
+template <int kWay>
+OpSpec OpenSpec(const char* name) {
+  return OpSpec(name, "x: float -> y: float, count: float")
+      .With(RuledKernelFor<OpenRule>(RunOpen<kWay>))
+      .NotDifferentiable();
+}
+
+const OpRegistration kOpen[] = {
+    OpenSpec<0>("_TestShapeOfTheKernel"), OpenSpec<1>("_TestAllocateLeftOpen"),
+    OpenSpec<2>("_TestZerosLeftOpen"), OpenSpec<3>("_TestForwardLeftOpen"),
+    OpenSpec<4>("_TestPassLeftOpen")};
+
+TEST(KernelSpecTest, AKernelThatGivesNoShapeWhereTheRuleKnowsNoneIsAnError) {
+  // An empty input has as many elements as any empty shape.
+  for (const Tensor& x : {TensorOf<float>({2}, {1, 2}), TensorOf<float>({0}, {})}) {
+    for (const char* op : {"_TestAllocateLeftOpen", "_TestZerosLeftOpen", "_TestForwardLeftOpen",
+                           "_TestPassLeftOpen"}) {
+      ExpectOpError(OpCall(op).Input(x), absl::StatusCode::kInvalidArgument,
+                    "output 0 must get its shape from the kernel, as the op's rule leaves it "
+                    "unknown, got none; call AllocateOutput(0, shape)");
+    }
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                       RunOp(OpCall("_TestShapeOfTheKernel").Input(TensorOf<float>({1}, {1}))));
+  EXPECT_EQ(out[0].shape(), Shape{2});
+  ExpectTensorEqual(out[1], Tensor::Scalar(0.0f));
 }
 
 }  // namespace

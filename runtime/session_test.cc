@@ -38,6 +38,7 @@
 //   constant
 // covers: accidents: Run refuses an Output of another Scope; nodes added after Extend are taken up,
 //   or reported as late in a session of several graphs
+// covers: accidents: a session without a graph says that it must be extended first
 // covers: accidents: a wrong name of a feed, fetch or target gets the nearest one as a hint
 // covers: steps: the time limit of a Run covers compiling; the next Run finds what was compiled
 // covers: steps: a kernel that drops its callback, calls it twice or never answers holds up neither
@@ -402,6 +403,25 @@ TEST_F(SessionTest, VariablesOutliveSignatures) {
 }
 
 // --- Errors --------------------------------------------------------------------------------------
+
+TEST(SessionWithoutGraph, SaysThatItMustBeExtended) {
+  constexpr char kText[] =
+      "Session: must have a graph before it runs or prepares a step, got "
+      "none; call Extend first";
+  Scope root;
+  const Output x = Const(root.WithName("x"), 1.0f);
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  EXPECT_STATUS(session->Run({}, {x}), absl::StatusCode::kFailedPrecondition, kText);
+  EXPECT_STATUS(session->Run({}, {"x"}), absl::StatusCode::kFailedPrecondition, kText);
+  EXPECT_STATUS(session->Run({}, {}, {"init"}), absl::StatusCode::kFailedPrecondition, kText);
+  EXPECT_STATUS(session->Prepare({.fetches = {"x:0"}}), absl::StatusCode::kFailedPrecondition,
+                kText);
+  // A graph without nodes is one.
+  ASSERT_OK(session->Extend(Scope()));
+  EXPECT_STATUS(session->Run({}, {"x"}), absl::StatusCode::kNotFound, "x:0: not found");
+  ASSERT_OK(session->Extend(root));
+  EXPECT_OK(session->Run({}, {x}).status());
+}
 
 struct ErrorCase {
   const char* name;

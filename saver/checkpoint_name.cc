@@ -14,15 +14,24 @@
 namespace millrace {
 namespace {
 
+constexpr char kStateFile[] = "checkpoint";
 // More than any state file has: what is larger is none.
 constexpr uint64_t kMaxStateBytes = 16 << 20;
 
 // A text that TensorFlow's CheckpointState is written as. A damaged one counts, too: the search for
 // the newest checkpoint passes it over with a warning.
 bool IsStateFile(FileSystem* fs, const std::string& path) {
-  if (Basename(path) == "checkpoint") return true;
+  if (Basename(path) == kStateFile) return true;
   const StatusOr<std::string> text = ReadFileToString(fs, path, kMaxStateBytes);
   return text.ok() && absl::StartsWith(*text, "model_checkpoint_path:");
+}
+
+// What a state file names that is not there, for messages; "" without a state file.
+std::string NamedByState(FileSystem* fs, const std::string& directory, const std::string& file) {
+  const std::optional<CheckpointState> state = ReadCheckpointState(fs, directory, file);
+  if (!state) return "";
+  return absl::StrCat("; the state file names '", state->latest,
+                      "', and there is no whole checkpoint there or of that name in the directory");
 }
 
 // "run/old" of "run/old-00000-of-00002", one file of several; nullopt of other names.
@@ -55,13 +64,15 @@ StatusOr<std::string> CheckpointNamed(FileSystem* fs, const std::string& name) {
     if (const auto latest = LatestCheckpoint(fs, name)) return *latest;
     return absl::NotFoundError(
         absl::StrCat("Checkpoint '", name,
-                     "': a directory must have a whole checkpoint or a SavedModel, got neither"));
+                     "': a directory must have a whole checkpoint or a SavedModel, got neither",
+                     NamedByState(fs, name, kStateFile)));
   }
   if (IsStateFile(fs, name)) {
     if (const auto latest = LatestCheckpoint(fs, Dirname(name), Basename(name))) return *latest;
     return absl::NotFoundError(absl::StrCat("Checkpoint '", name,
                                             "': a state file, or its directory, must have a whole "
-                                            "checkpoint, got none"));
+                                            "checkpoint, got none",
+                                            NamedByState(fs, Dirname(name), Basename(name))));
   }
   return WholeOfFirstFormat(fs, name).value_or(name);
 }

@@ -114,6 +114,14 @@ TEST_F(CheckpointNameTest, ADirectoryWithoutAWholeCheckpointIsNamed) {
   Write("stale/checkpoint", "model_checkpoint_path: \"gone\"\n");
   EXPECT_STATUS(CheckpointNamed(kFiles, Path("stale/checkpoint")).status(),
                 absl::StatusCode::kNotFound, "a state file, or its directory, must have a whole");
+  // A directory that was copied without its checkpoints.
+  Write("stale/checkpoint", "model_checkpoint_path: \"/nowhere/m-5\"\n");
+  for (const char* name : {"stale", "stale/checkpoint"}) {
+    EXPECT_STATUS(
+        CheckpointNamed(kFiles, Path(name)).status(), absl::StatusCode::kNotFound,
+        "; the state file names '/nowhere/m-5', and there is no whole checkpoint there or "
+        "of that name in the directory");
+  }
   // The latest is damaged: the one before it.
   ASSERT_OK(kFiles->DeleteFile(BundleDataPath(Path("run/model.ckpt-9"), 0, 1)));
   ASSERT_OK_AND_ASSIGN(const std::string got, CheckpointNamed(kFiles, Path("run")));

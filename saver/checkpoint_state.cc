@@ -193,8 +193,12 @@ std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& d
     std::vector<std::string> candidates = {state->latest};
     candidates.insert(candidates.end(), state->all.rbegin(), state->all.rend());
     for (const std::string& candidate : candidates) {
-      const std::string path = Inside(clean, candidate);
-      if (!CheckpointExists(fs, path)) continue;
+      // The directory may have been moved, or copied, since the file was written.
+      std::string path = Inside(clean, candidate);
+      if (!CheckpointExists(fs, path)) {
+        if (candidate == path || !CheckpointExists(fs, candidate)) continue;
+        path = candidate;
+      }
       if (candidate != candidates[0]) {
         WarnOnce(absl::StrCat("Checkpoint '", candidates[0],
                               "', the latest by its state file, is not there; '", path,

@@ -69,8 +69,9 @@ StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOpt
   return LoadedModel(std::move(model));
 }
 
-StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options) {
-  MR_ASSIGN_OR_RETURN(ServableModel servable, ServableModel::Load(model, options));
+StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options,
+                                const std::vector<std::string>& signatures) {
+  MR_ASSIGN_OR_RETURN(ServableModel servable, ServableModel::Load(model, options, signatures));
   return LoadedModel(std::move(servable));
 }
 

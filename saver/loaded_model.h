@@ -19,6 +19,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/status.h"
 #include "core/tensor.h"
@@ -48,13 +49,16 @@ class LoadedModel {
  private:
   friend StatusOr<LoadedModel> LoadModel(const std::string& directory,
                                          const LoadModelOptions& options);
-  friend StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options);
+  friend StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options,
+                                         const std::vector<std::string>& signatures);
   explicit LoadedModel(ServableModel model) : model_(std::move(model)) {}
   ServableModel model_;
 };
 
 StatusOr<LoadedModel> LoadModel(const std::string& directory, const LoadModelOptions& options = {});
-StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options = {});
+// `signatures` as in LoadModelOptions.
+StatusOr<LoadedModel> LoadModel(const Model& model, const SessionOptions& options = {},
+                                const std::vector<std::string>& signatures = {});
 
 }  // namespace millrace
 

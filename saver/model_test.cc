@@ -42,6 +42,8 @@
 
 // covers: values: a model's signatures are compiled when it is loaded; Predict by position compiles
 //   nothing and takes no lock of the model; a signature that cannot run leaves the others alone
+// covers: values: a model whose signature needs an op that nobody has registered is refused when it
+//   is loaded, with op, signature and what to do; one whose training part needs it is served
 // covers: training: an export has what its outputs need and nothing else, is complete or absent,
 //   loads and predicts; wrong inputs are named
 // covers: article 0-25: an interrupted export is no model
@@ -358,10 +360,12 @@ class ServableModelTest : public ModelTest {
   }
 
   const Tensor images_ = Tensor::Of<float>({{1, 2}});
+  // Without the one whose op nobody has.
+  const LoadModelOptions others_ = {.signatures = {"plain", "serving_default"}};
 };
 
 TEST_F(ServableModelTest, TensorsGoByTheOrderOfTheirKeys) {
-  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_, others_));
   ASSERT_EQ(model.num_signatures(), 3);
   ASSERT_OK_AND_ASSIGN(const int both, model.FindSignature("serving_default"));
   const ServableSignature& signature = model.signature(both);
@@ -381,8 +385,41 @@ TEST_F(ServableModelTest, TensorsGoByTheOrderOfTheirKeys) {
   ExpectTensorEqual(output[0], Tensor::Of<float>({{8}}));
 }
 
+TEST_F(ServableModelTest, ASignatureThatNeedsAnOpThatNobodyHasIsAnErrorOfLoading) {
+  const std::string text = absl::StrCat(
+      "Model '", dir_,
+      "': signature 'strange' must have ops that are registered in this program, got "
+      "'NobodyHasThisKind' of node 'strange'; the library that has it must be linked, or loaded "
+      "before the graph (LoadOpLibrary; --op_library of the tools); "
+      "LoadModelOptions::signatures names those that are to be served");
+  const auto unimplemented = StatusCode::kUnimplemented;
+  EXPECT_STATUS(ServableModel::Load(dir_).status(), unimplemented, text);
+  EXPECT_STATUS(LoadModel(dir_).status(), unimplemented, text);
+  EXPECT_STATUS(LoadModel(dir_, {.signatures = {"plain", "strange"}}).status(), unimplemented,
+                text);
+  EXPECT_STATUS(LoadModel(dir_, {.signatures = {"plian"}}).status(), StatusCode::kInvalidArgument,
+                "a signature to serve must be one of 'plain', 'serving_default', 'strange', got "
+                "'plian'; did you mean 'plain'?");
+  ASSERT_OK_AND_ASSIGN(const Model model, ReadModel(dir_));
+  EXPECT_STATUS(LoadModel(model).status(), unimplemented, text);
+  EXPECT_OK(LoadModel(model, {}, {"plain"}).status());
+}
+
+// What trained the model may have ops that are in no program that serves it.
+TEST_F(ServableModelTest, AnOpThatNoSignatureReachesIsNotMissed) {
+  const std::string path = JoinPath(dir_, kSavedModelFile);
+  ASSERT_OK_AND_ASSIGN(tensorflow::SavedModel saved, ReadSavedModelFile(fs_, path));
+  saved.mutable_meta_graphs(0)->mutable_signature_def()->erase("strange");
+  ASSERT_OK(WriteFileAtomically(fs_, path, saved.SerializeAsString()));
+  ASSERT_OK_AND_ASSIGN(const LoadedModel model, LoadModel(dir_));
+  EXPECT_OK(model.Predict({{"images", images_}}, {.signature = "plain"}).status());
+  // The step that needs it says what to do.
+  EXPECT_STATUS(model.session()->Run({{"x", images_}}, {"strange:0"}).status(),
+                StatusCode::kUnimplemented, "loaded before the graph (LoadOpLibrary;");
+}
+
 TEST_F(ServableModelTest, ASignatureThatCannotBeCompiledLeavesTheOthersAlone) {
-  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_, others_));
   ASSERT_OK_AND_ASSIGN(const int strange, model.FindSignature("strange"));
   EXPECT_FALSE(model.status(strange).ok());
   std::vector<Tensor> output(1);
@@ -398,15 +435,16 @@ TEST_F(ServableModelTest, ASignatureThatCannotBeCompiledLeavesTheOthersAlone) {
 TEST_F(ServableModelTest, AnErrorThatMayPassIsLoadsAndStaysInNoModel) {
   {
     const ScopedFailPoints busy("session/compile=error:unavailable,after=1");
-    EXPECT_STATUS(ServableModel::Load(dir_).status(), StatusCode::kUnavailable, "signature '");
+    EXPECT_STATUS(ServableModel::Load(dir_, others_).status(), StatusCode::kUnavailable,
+                  "signature '");
   }
-  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_, others_));
   ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
   EXPECT_OK(model.status(one));
 }
 
 TEST_F(ServableModelTest, NothingIsCompiledAndNoLockOfTheModelIsTakenByAPredict) {
-  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_, others_));
   ASSERT_OK_AND_ASSIGN(const int one, model.FindSignature("plain"));
   ASSERT_OK_AND_ASSIGN(const auto step, model.session()->Prepare(Signature{
                                             .feeds = {"x:0"}, .fetches = {"y:0"}, .targets = {}}));
@@ -424,7 +462,7 @@ TEST_F(ServableModelTest, NothingIsCompiledAndNoLockOfTheModelIsTakenByAPredict)
 }
 
 TEST_F(ServableModelTest, WhatDoesNotFitTheSignatureIsNamedAndLeavesNoOutput) {
-  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_));
+  ASSERT_OK_AND_ASSIGN(const ServableModel model, ServableModel::Load(dir_, others_));
   ASSERT_OK_AND_ASSIGN(const int both, model.FindSignature("serving_default"));
   const Tensor keep = Tensor::Scalar<float>(1);
   struct Case {

@@ -222,8 +222,9 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
                             const std::string& latest_filename = "checkpoint", bool relative = true,
                             const std::function<Status()>& may_commit = {});
 // The newest checkpoint of a directory whose files are there: what the state file calls the latest,
-// else the newest other one of its list, else of the directory (by step, then by time). Paths out
-// of the directory are looked up in it by their last part.
+// else the newest other one of its list, else of the directory (by step, then by time). Paths in
+// the file are relative to the directory, or absolute. One that leads out of the directory is first
+// looked up in it, by its last part, because the directory may have been moved.
 std::optional<std::string> LatestCheckpoint(FileSystem* fs, const std::string& directory,
                                             const std::string& latest_filename = "checkpoint");
 // Deletes the files of a checkpoint, whole or not, its meta graph with them; the index first:

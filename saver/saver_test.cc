@@ -965,6 +965,26 @@ TEST_F(SaverTest, DirectoryCanBeMoved) {
   ASSERT_OK(kFiles->RecursivelyDelete(moved));
 }
 
+// As TensorFlow writes them by default. A copy is whole without what it was copied from.
+TEST_F(SaverTest, AbsolutePathsAreFollowedUnlessTheDirectoryHasTheCheckpointItself) {
+  WriteCheckpoint("from/m-7");
+  WriteCheckpoint("from/m-8");
+  ASSERT_OK(kFiles->CreateDirectory(Path("to")));
+  const std::string state = absl::StrCat(
+      "model_checkpoint_path: \"", Path("from/m-8"), "\"\nall_model_checkpoint_paths: \"",
+      Path("from/m-7"), "\"\nall_model_checkpoint_paths: \"", Path("from/m-8"), "\"\n");
+  Write(Path("to/checkpoint"), state);
+  EXPECT_EQ(LatestCheckpoint(kFiles, Path("to")), Path("from/m-8"));
+  WriteCheckpoint("to/m-7");
+  EXPECT_EQ(LatestCheckpoint(kFiles, Path("to")), Path("from/m-8"));
+  WriteCheckpoint("to/m-8");
+  EXPECT_EQ(LatestCheckpoint(kFiles, Path("to")), Path("to/m-8"));
+  ASSERT_OK(kFiles->RecursivelyDelete(Path("from")));
+  EXPECT_EQ(LatestCheckpoint(kFiles, Path("to")), Path("to/m-8"));
+  ASSERT_OK(DeleteCheckpoint(kFiles, Path("to/m-8")));
+  EXPECT_EQ(LatestCheckpoint(kFiles, Path("to")), Path("to/m-7"));
+}
+
 TEST_F(SaverTest, WrongStateFilesFallBackToWhatIsThere) {
   WriteCheckpoint("m-9");
   WriteCheckpoint("m-10");
@@ -989,7 +1009,9 @@ TEST_F(SaverTest, WrongStateFilesFallBackToWhatIsThere) {
        "all_model_checkpoint_timestamps: 1.5\nlast_preserved_timestamp: 1.5\n",
        "m-9"},
       {"absolute path of another place", "model_checkpoint_path: \"/nowhere/m-9\"\n", "m-9"},
-      {"out of the directory", "model_checkpoint_path: \"sub/m-20\"\n", "m-10"},
+      {"relative to the directory", "model_checkpoint_path: \"sub/m-20\"\n", "sub/m-20"},
+      {"relative, and nothing there", "model_checkpoint_path: \"sub/m-21\"\n", "m-10"},
+      {"relative, and in the directory", "model_checkpoint_path: \"sub/m-9\"\n", "m-9"},
       {"out of the directory and back", "model_checkpoint_path: \"../../../m-20\"\n", "m-10"},
       {"missing", "model_checkpoint_path: \"m-99\"\nall_model_checkpoint_paths: \"m-9\"\n", "m-9"},
       {"missing data", "model_checkpoint_path: \"m-11\"\n", "m-10"},

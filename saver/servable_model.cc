@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "saver/servable_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -11,6 +12,8 @@
 #include "core/cached_memory.h"
 #include "core/did_you_mean.h"
 #include "core/io_pool.h"
+#include "graph/missing_op_hint.h"
+#include "graph/missing_ops.h"
 #include "graph/signature.h"
 #include "proto/config.pb.h"
 #include "saver/file_parts.h"
@@ -51,6 +54,40 @@ StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature,
 bool IsOfSignature(const Status& status) {
   return absl::IsUnimplemented(status) || absl::IsInvalidArgument(status) ||
          absl::IsNotFound(status);
+}
+
+std::string KeysText(const std::map<std::string, ModelSignature>& signatures) {
+  if (signatures.empty()) return "none";
+  return absl::StrJoin(signatures, ", ", [](std::string* out, const auto& one) {
+    absl::StrAppend(out, "'", one.first, "'");
+  });
+}
+
+// Why a signature cannot be compiled: Unimplemented when it is ops that nobody has registered here.
+Status CheckOps(const Model& model, const std::string& key, const ModelSignature& signature) {
+  std::vector<std::string> feeds, fetches;
+  for (const auto& [name, tensor] : signature.inputs()) feeds.push_back(tensor.name());
+  for (const auto& [name, tensor] : signature.outputs()) fetches.push_back(tensor.name());
+  const std::vector<MissingOp> missing = MissingOps(model.graph(), fetches, feeds);
+  if (missing.empty()) return absl::OkStatus();
+  return Unimplemented("Model '", model.name(), "': signature '", key,
+                       "' must have ops that are registered in this program, ",
+                       MissingOpsText(missing), kMissingOpHint,
+                       model.signatures().size() == 1
+                           ? ""
+                           : "; LoadModelOptions::signatures names those that are to be served");
+}
+
+// InvalidArgument for a name that no signature has.
+Status CheckServed(const Model& model, const std::vector<std::string>& served) {
+  for (const std::string& key : served) {
+    if (model.signatures().count(key) > 0) continue;
+    DidYouMean best(key);
+    for (const auto& [name, signature] : model.signatures()) best.Consider(name);
+    return InvalidArgument("Model '", model.name(), "': a signature to serve must be one of ",
+                           KeysText(model.signatures()), ", got '", key, "'", best.Hint());
+  }
+  return absl::OkStatus();
 }
 
 // A feed that the graph refuses although the signature does not: by the names that the caller
@@ -104,10 +141,12 @@ StatusOr<ServableModel> ServableModel::Load(const std::string& directory,
   MR_ASSIGN_OR_RETURN(
       const Model model,
       ReadModel(directory, {.tags = options.tags, .file_system = options.file_system}));
-  return Load(model, session_options);
+  return Load(model, session_options, options.signatures);
 }
 
-StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOptions& options) {
+StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOptions& options,
+                                            const std::vector<std::string>& signatures) {
+  MR_RETURN_IF_ERROR(CheckServed(model, signatures));
   SessionOptions session_options = options;
   // On a server other sessions may have variables of these names.
   tensorflow::ConfigProto config = ConfigProtoOf(session_options.config);
@@ -132,8 +171,16 @@ StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOpt
       return Prefixed(absl::StrCat("Model '", model.name(), "': signature '", key, "'"),
                       step.status());
     }
-    if (step.ok()) slot.step = *std::move(step);
-    return absl::OkStatus();
+    if (step.ok()) {
+      slot.step = *std::move(step);
+      return absl::OkStatus();
+    }
+    const bool must_be_served =
+        signatures.empty() ||
+        std::find(signatures.begin(), signatures.end(), key) != signatures.end();
+    // A server has ops of its own.
+    if (!must_be_served || !session_options.target.empty()) return absl::OkStatus();
+    return CheckOps(model, key, impl->signatures.at(key));
   };
   // In this process compiling takes the processor, in another one the way there and back.
   IoPool* const pool = session_options.target.empty() ? nullptr : IoPool::Default();
@@ -165,13 +212,7 @@ StatusOr<int> ServableModel::FindSignature(absl::string_view key) const {
   DidYouMean best(key);
   for (const Impl::Slot& slot : impl_->slots) best.Consider(slot.signature.key);
   return InvalidArgument("Predict: signature '", key, "' must be one of ",
-                         impl_->slots.empty()
-                             ? "none"
-                             : absl::StrJoin(impl_->slots, ", ",
-                                             [](std::string* out, const Impl::Slot& slot) {
-                                               absl::StrAppend(out, "'", slot.signature.key, "'");
-                                             }),
-                         best.Hint());
+                         KeysText(impl_->signatures), best.Hint());
 }
 
 Status ServableModel::Predict(int signature, absl::Span<const Tensor> inputs,

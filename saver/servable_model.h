@@ -10,15 +10,20 @@
 //   MR_RETURN_IF_ERROR(model.Predict(predict, {ids}, absl::MakeSpan(outputs)));
 //
 // All signatures are compiled when the model is loaded: no Predict compiles, waits for another
-// signature, takes a lock of the model or looks up a name. A signature that cannot be compiled (an
-// op kind without a kernel) or that names a sparse tensor leaves the others alone: its own Predict
-// says why. Of a model on a server several signatures are compiled at a time: each is a call.
+// signature, takes a lock of the model or looks up a name. A signature that needs an op kind that
+// nobody has registered in this process, where the model is to run, is an error of Load, which
+// names both: the library of the op was not loaded. (What no signature reaches, as the part that
+// trained the model, may have any op.) To serve the others, name them: then one that cannot be
+// compiled leaves them alone, and its own Predict says why. So does, in any case, one whose ops
+// have no kernel, that a server cannot compile, or that names a sparse tensor. Of a model on a
+// server several signatures are compiled at a time: each is a call.
 //
 // When a model goes, its memory goes back to the system (core/cached_memory.h), but for 8 MiB that
 // the allocator may keep and what the caches of other threads hold.
 //
 // Thread-safety: all methods, from any thread; many Predicts at once.
-// Failure: Load as ReadModel (saver/model.h) and OpenModel (saver/saved_model.h), and an error that
+// Failure: Load as ReadModel (saver/model.h) and OpenModel (saver/saved_model.h), Unimplemented for
+// ops that nobody has registered, InvalidArgument for the name of no signature, and an error that
 // may pass (no memory, a server that does not answer) while a signature is compiled. Predict:
 // InvalidArgument for a number that no signature has, another number of tensors, a wrong dtype or
 // shape (which names the signature and the input); what compiling the signature said; else the
@@ -45,6 +50,8 @@ struct LoadModelOptions {
   // Where the model runs: "" in this process, else a server ("grpc://host:port").
   std::string target = "";
   SessionOptions session = {};  // target is the one above
+  // Those whose ops must be there; empty: all.
+  std::vector<std::string> signatures = {};
   FileSystem* file_system = FileSystem::Posix();
 };
 
@@ -63,8 +70,9 @@ class ServableModel {
  public:
   static StatusOr<ServableModel> Load(const std::string& directory,
                                       const LoadModelOptions& options = {});
-  // `model` is not used afterwards.
-  static StatusOr<ServableModel> Load(const Model& model, const SessionOptions& options = {});
+  // `model` is not used afterwards. `signatures` as in LoadModelOptions.
+  static StatusOr<ServableModel> Load(const Model& model, const SessionOptions& options = {},
+                                      const std::vector<std::string>& signatures = {});
   ServableModel(ServableModel&&) noexcept;
   ServableModel& operator=(ServableModel&&) noexcept;
   ~ServableModel();  // closes the session

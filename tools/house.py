@@ -34,7 +34,8 @@ MOST = {
     "core": (0, 0, 1),  # CondVar and its Mutex
     "distributed": (0, 0, 2),  # a table and the steps in it
     "estimator": (0, 0, 0),
-    "graph": (48, 0, 1),  # rewrites and gradients of loops; a graph and its nodes
+    # Rewrites, gradients of loops, placeholders of old graphs; a graph and its nodes.
+    "graph": (49, 0, 1),
     "layers": (0, 0, 0),
     "ops": (0, 0, 0),
     "runtime": (0, 0, 0),

@@ -43,10 +43,11 @@ StatusOr<std::string> ChosenSignature(const std::map<std::string, ModelSignature
 
 StatusOr<LocalModel> OpenSavedModel(FileSystem* fs, const std::string& directory,
                                     const LocalModelOptions& options) {
-  MR_ASSIGN_OR_RETURN(LoadedModel loaded,
-                      LoadModel(directory, {.tags = options.tags, .file_system = fs}));
+  MR_ASSIGN_OR_RETURN(const Model read,
+                      ReadModel(directory, {.tags = options.tags, .file_system = fs}));
   MR_ASSIGN_OR_RETURN(const std::string signature,
-                      ChosenSignature(loaded.signatures(), options.signature));
+                      ChosenSignature(read.signatures(), options.signature));
+  MR_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(read, {}, {signature}));
   const ModelSignature& chosen = loaded.signatures().at(signature);
   LocalModel model = {.inputs = chosen.inputs(), .outputs = chosen.outputs()};
   model.predict = [shared = std::make_shared<LoadedModel>(std::move(loaded)),

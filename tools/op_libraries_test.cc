@@ -171,6 +171,7 @@ TEST_F(OpLibraries, EveryToolTakesThemByAFlagAndByTheEnvironment) {
       const Ended without = RunProgram(program);
       EXPECT_EQ(without.code, 1) << tool.command << "\n" << without.text;
       EXPECT_THAT(without.text, HasSubstr("LibraryOp_good")) << tool.command;
+      EXPECT_THAT(without.text, HasSubstr("--op_library")) << tool.command;
     }
     const std::string good = Library("good"), also = Library("also_good");
     for (const std::string& command : {absl::StrCat(program, " --op_library ", good),

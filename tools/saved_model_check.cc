@@ -273,7 +273,7 @@ class Checker {
       const auto theirs = theirs_.find(original.op());
       Report(original, function, OpProblem::Kind::kUnknownOp, "the op kind is not known here",
              absl::StrCat(
-                 "an op and its kernel (", kAddingAnOp, ")",
+                 "an op and its kernel (", kAddingAnOp, "), or their library (--op_library)",
                  theirs == theirs_.end() ? "" : absl::StrCat(": ", SignatureText(*theirs->second))),
              of);
       return;

@@ -575,35 +575,37 @@ TEST(CheckTest, EverythingThatIsMissingIsNamedAtOnce) {
       CheckNode("good", "CheckTestPicky", kT));
   const ModelCheck check = Checked(CheckedModel(nodes, {"good", "u2", "zero"}));
   EXPECT_FALSE(check.runnable());
-  EXPECT_EQ(CheckText(check),
-            "MetaGraphDef with tag-set 'serve': 12 nodes\n"
-            "  CheckTestNobody: no kernel for T=float\n"
-            "    1 node: n (nothing that was asked for needs them)\n"
-            "    needed: a kernel (docs/adding_an_op.md); there is none\n"
-            "  CheckTestPicky: attr 'T' must be one of {float, double}, got int32\n"
-            "    1 node: i (no graph with them is loaded)\n"
-            "    needed: another value of the attr\n"
-            "  CheckTestPicky: attr 'size' must be >= 1, got 0\n"
-            "    1 node: zero (no graph with them is loaded)\n"
-            "    needed: another value of the attr\n"
-            "  CheckTestPicky: mode must be 'fast', got 'slow'\n"
-            "    1 node: s (nothing that was asked for needs them)\n"
-            "    needed: another value of the attr\n"
-            "  CheckTestPicky: no kernel for T=double\n"
-            "    1 node: d (nothing that was asked for needs them)\n"
-            "    needed: a kernel (docs/adding_an_op.md); there are CPU [T in {float}]\n"
-            "  MadeUp: the op kind is not known here\n"
-            "    4 nodes: u1, u2, u3 and 1 more\n"
-            "    needed: an op and its kernel (docs/adding_an_op.md): (a: float) -> (b: N * T)\n"
-            "  Unheard: the op kind is not known here\n"
-            "    1 node: z (nothing that was asked for needs them)\n"
-            "    needed: an op and its kernel (docs/adding_an_op.md)\n"
-            "  loading: SavedModel '/no/such': GraphDef node[9] 'zero': attr 'size' must be >= 1, "
-            "got 0\n"
-            "  signature 'good': ok\n"
-            "  signature 'u2': needs MadeUp\n"
-            "  signature 'zero': needs CheckTestPicky\n"
-            "not runnable: 3 of 4 (loading and signatures) cannot be done\n");
+  EXPECT_EQ(
+      CheckText(check),
+      "MetaGraphDef with tag-set 'serve': 12 nodes\n"
+      "  CheckTestNobody: no kernel for T=float\n"
+      "    1 node: n (nothing that was asked for needs them)\n"
+      "    needed: a kernel (docs/adding_an_op.md); there is none\n"
+      "  CheckTestPicky: attr 'T' must be one of {float, double}, got int32\n"
+      "    1 node: i (no graph with them is loaded)\n"
+      "    needed: another value of the attr\n"
+      "  CheckTestPicky: attr 'size' must be >= 1, got 0\n"
+      "    1 node: zero (no graph with them is loaded)\n"
+      "    needed: another value of the attr\n"
+      "  CheckTestPicky: mode must be 'fast', got 'slow'\n"
+      "    1 node: s (nothing that was asked for needs them)\n"
+      "    needed: another value of the attr\n"
+      "  CheckTestPicky: no kernel for T=double\n"
+      "    1 node: d (nothing that was asked for needs them)\n"
+      "    needed: a kernel (docs/adding_an_op.md); there are CPU [T in {float}]\n"
+      "  MadeUp: the op kind is not known here\n"
+      "    4 nodes: u1, u2, u3 and 1 more\n"
+      "    needed: an op and its kernel (docs/adding_an_op.md), or their library (--op_library): "
+      "(a: float) -> (b: N * T)\n"
+      "  Unheard: the op kind is not known here\n"
+      "    1 node: z (nothing that was asked for needs them)\n"
+      "    needed: an op and its kernel (docs/adding_an_op.md), or their library (--op_library)\n"
+      "  loading: SavedModel '/no/such': GraphDef node[9] 'zero': attr 'size' must be >= 1, "
+      "got 0\n"
+      "  signature 'good': ok\n"
+      "  signature 'u2': needs MadeUp\n"
+      "  signature 'zero': needs CheckTestPicky\n"
+      "not runnable: 3 of 4 (loading and signatures) cannot be done\n");
 
   const json checked = json::parse(CheckJson({check}));
   EXPECT_EQ(checked.at("runnable"), false);
@@ -611,7 +613,8 @@ TEST(CheckTest, EverythingThatIsMissingIsNamedAtOnce) {
   ASSERT_EQ(problems.size(), 7u);
   EXPECT_EQ(problems[5], json::parse(R"json({"op": "MadeUp", "kind": "unknown_op",
       "what": "the op kind is not known here", "count": 4, "nodes": ["u1", "u2", "u3", "u4"],
-      "needs": "an op and its kernel (docs/adding_an_op.md): (a: float) -> (b: N * T)"})json"));
+      "needs": "an op and its kernel (docs/adding_an_op.md), or their library )json"
+                                     R"json((--op_library): (a: float) -> (b: N * T)"})json"));
   EXPECT_EQ(checked["meta_graphs"][0]["tasks"][2], json::parse(R"({"name": "signature 'u2'",
       "runnable": false, "problems": [5], "errors": []})"));
 }

@@ -13,6 +13,7 @@
 #include "ops/array/identity.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
+#include "train/known_shape.h"
 
 namespace millrace {
 namespace {
@@ -149,11 +150,9 @@ Variable ExponentialMovingAverage::MakeAverage(const ScopeAt& at, const Variable
         at.where);
     return Variable();
   }
-  const StatusOr<Shape> shape = variable.shape.ToShape();
+  const StatusOr<Shape> shape = KnownShape(variable);
   if (!shape.ok()) {
-    at.scope.UpdateStatus(
-        Prefixed(absl::StrCat(kWhere, ": variable '", variable.name, "'"), shape.status()),
-        at.where);
+    at.scope.UpdateStatus(Prefixed(kWhere, shape.status()), at.where);
     return Variable();
   }
   VariableAttrs attrs;

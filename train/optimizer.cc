@@ -24,6 +24,7 @@
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
 #include "ops/math/segment.h"
+#include "train/known_shape.h"
 
 namespace millrace {
 namespace {
@@ -330,10 +331,9 @@ Variable Optimizer::GetNonSlot(const Scope& scope, absl::string_view name) const
 Variable Optimizer::MakeSlot(const Scope& scope, const Variable& variable, double value) {
   // Slots ignore name scopes: "<variable>/<optimizer>", "_1", ... (checkpoints depend on it).
   const Scope root = NextTo(scope.WithRootPrefix(), variable);
-  const StatusOr<Shape> shape = variable.shape.ToShape();
+  const StatusOr<Shape> shape = KnownShape(variable);
   if (!shape.ok()) {
-    scope.UpdateStatus(Prefixed(absl::StrCat(name(), ": '", variable.name, "'"), shape.status()),
-                       ScopeAt(scope).where);
+    scope.UpdateStatus(Prefixed(name(), shape.status()), ScopeAt(scope).where);
     return Variable();
   }
   // A second slot of that name is "<optimizer>_1", in checkpoints, too.

@@ -20,11 +20,14 @@
 #include "layers/initializers.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/reduction.h"
+#include "ops/state/ref_variable.h"
 #include "runtime/session.h"
 #include "train/counted_step.h"
+#include "train/moving_average.h"
 #include "train/optimizer.h"
 #include "train/optimizers.h"
 
@@ -221,6 +224,49 @@ TEST(ReferenceVariables, CountAStep) {
         const auto out,
         session->Run({{model.scale, TensorOf<float>({2}, {0.1f, 0.1f})}}, {counted.step_after}));
     EXPECT_EQ(StepOf(out[0]), step);
+  }
+}
+
+// To an op Variable the shape [] says nothing: what is made next to it would have none.
+TEST(ReferenceVariables, OfTheOldestKindNeedAShapeThatIsSaid) {
+  struct Use {
+    const char* name;
+    std::function<void(const Scope&, const Variable&)> make;
+  };
+  const Use uses[] = {
+      {"Adam",
+       [](const Scope& s, const Variable& v) {
+         AdamOptimizer().Minimize(s, Mul(s, v.value, v.value), {.variables = {v}});
+       }},
+      {"ExponentialMovingAverage",
+       [](const Scope& s, const Variable& v) {
+         ExponentialMovingAverage average(ExponentialMovingAverageOptions{.decay = 0.5});
+         average.Apply(s, {v});
+       }},
+  };
+  for (const Use& use : uses) {
+    for (const bool is_said : {false, true}) {
+      Scope root;
+      Variable v;
+      v.name = "v";
+      v.dtype = DT_FLOAT;
+      v.handle = VariableV1(root.WithName("v"), PartialShape::Scalar(), DT_FLOAT);
+      v.value = Identity(root.WithName("v/read"), v.handle);
+      v.initializer = Assign(root.WithName("v/Assign"), v.handle, Const(root, 1.0f)).op();
+      if (is_said) root.SetShape(v.value, PartialShape::Scalar());
+      v.shape = root.shape(v.value);
+      use.make(root, v);
+      if (is_said) {
+        EXPECT_OK(root.status()) << use.name;
+        continue;
+      }
+      EXPECT_STATUS(root.status(), absl::StatusCode::kInvalidArgument,
+                    std::string(use.name) +
+                        ": variable 'v' must have a shape that is known whole, got <unknown>, "
+                        "which is what an op Variable with the shape [] says; tell the graph "
+                        "before VariablesOf, as for a scalar: scope.SetShape(*scope.Find("
+                        "\"v/read:0\"), PartialShape::Scalar())");
+    }
   }
 }
 

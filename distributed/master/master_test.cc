@@ -685,6 +685,10 @@ TEST_F(MasterTest, BadRequestsAreRefused) {
   EXPECT_STATUS(Run(master, session, {{"x", TensorOf<float>({1, 1}, {1}), false}}, {"loss:0"}, {}),
                 absl::StatusCode::kInvalidArgument,
                 "Cannot feed value of shape [1,1] for Tensor 'x:0', which has shape [?]");
+  EXPECT_STATUS(Run(master, NewSessionOn(master, Scope()), {}, {}, {"init"}),
+                absl::StatusCode::kFailedPrecondition,
+                "Session: must have a graph before it runs or prepares a step, got none; call "
+                "Extend first");
   tensorflow::ExtendSessionRequest extend;
   extend.set_session_handle(session);
   extend.set_current_graph_version(7);

@@ -17,6 +17,7 @@
 #include "core/logging.h"
 #include "graph/attr.h"
 #include "graph/device_name.h"
+#include "graph/missing_op_hint.h"
 #include "graph/node_body.h"
 #include "proto/attr_value.pb.h"
 #include "proto/node_def.pb.h"
@@ -316,7 +317,7 @@ Status Placer::NoKernel(const Node& node) const {
   return Unimplemented("Op '", node.op(), "' of node '", node.name(),
                        "' has no kernel registered for device type ", absl::StrJoin(types_, " or "),
                        attrs, "; registered kernels: ", known.empty() ? "none" : known,
-                       RegisteredSince(node));
+                       MissingOpHint(node));
 }
 
 Status Placer::FindCandidates(Group* group) {

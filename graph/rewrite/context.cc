@@ -12,7 +12,6 @@
 #include "graph/node_body.h"
 #include "graph/pure.h"
 #include "proto/node_def.pb.h"
-#include "proto/versions.pb.h"
 
 namespace millrace {
 namespace {
@@ -20,9 +19,6 @@ namespace {
 // A constant that has more control inputs than these is waited for itself, so that the control
 // inputs of a chain of constants do not add up.
 constexpr size_t kMaxInheritedControls = 4;
-
-// Up to this producer the shape [] of a placeholder meant "unknown".
-constexpr int kLastProducerOfScalarPlaceholders = 21;
 
 // A copy: the edges go with the node.
 std::vector<Edge> OutEdges(const Node& node) {
@@ -107,10 +103,7 @@ bool RewriteContext::ShapesAreKnownOf(const Node& asked) {
     for (const DType type : node.output_types()) {
       if (IsRef(type)) return false;
     }
-    if (!IsFeed(node)) return !node.is_stateful();
-    if (graph_->versions().producer() > kLastProducerOfScalarPlaceholders) return true;
-    const auto shapes = GetAttr<std::vector<PartialShape>>(node, "_output_shapes");
-    return !shapes.ok() || shapes->empty() || !(shapes->front() == PartialShape::Scalar());
+    return IsFeed(node) || !node.is_stateful();
   };
   std::vector<std::pair<const Node*, int>> stack;
   const auto visit = [&](const Node* node) {

@@ -16,7 +16,9 @@ struct PlaceholderRule {
 
 // Runs only when nothing was fed: feeding replaces the node.
 Status RefuseToRun(KernelContext* ctx, const PlaceholderRule& rule) {
-  const std::string shape = rule.shape.has_rank() ? " and shape " + rule.shape.ToString() : "";
+  // TensorFlow's text, which says nothing of a scalar either.
+  const bool tells = rule.shape.has_rank() && rule.shape.rank() > 0;
+  const std::string shape = tells ? " and shape " + rule.shape.ToString() : "";
   return InvalidArgument("You must feed a value for placeholder tensor '", ctx->node_name(),
                          "' with dtype ", rule.dtype, shape);
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/array/placeholder.h"
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
+#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
+#include "proto/versions.pb.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -28,6 +32,28 @@ TEST(Placeholder, HasTheDeclaredShape) {
   EXPECT_EQ(scope.shape(Placeholder(scope, DT_FLOAT, {-1, 784})).ToString(), "[?,784]");
   EXPECT_EQ(scope.shape(Placeholder(scope, DT_FLOAT)).ToString(), "<unknown>");
   EXPECT_EQ(scope.shape(PlaceholderV2(scope, DT_FLOAT, {2})).ToString(), "[2]");
+}
+
+// Old programs wrote [] for a shape that they did not know; only Placeholder did.
+TEST(Placeholder, OfAnOldProducerThatSaysScalarIsUnknown) {
+  const PartialShape scalar = PartialShape::Scalar();
+  for (const auto& [producer, shape] : {std::pair(0, "<unknown>"), {21, "<unknown>"}, {22, "[]"}}) {
+    Scope scope;
+    scope.graph()->mutable_versions()->set_producer(producer);
+    EXPECT_EQ(scope.shape(Placeholder(scope, DT_FLOAT, scalar)).ToString(), shape) << producer;
+    EXPECT_EQ(scope.shape(Placeholder(scope, DT_FLOAT, {2})).ToString(), "[2]") << producer;
+    EXPECT_EQ(scope.shape(PlaceholderV2(scope, DT_FLOAT, scalar)).ToString(), "[]") << producer;
+    const Output keep = PlaceholderWithDefault(scope, Const(scope, 1.0f), scalar);
+    EXPECT_EQ(scope.shape(keep).ToString(), "[]") << producer;
+  }
+}
+
+TEST(Placeholder, OfAScalarSaysNothingOfItsShapeWhenItIsNotFed) {
+  const Status status =
+      RunOp(OpCall("Placeholder").Attr("dtype", DT_FLOAT).Attr("shape", PartialShape::Scalar()))
+          .status();
+  EXPECT_STATUS(status, absl::StatusCode::kInvalidArgument, "with dtype float");
+  EXPECT_EQ(status.message().find("and shape"), std::string::npos) << status;
 }
 
 TEST(PlaceholderWithDefault, PassesTheDefaultOnAndDeclaresItsOwnShape) {

@@ -156,6 +156,7 @@ class SignatureCompiler {
   // Compiling and extending, one at a time. Taken before mu_.
   Mutex graph_mu_;
   Graph graph_ ABSL_GUARDED_BY(graph_mu_);
+  bool has_graph_ ABSL_GUARDED_BY(graph_mu_) = false;  // also one without nodes
   // By the key of the canonical signature.
   HashMap<std::string, std::weak_ptr<Compiled>> compiled_ ABSL_GUARDED_BY(graph_mu_);
 
@@ -190,7 +191,9 @@ Status SignatureCompiler<Compiled>::Extend(absl::FunctionRef<Status(Graph*)> ext
     MutexLock state(&mu_);
     MR_RETURN_IF_ERROR(closed_);
   }
-  return NoExceptions("Extend", [&] { return extend(&graph_); });
+  MR_RETURN_IF_ERROR(NoExceptions("Extend", [&] { return extend(&graph_); }));
+  has_graph_ = true;
+  return absl::OkStatus();
 }
 
 template <typename Compiled>
@@ -232,6 +235,11 @@ StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Co
 template <typename Compiled>
 StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Compiled>::Make(
     const RunSignature& names) {
+  if (!has_graph_) {
+    return FailedPrecondition(
+        "Session: must have a graph before it runs or prepares a step, got none; call Extend "
+        "first (in C: add nodes to the session's graph)");
+  }
   auto binding = std::make_shared<Binding>();
   MR_ASSIGN_OR_RETURN(binding->bound, BindSignature(names, [&](const std::string& name) {
                         return operations_ == OperationFetch::kIsTarget &&

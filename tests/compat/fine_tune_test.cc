@@ -13,23 +13,87 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
 #include "ops/ops.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
+#include "proto/saver.pb.h"
+#include "proto/versions.pb.h"
 #include "runtime/session.h"
 #include "saver/export_model.h"
 #include "saver/meta_graph.h"
 #include "saver/object_graph.h"
 #include "saver/saved_model.h"
 #include "saver/saved_model_reader.h"
+#include "saver/saver.h"
+#include "train/adam.h"
 #include "train/gradient_descent.h"
 
 // covers: values: a model of TensorFlow 2 is trained on: the variables of its objects are found,
 //   gradients go through the functions of its signature, and what was learned is exported and
 //   served; damaged object graphs are named
+// covers: values: in graphs of producers up to 21 a placeholder of shape [] is of unknown shape;
+//   an old op Variable that may have any shape is trained on once its shape is said
 
 namespace millrace {
 namespace {
+
+// y = 0.5 x + 2, written by a program that said [] for shapes that it did not know: of its
+// placeholder, and of its variables, which are scalars.
+TEST(FineTune, AGraphThatSaysScalarForUnknownLearnsWhenItsVariablesAreSaidToBeScalars) {
+  const std::string dir = SharedDataPath("session_bundle/half_plus_two");
+  if (dir.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no session_bundle/half_plus_two";
+  ASSERT_OK_AND_ASSIGN(const auto meta,
+                       ReadMetaGraph(FileSystem::Posix(), JoinPath(dir, "export.meta")));
+  EXPECT_EQ(meta.graph_def().versions().producer(), 19);
+  const auto build_step = [](const Scope& scope, const std::vector<Variable>& weights, Output* x,
+                             Output* target) -> Operation {
+    const StatusOr<Output> found_x = scope.Find("x"), y = scope.Find("y");
+    if (!found_x.ok() || !y.ok()) return Operation();
+    *x = *found_x;
+    *target = Placeholder(scope.WithName("target"), DT_FLOAT, {1, 1});
+    const Output loss = ReduceSum(scope, Square(scope, Sub(scope, *y, *target)));
+    return AdamOptimizer({.learning_rate = 0.25}).Minimize(scope, loss, {.variables = weights});
+  };
+  const auto weights_of = [](const Scope& scope) {
+    std::vector<Variable> weights = VariablesOf(scope, "trainable_variables");
+    weights.resize(2);  // without the global step
+    return weights;
+  };
+  Output x, target;
+  {
+    ASSERT_OK_AND_ASSIGN(const Scope scope, ImportMetaGraph(meta));
+    ASSERT_OK_AND_ASSIGN(const Output example, scope.Find("tf_example"));
+    EXPECT_EQ(scope.shape(example).ToString(), "<unknown>");
+    ASSERT_EQ(VariablesOf(scope, "trainable_variables").size(), 3u);
+    build_step(scope, weights_of(scope), &x, &target);
+    EXPECT_STATUS(scope.status(), absl::StatusCode::kInvalidArgument,
+                  "Adam: variable 'a' must have a shape that is known whole, got <unknown>");
+    EXPECT_STATUS(scope.status(), absl::StatusCode::kInvalidArgument,
+                  "scope.SetShape(*scope.Find(\"a/read:0\"), PartialShape::Scalar())");
+  }
+
+  ASSERT_OK_AND_ASSIGN(const Scope scope, ImportMetaGraph(meta));
+  for (const Variable& variable : weights_of(scope)) {
+    scope.SetShape(variable.value, PartialShape::Scalar());
+  }
+  const std::vector<Variable> weights = weights_of(scope);
+  const Operation step = build_step(scope, weights, &x, &target);
+  const Operation init = GlobalVariablesInitializer(scope);
+  ASSERT_OK(scope.status());
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
+  ASSERT_OK(session->Extend(scope));
+  ASSERT_OK(session->Run({}, {}, {init}));
+  ASSERT_OK(Saver::FromDef(meta.saver_def())
+                ->Restore(session.get(), JoinPath(dir, "export-\?\?\?\?\?-of-00001")));
+  // The gradients are 2 * 4 * (4 - 10) and 2 * (4 - 10): the first step of Adam goes by the
+  // learning rate, up.
+  ASSERT_OK(session->Run(
+      {{x, TensorOf<float>({1, 1}, {4})}, {target, TensorOf<float>({1, 1}, {10})}}, {}, {step}));
+  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {weights[0].value, weights[1].value}));
+  EXPECT_NEAR(out[0].raw_scalar<float>(), 0.75f, 1e-5f);
+  EXPECT_NEAR(out[1].raw_scalar<float>(), 2.25f, 1e-5f);
+}
 
 // y = v x; v is 3 in the file.
 TEST(FineTune, AModelOfTensorFlow2LearnsAndIsServedAgain) {
