@@ -24,6 +24,7 @@ Client* TheClient() {
   static Client* const client = [] {
     auto made = std::make_unique<Client>();
     CallThreads::Options options;
+    options.owner = "Client";
     options.num_pollers = kClientPollers;
     options.poll_one = [queue = &made->queue] {
       void* tag;

@@ -411,6 +411,7 @@ Status GrpcRpcServer::Listen(Options options) {
     return FailedPrecondition("Server: ", address, " must be free, got: port is in use");
   }
   CallThreads::Options threads;
+  threads.owner = "Server";
   threads.num_pollers = options.num_pollers;
   threads.max_normal = options.max_heavy_calls;
   threads.poll_one = [this] { return PollOne(); };
