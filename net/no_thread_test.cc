@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,13 +52,15 @@ TEST(NoThreadTest, TheOwnerOfTheThreadsIsNamed) {
 TEST(NoThreadTest, AClientsFirstCallEndsAndTheNextOneTriesAgain) {
   const std::shared_ptr<RpcChannel> channel =
       RpcChannel::Make(absl::StrCat("127.0.0.1:", FreePort()));
+  const grpc::Slice slice(std::string("x"));
+  const grpc::ByteBuffer request(&slice, 1);
   gives_threads = false;
-  const auto refused = channel->Call("/test/None", {}, grpc::ByteBuffer());
+  const auto refused = channel->Call("/test/None", {}, request);
   gives_threads = true;
   EXPECT_STATUS(refused.status(), absl::StatusCode::kInternal,
                 "Client: the system must give one thread, got none");
-  EXPECT_STATUS(channel->Call("/test/None", {}, grpc::ByteBuffer()).status(),
-                absl::StatusCode::kUnavailable, "must be reachable");
+  EXPECT_STATUS(channel->Call("/test/None", {}, request).status(), absl::StatusCode::kUnavailable,
+                "must be reachable");
 }
 
 }  // namespace
