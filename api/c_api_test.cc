@@ -1078,8 +1078,8 @@ TEST_F(CApiTest, NoSignatureIsTheDefaultOneAndARowIsNoBatch) {
   const std::string folder = JoinPath(TestFolder(), "export");
   const int64_t batch[] = {-1, 2};
   millrace_graph_add_placeholder(graph_, "rows", MILLRACE_FLOAT, batch, 2, status_);
-  const char* const rows_c[] = {"rows", "c"};
-  millrace_graph_add_node(graph_, "Add", "moved", rows_c, 2, status_);
+  const char* const rows_w[] = {"rows", millrace_graph_variable_value(graph_, "w", status_)};
+  millrace_graph_add_node(graph_, "Add", "moved", rows_w, 2, status_);
   MillraceSignature* const signature = millrace_signature_new(nullptr, nullptr, status_);
   millrace_signature_add_input(signature, "in", "rows:0", status_);
   millrace_signature_add_output(signature, "out", "moved:0", status_);
@@ -1119,7 +1119,7 @@ TEST_F(CApiTest, NoSignatureIsTheDefaultOneAndARowIsNoBatch) {
       millrace_saved_model_run(model, nullptr, &in, &fed, 1, &out, &result, 1, nullptr, status_),
       MILLRACE_OK);
   ASSERT_OK(status());
-  EXPECT_EQ(ValuesOf(result), (std::vector<float>{4, 6}));  // c is 1, 2
+  EXPECT_EQ(ValuesOf(result), (std::vector<float>{4, 6}));  // w is 1, 2
   millrace_tensor_delete(result);
   millrace_tensor_delete(fed);
   millrace_saved_model_run(model, nullptr, &in, &row, 1, &out, &result, 1, nullptr, status_);
