@@ -635,7 +635,8 @@ MILLRACE_EXPORT MillraceSavedModel* millrace_saved_model_load(const char* direct
                                                               const MillraceSessionOptions* options,
                                                               MillraceStatus* status);
 MILLRACE_EXPORT void millrace_saved_model_delete(MillraceSavedModel* model);
-// The keys of its signatures; the names of a signature's inputs and outputs. Sorted.
+// The keys of its signatures; the names of a signature's inputs and outputs. Sorted. Here and below
+// `signature` NULL is "serving_default", as it is for millrace_signature_new.
 MILLRACE_EXPORT MillraceStrings* millrace_saved_model_signatures(const MillraceSavedModel* model,
                                                                  MillraceStatus* status);
 MILLRACE_EXPORT MillraceStrings* millrace_saved_model_inputs(const MillraceSavedModel* model,

@@ -63,6 +63,13 @@ StatusOr<const typename Map::mapped_type*> Entry(const Map& map, const char* nam
       absl::StrCat(where, ": ", what, " must be one of ", KeysOf(map), ", got '", name, "'"));
 }
 
+// NULL: the default one.
+StatusOr<const ModelSignature*> SignatureOf(const LoadedModel& model, const char* signature,
+                                            absl::string_view where) {
+  return Entry(model.signatures(), signature == nullptr ? kDefaultServingSignature : signature,
+               where, "signature");
+}
+
 using SignatureTensors = std::map<std::string, SignatureTensor>;
 // The inputs or the outputs of a signature.
 using SignatureSide = const SignatureTensors& (ModelSignature::*)() const;
@@ -77,7 +84,7 @@ const char* AnswerFor(const MillraceSavedModel* model, const char* signature, co
         MR_ASSIGN_OR_RETURN(const ModelObject* object,
                             Handles<ModelObject>::Get(model, where, "model"));
         MR_ASSIGN_OR_RETURN(const ModelSignature* found,
-                            Entry(object->model->signatures(), signature, where, "signature"));
+                            SignatureOf(*object->model, signature, where));
         MR_ASSIGN_OR_RETURN(const SignatureTensor* tensor,
                             Entry((found->*side)(), name, where, what));
         MR_ASSIGN_OR_RETURN(const int rank, WriteShape(tensor->shape(), dims, max_dims, where));
@@ -94,7 +101,7 @@ MillraceStrings* NamesFor(const MillraceSavedModel* model, const char* signature
         MR_ASSIGN_OR_RETURN(const ModelObject* object,
                             Handles<ModelObject>::Get(model, where, "model"));
         MR_ASSIGN_OR_RETURN(const ModelSignature* found,
-                            Entry(object->model->signatures(), signature, where, "signature"));
+                            SignatureOf(*object->model, signature, where));
         StringsObject names;
         for (const auto& [name, tensor] : (found->*side)()) names.strings.push_back(name);
         return Handles<StringsObject>::New(std::move(names));
@@ -397,8 +404,7 @@ MillraceCode millrace_saved_model_run(MillraceSavedModel* model, const char* sig
                         Handles<ModelObject>::Get(model, where, "model"));
     const std::shared_ptr<SessionState> state = object->session;
     const std::shared_ptr<const LoadedModel> loaded = object->model;
-    MR_ASSIGN_OR_RETURN(const ModelSignature* found,
-                        Entry(loaded->signatures(), signature, where, "signature"));
+    MR_ASSIGN_OR_RETURN(const ModelSignature* found, SignatureOf(*loaded, signature, where));
     TensorsOfHandles values;
     MR_RETURN_IF_ERROR(values.Take(inputs, num_inputs, where, "inputs"));
     MR_RETURN_IF_ERROR(CheckArray(input_names, num_inputs, where, "input_names"));

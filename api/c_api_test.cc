@@ -1079,6 +1079,9 @@ TEST_F(CApiTest, AnExportedModelSaysWhatItTakesAndGives) {
   EXPECT_STATUS(status(), absl::StatusCode::kNotFound, "input must be one of 'in', got 'inn'");
   millrace_saved_model_run(model, "su", &in, &fed, 1, &out, &result, 1, nullptr, status_);
   EXPECT_STATUS(status(), absl::StatusCode::kNotFound, "signature must be one of 'sum', got 'su'");
+  millrace_saved_model_run(model, nullptr, &in, &fed, 1, &out, &result, 1, nullptr, status_);
+  EXPECT_STATUS(status(), absl::StatusCode::kNotFound,
+                "signature must be one of 'sum', got 'serving_default'");
 
   // Its session outlives it, and belongs to no graph.
   MillraceSession* const session = millrace_saved_model_session(model, status_);
@@ -1091,6 +1094,61 @@ TEST_F(CApiTest, AnExportedModelSaysWhatItTakesAndGives) {
   millrace_session_initialize_variables(session, status_);
   EXPECT_STATUS(status(), absl::StatusCode::kFailedPrecondition, "got a loaded model's");
   millrace_session_delete(session);
+}
+
+TEST_F(CApiTest, NoSignatureIsTheDefaultOneAndARowIsNoBatch) {
+  const std::string folder = JoinPath(TestFolder(), "export");
+  const int64_t batch[] = {-1, 2};
+  millrace_graph_add_placeholder(graph_, "rows", MILLRACE_FLOAT, batch, 2, status_);
+  const char* const rows_w[] = {"rows", millrace_graph_variable_value(graph_, "w", status_)};
+  millrace_graph_add_node(graph_, "Add", "moved", rows_w, 2, status_);
+  MillraceSignature* const signature = millrace_signature_new(nullptr, nullptr, status_);
+  millrace_signature_add_input(signature, "in", "rows:0", status_);
+  millrace_signature_add_output(signature, "out", "moved:0", status_);
+  millrace_session_export(session_, folder.c_str(), &signature, 1, nullptr, status_);
+  millrace_signature_delete(signature);
+  ASSERT_OK(status());
+
+  MillraceSavedModel* const model =
+      millrace_saved_model_load(folder.c_str(), nullptr, 0, nullptr, status_);
+  ASSERT_OK(status());
+  EXPECT_EQ(TextsOf(millrace_saved_model_signatures(model, status_)),
+            std::vector<std::string>{"serving_default"});
+  EXPECT_EQ(TextsOf(millrace_saved_model_inputs(model, nullptr, status_)),
+            std::vector<std::string>{"in"});
+  EXPECT_EQ(TextsOf(millrace_saved_model_outputs(model, nullptr, status_)),
+            std::vector<std::string>{"out"});
+  int64_t dims[2] = {};
+  int num_dims = 0;
+  EXPECT_STREQ(
+      millrace_saved_model_input(model, nullptr, "in", nullptr, dims, 2, &num_dims, status_),
+      "rows:0");
+  EXPECT_EQ(num_dims, 2);
+  EXPECT_EQ(dims[0], -1);
+  EXPECT_EQ(dims[1], 2);
+  EXPECT_STREQ(
+      millrace_saved_model_output(model, nullptr, "out", nullptr, nullptr, 0, nullptr, status_),
+      "moved:0");
+  ASSERT_OK(status());
+
+  const int64_t one_row[] = {1, 2};
+  const float values[] = {3, 4};
+  MillraceTensor* fed =
+      millrace_tensor_from_data(MILLRACE_FLOAT, one_row, 2, values, sizeof values, status_);
+  MillraceTensor *row = tensor_, *result = nullptr;
+  const char *in = "in", *out = "out";
+  EXPECT_EQ(
+      millrace_saved_model_run(model, nullptr, &in, &fed, 1, &out, &result, 1, nullptr, status_),
+      MILLRACE_OK);
+  ASSERT_OK(status());
+  EXPECT_EQ(ValuesOf(result), (std::vector<float>{4, 6}));  // w is 1, 2
+  millrace_tensor_delete(result);
+  millrace_tensor_delete(fed);
+  millrace_saved_model_run(model, nullptr, &in, &row, 1, &out, &result, 1, nullptr, status_);
+  EXPECT_STATUS(status(), absl::StatusCode::kInvalidArgument,
+                "Cannot feed value of shape [2] for Tensor 'rows:0', which has shape [?,2]; it is "
+                "one row: did you forget the batch dimension, as in [1,2]?");
+  millrace_saved_model_delete(model);
 }
 
 TEST_F(CApiTest, AnExportHasWhatItsSignaturesNeed) {

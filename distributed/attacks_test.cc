@@ -38,7 +38,7 @@
 #include "graph/node_builder.h"
 #include "gtest/gtest.h"
 #include "net/call_metadata.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "net/security.h"
 #include "net/testing/test_certificates.h"
 #include "ops/array/constant.h"

@@ -25,7 +25,7 @@
 #include "distributed/transport/transport.h"
 #include "graph/op_registry.h"
 #include "graph/signature.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
 #include "proto/graph.pb.h"

@@ -35,7 +35,7 @@
 #include "distributed/testing/two_servers.h"
 #include "gtest/gtest.h"
 #include "net/call_metadata.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "net/testing/test_certificates.h"
 #include "runtime/session.h"
 #include "tests/failures/tcp_proxy.h"

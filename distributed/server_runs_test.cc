@@ -25,7 +25,7 @@
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
 #include "gtest/gtest.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "run/run_file.h"
 #include "run/run_session.h"
 #include "run/training_run.h"

@@ -18,7 +18,7 @@
 #include "distributed/testing/small_model.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "proto/config.pb.h"

@@ -174,7 +174,7 @@ TEST(TensorsPageTest, TensorsHaveTheShapesThatThePageSays) {
   EXPECT_EQ(kTable.at<float>(1, 2), 0.3f);
   ASSERT_OK_AND_ASSIGN(const Tensor rows, Rows(2));
   ExpectTensorEqual(rows, TensorOf<float>({2, 3}, {0, 0.5f, 1, 1.5f, 2, 2.5f}));
-  ASSERT_OK_AND_ASSIGN(const Tensor column, Column({4, 5}));
+  ASSERT_OK_AND_ASSIGN(const Tensor column, ColumnOf({4, 5}));
   ExpectTensorEqual(column, TensorOf<float>({2, 1}, {4, 5}));
 }
 

@@ -9,6 +9,7 @@
 #include "core/did_you_mean.h"
 #include "core/hash_table.h"
 #include "graph/attr.h"
+#include "graph/batch_hint.h"
 #include "graph/graph.h"
 #include "graph/placeholder_shape.h"
 #include "graph/shape_inference.h"
@@ -172,19 +173,6 @@ StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature
   return rules;
 }
 
-namespace {
-
-// Lacks `row` only the first dimension of `batch`, which may have any size?
-bool IsRowOf(const PartialShape& batch, const Shape& row) {
-  if (!batch.has_rank() || batch.rank() != row.rank() + 1 || batch.dim(0) >= 0) return false;
-  for (int i = 0; i < row.rank(); ++i) {
-    if (batch.dim(i + 1) >= 0 && batch.dim(i + 1) != row.dim(i)) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
 Status CheckFeedsGiven(const BoundSignature& bound, absl::Span<const Tensor> feeds) {
   if (feeds.size() != bound.feed_to.size()) {
     return InvalidArgument("Run: the signature has ", bound.feed_to.size(), " feeds, got ",
@@ -210,10 +198,9 @@ Status CheckFeeds(const BoundSignature& bound, absl::Span<const FeedRule> rules,
                              DTypeName(rule.type));
     }
     if (!rule.shape.IsCompatibleWith(value.shape())) {
-      return InvalidArgument(
-          "Cannot feed value of shape ", value.shape().ToString(), " for Tensor '", rule.name,
-          "', which has shape ", rule.shape.ToString(),
-          IsRowOf(rule.shape, value.shape()) ? "; it is one row: did you forget Batch?" : "");
+      return InvalidArgument("Cannot feed value of shape ", value.shape().ToString(),
+                             " for Tensor '", rule.name, "', which has shape ",
+                             rule.shape.ToString(), BatchHint(rule.shape, value.shape()));
     }
   }
   return absl::OkStatus();

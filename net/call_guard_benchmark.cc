@@ -20,7 +20,8 @@
 #include "net/call_guard.h"
 #include "net/call_limits.h"
 #include "net/call_metadata.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
+#include "net/rpc_server.h"
 #include "net/security.h"
 
 namespace millrace {

@@ -139,7 +139,8 @@ StatusOr<std::unique_ptr<CallThreads>> CallThreads::Start(Options options) {
   }
   for (int i = 0; i < wanted; ++i) started += state->StartThread() ? 1 : 0;
   if (started == 0) {
-    return absl::ResourceExhaustedError("Server: the system must give one thread, got none");
+    return absl::ResourceExhaustedError(
+        absl::StrCat(state->options.owner, ": the system must give one thread, got none"));
   }
   return std::unique_ptr<CallThreads>(new CallThreads(std::move(state)));
 }

@@ -50,6 +50,7 @@ class CallThreads {
     kUrgent,  // what ends others: must not wait behind those
   };
   struct Options {
+    std::string owner = "";  // whose threads they are, for messages: "Server"
     int num_pollers = 4;
     int max_normal = 64;
     int max_urgent = 16;

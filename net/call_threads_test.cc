@@ -79,6 +79,7 @@ class CallThreadsTest : public ::testing::Test {
   }
   void Start(int max_normal = 64) {
     CallThreads::Options options;
+    options.owner = "Test";
     options.num_pollers = 4;
     options.max_normal = max_normal;
     options.max_urgent = 1;

@@ -23,7 +23,7 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
-#include "net/rpc.h"
+#include "net/rpc_server.h"
 #include "net/security.h"
 #include "net/testing/test_certificates.h"
 

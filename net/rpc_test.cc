@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls whose own code throws: each ends, once, on both sides of the network. What servers count.
-#include "net/rpc.h"
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -18,6 +16,8 @@
 #include "core/testing/tensor_testing.h"
 #include "core/visit.h"
 #include "gtest/gtest.h"
+#include "net/rpc_channel.h"
+#include "net/rpc_server.h"
 
 // covers: clusters: an exception while a call's messages are written or read ends that call, once,
 //   with a status

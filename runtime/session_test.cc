@@ -498,7 +498,7 @@ TEST_F(SessionTest, ErrorsSayWhatIsWrong) {
        {},
        absl::StatusCode::kInvalidArgument,
        "Cannot feed value of shape [784] for Tensor 'x:0', which has shape [?,784]; it is one row: "
-       "did you forget Batch"},
+       "did you forget the batch dimension, as in [1,784]?"},
       {"shape of a fed constant",
        {{"constant", Tensor::Scalar<float>(1)}},
        {"dead"},

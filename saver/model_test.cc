@@ -584,6 +584,10 @@ TEST_F(ModelTest, InputsThatDoNotFitTheSignatureAreNamed) {
       {{{"images", Tensor::Of<float>({{1, 2, 3}})}, {"keep", keep}},
        "serving_default",
        "Predict: input 'images' of signature 'serving_default' must have shape [?,2], got [1,3]"},
+      {{{"images", Tensor::Of<float>({1, 2})}, {"keep", keep}},
+       "serving_default",
+       "Predict: input 'images' of signature 'serving_default' must have shape [?,2], got [2]; it "
+       "is one row: did you forget the batch dimension, as in [1,2]?"},
       {{{"images", images}, {"keep", images}},
        "serving_default",
        "Predict: input 'keep' of signature 'serving_default' must have shape [], got [1,2]"},

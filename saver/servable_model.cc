@@ -12,6 +12,7 @@
 #include "core/cached_memory.h"
 #include "core/did_you_mean.h"
 #include "core/io_pool.h"
+#include "graph/batch_hint.h"
 #include "graph/missing_op_hint.h"
 #include "graph/missing_ops.h"
 #include "graph/signature.h"
@@ -240,7 +241,8 @@ Status ServableModel::Predict(int signature, absl::Span<const Tensor> inputs,
     }
     if (!place.shape.IsCompatibleWith(inputs[i].shape())) {
       return InvalidArgument("Predict: input '", place.key, "' of signature '", places.key,
-                             "' must have shape ", place.shape, ", got ", inputs[i].shape());
+                             "' must have shape ", place.shape, ", got ", inputs[i].shape(),
+                             BatchHint(place.shape, inputs[i].shape()));
     }
   }
   MR_RETURN_IF_ERROR(slot.status);

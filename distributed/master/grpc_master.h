@@ -11,7 +11,7 @@
 
 #include "distributed/cluster/lease_keeper.h"
 #include "distributed/master/master_interface.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 //
 // Thread-safety: all functions, from any thread. Lifetime: master and pools outlive the handlers.
 // Failure: a request that is none of the method's is InvalidArgument; whatever a handler throws
-// ends its call (net/rpc.h).
+// ends its call (net/rpc_server.h).
 
 #include <functional>
 #include <map>
@@ -17,7 +17,7 @@
 #include "core/io_pool.h"
 #include "core/status.h"
 #include "distributed/master/master.h"
-#include "net/rpc.h"
+#include "net/rpc_server.h"
 
 namespace millrace {
 

@@ -24,7 +24,7 @@
 #include "distributed/server.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "runtime/session.h"
 
 namespace millrace {

@@ -16,7 +16,7 @@
 namespace millrace {
 namespace {
 
-// Between two keepalive pings, and for the answer (rpc.h).
+// Between two keepalive pings, and for the answer (net/grpc_settings.h).
 constexpr absl::Duration kSilence = absl::Seconds(30);
 // After the time of a step is over, its call waits so much longer for what the step waited for:
 // kStepAnswerSlack of step_limit.h, whose library links gRPC.

@@ -19,7 +19,8 @@
 
 #include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
+#include "net/rpc_server.h"
 
 namespace millrace {
 

@@ -22,7 +22,8 @@
 #include "distributed/worker/worker_service.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
+#include "net/rpc_server.h"
 #include "run/training_run.h"
 
 // covers: training: the end of a run or a newer chief, learned from the task that has the tensors,

@@ -9,7 +9,7 @@
 //
 // Thread-safety: all functions, from any thread. Lifetime: the worker outlives the handlers.
 // Failure: a request that is none of the method's is InvalidArgument; whatever a handler throws
-// ends its call (net/rpc.h).
+// ends its call (net/rpc_server.h).
 
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@
 #include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
-#include "net/rpc.h"
+#include "net/rpc_server.h"
 
 namespace millrace {
 

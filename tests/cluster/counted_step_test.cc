@@ -32,7 +32,7 @@
 #include "layers/normalization.h"
 #include "layers/partitioner.h"
 #include "layers/variable.h"
-#include "net/rpc.h"
+#include "net/rpc_channel.h"
 #include "net/tensor_coding.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"

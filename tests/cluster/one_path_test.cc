@@ -132,7 +132,8 @@ std::vector<Case> Cases() {
        {"sum"},
        {},
        kInvalid,
-       "Cannot feed value of shape [2] for Tensor 'x:0', which has shape [?,2]"},
+       "Cannot feed value of shape [2] for Tensor 'x:0', which has shape [?,2]; it is one row: did "
+       "you forget the batch dimension, as in [1,2]?"},
       {"dtype of a feed",
        {{"x", ints}},
        {"sum"},

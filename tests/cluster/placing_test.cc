@@ -22,6 +22,7 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
+#include "estimator/estimator.h"
 #include "estimator/estimator_parts.h"
 #include "estimator/input_fn.h"
 #include "estimator/mode.h"
@@ -40,10 +41,13 @@
 #include "saver/saver.h"
 #include "tests/cluster/process.h"
 #include "train/adam.h"
+#include "train/session_run_hook.h"
 #include "train/train.h"
 
 // covers: clusters: variables are spread over the ps by bytes, in each task alike
 // covers: clusters: checkpoints do not depend on where variables are
+// covers: clusters: the chief's log names the bytes of each ps and what helps where one has too
+//   many
 
 namespace millrace {
 namespace {
@@ -224,6 +228,47 @@ TEST_F(PlacingTest, AnEstimatorPlacesByBytesInEachTaskAlike) {
     ASSERT_OK_AND_ASSIGN(const auto worker, PlacesOf({.model_dir = "m"}, Config("worker", i)));
     EXPECT_EQ(worker, want) << i;
   }
+}
+
+// Ends a training before its session is made: no task is needed.
+class RefusingHook : public SessionRunHook {
+ public:
+  std::string name() const override { return "RefusingHook"; }
+  Status Begin(HookSetup*) override { return absl::FailedPreconditionError("no session, please"); }
+};
+
+// What a task logs when an Estimator has made its graph.
+std::string LogOfEstimator(const std::string& tf_config) {
+  const InputFn input = [](const Scope& scope) {
+    return Input({{"x", Const(scope, 1.0f)}}, Const(scope, 1.0f));
+  };
+  const std::string dir = JoinPath(::testing::TempDir(), "placing_" + RandomHexName());
+  const auto config = RunConfig::Make({.model_dir = dir}, tf_config);
+  EXPECT_OK(config);
+  const auto estimator = Estimator::Make(ThreeVariables, {.config = config.value_or(RunConfig())});
+  EXPECT_OK(estimator);
+  if (!estimator.ok()) return "";
+  testing::internal::CaptureStderr();
+  const auto trained =
+      estimator->Train(input, {.steps = 1, .hooks = {std::make_shared<RefusingHook>()}});
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_STATUS(trained.status(), absl::StatusCode::kFailedPrecondition, "no session, please");
+  return log;
+}
+
+TEST_F(PlacingTest, TheChiefOfAnEstimatorSaysWhatIsWhere) {
+  ports_.worker = {1};
+  // The global step, b and c are 8 + 40 + 4,000 bytes; a with its two slots 1,200, Adam's powers 8.
+  // The mean is 2,628.
+  const std::string chief = LogOfEstimator(Config("chief", 0));
+  EXPECT_TRUE(absl::StrContains(
+      chief,
+      "Estimator: Train: variables on the parameter servers: /job:ps/task:0 4048 bytes, "
+      "/job:ps/task:1 1208 bytes; /job:ps/task:0 has 1.5 times the mean: cut 'c', 4000 bytes, into "
+      "parts with a partitioner"))
+      << chief;
+  const std::string worker = LogOfEstimator(Config("worker", 0));
+  EXPECT_FALSE(absl::StrContains(worker, "variables on the parameter servers")) << worker;
 }
 
 TEST_F(PlacingTest, TheProgramsOwnDeviceFunctionWins) {

@@ -200,6 +200,8 @@ class MethodList {
     end.mutable_end()->set_reason(long_);
     Add(kTransportService, "EndRun", {&end});
     Add(kOwnMasterService, "EndRun", {&end});
+    const wire::GetPeerCountsRequest counts;
+    Add(kTransportService, "GetPeerCounts", {&counts});
     wire::FindTrainersRequest trainers;
     trainers.set_session_handle("none");
     Add(kOwnMasterService, "FindTrainers", {&trainers});

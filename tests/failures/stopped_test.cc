@@ -21,7 +21,7 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kMoment = absl::Seconds(3);
-// Longer than kShortLease, shorter than the keepalive (net/rpc.h: 30 s).
+// Longer than kShortLease, shorter than the keepalive (net/grpc_settings.h: 30 s).
 constexpr absl::Duration kLongerThanALease = absl::Seconds(16);
 // Long enough for a busy machine to renew it in time.
 const char* const kShortLease[] = {"--lease_secs=10", "--lease_period_secs=1"};

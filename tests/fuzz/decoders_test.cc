@@ -45,7 +45,7 @@
 #include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
-#include "net/rpc.h"
+#include "net/rpc_server.h"
 #include "net/status_payloads.h"
 #include "net/tensor_coding.h"
 #include "proto/master.pb.h"

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_NET_RPC_H_
-#define MILLRACE_NET_RPC_H_
+#ifndef MILLRACE_NET_RPC_SERVER_H_
+#define MILLRACE_NET_RPC_SERVER_H_
 
-// RPC: gRPC calls by method name whose messages are bytes, and the threads that poll for them.
+// RpcServer: one port: gRPC calls by method name whose messages are bytes, and the threads that
+// poll for them.
 //
-// RpcChannel: the way to one address. RpcServer: one port, whose handlers run on the thread that
-// took the call off the network. A handler says how long it may take (CallWeight): a light one
-// answers at once or keeps the ServerCall and answers later; before any other runs, its thread
-// gives up polling to another one (call_threads.h), so that kernels, graphs and files keep no
-// poller. Every call ends: by its answer, its deadline, its CancellationManager, or the loss of the
-// peer (keepalive 20 s).
+// A handler runs on the thread that took the call off the network. It says how long it may take
+// (CallWeight): a light one answers at once or keeps the ServerCall and answers later; before any
+// other runs, its thread gives up polling to another one (call_threads.h), so that kernels, graphs
+// and files keep no poller. Every call ends: by its answer, its deadline, or the loss of its client
+// (keepalive 20 s).
 //
 // Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
-// Failure: gRPC's status codes are Status codes; a connection that breaks is Unavailable. What a
-// handler or a callback throws is its call's status: ResourceExhausted for want of memory, else
-// Internal. A server that asks for a token answers Unauthenticated without it, before it reads the
-// request. Peers that cannot agree on TLS are Unavailable; the reason is looked for when a call
-// asks for it (peer_probe.h).
+// Failure: Status codes are gRPC's (grpc_status.h). What a handler or a callback throws is its
+// call's status: ResourceExhausted for want of memory, else Internal. A server that asks for a
+// token answers Unauthenticated without it, before it reads the request.
 
 #include <grpcpp/support/byte_buffer.h>
 
@@ -28,7 +26,6 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
@@ -37,57 +34,6 @@
 #include "net/security.h"
 
 namespace millrace {
-
-// Messages that travel in gRPC's trailers are cut to this length.
-inline constexpr size_t kMaxStatusMessage = 3072;
-// Between two keepalive pings, and how long the answer may take.
-inline constexpr absl::Duration kKeepalive = absl::Seconds(20);
-inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
-
-struct RpcOptions {
-  absl::Time deadline = absl::InfiniteFuture();
-  // Waits until the peer is there, instead of failing at once when it is not.
-  bool wait_for_ready = false;
-  // Cancels the call. May be null; outlives the call's `done`.
-  CancellationManager* cancellation = nullptr;
-  // Of unary calls: Unavailable is explained, and marked where the peer is sure to refuse us
-  // (IsRefusal). That may take kProbeTime more, also beyond the deadline; not while many others are
-  // being explained.
-  bool asks_for_refusal = false;
-};
-
-class RpcChannel {
- public:
-  // Must not throw, nor StreamDone.
-  using UnaryDone = absl::AnyInvocable<void(const Status&, const grpc::ByteBuffer&)>;
-  // Whether it expects another message. An error, or what it throws, ends the call, and is what
-  // `done` hears.
-  using OnMessage = absl::AnyInvocable<StatusOr<bool>(const grpc::ByteBuffer&)>;
-  using StreamDone = absl::AnyInvocable<void(const Status&)>;
-
-  virtual ~RpcChannel() = default;
-  // `credentials`: what it shows, and whether it speaks TLS; null: ClusterCredentials(). When these
-  // cannot be had, each call ends with the reason.
-  static std::shared_ptr<RpcChannel> Make(const std::string& address,
-                                          std::shared_ptr<const Credentials> credentials = nullptr);
-
-  // `method`: "/package.Service/Method". `done` is called exactly once, on a poller, or in the
-  // calling thread when the call could not begin. Both never throw.
-  virtual void Unary(const std::string& method, const RpcOptions& options,
-                     const grpc::ByteBuffer& request, UnaryDone done) = 0;
-  // One request, several messages in answer, in order; then `done`.
-  virtual void Stream(const std::string& method, const RpcOptions& options,
-                      const grpc::ByteBuffer& request, OnMessage on_message, StreamDone done) = 0;
-  // Blocks. Never on a poller.
-  StatusOr<grpc::ByteBuffer> Call(const std::string& method, const RpcOptions& options,
-                                  const grpc::ByteBuffer& request);
-
-  virtual const std::string& address() const = 0;
-};
-
-// Calls begun by all channels of this process so far, by "host:port/package.Service/Method". For
-// tests that count.
-std::map<std::string, int64_t> RpcCallsBegun();
 
 // An incoming call. Exactly one Finish; before it any number of Writes, each begun after
 // `written` of the one before was called.
@@ -174,4 +120,4 @@ class RpcServer {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_NET_RPC_H_
+#endif  // MILLRACE_NET_RPC_SERVER_H_
