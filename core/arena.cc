@@ -23,8 +23,8 @@ namespace {
 
 constexpr double kInlineBelowNs = 20'000;  // a wake-up costs 4 to 46 us
 constexpr double kMinPartNs = 10'000;
-constexpr int64_t kPartsPerThread = 4;    // evens out parts of unequal cost
-constexpr uint64_t kSpinCycles = 30'000;  // some 10 us, before the caller of a loop sleeps
+constexpr int64_t kPartsPerThread = 4;     // evens out parts of unequal cost
+constexpr uint64_t kSpinCycles = 30'000;   // some 10 us, before the caller of a loop sleeps
 constexpr uint64_t kLookCycles = 150'000;  // some 60 us, before a thread without a task sleeps
 constexpr int kMaxThreads = 1'024;
 

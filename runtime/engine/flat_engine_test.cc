@@ -269,7 +269,8 @@ TEST(NodeCostsTest, ANodeThatChangesItsWaysIsNoticedAfterAFewSamples) {
   costs.AddSample(0, 100);
   int samples = 0;
   for (; !costs.IsExpensive(0) && samples < 100; ++samples) costs.AddSample(0, 400'000);
-  EXPECT_EQ(samples, 4);  // the first alone says nothing; then 1/8 of the rest: 50,000, 94,000, 132,000
+  EXPECT_EQ(samples,
+            4);  // the first alone says nothing; then 1/8 of the rest: 50,000, 94,000, 132,000
   for (samples = 0; costs.IsExpensive(0) && samples < 100; ++samples) costs.AddSample(0, 0);
   EXPECT_EQ(samples, 1);  // a half of 132,000
   // More cycles than a cost can hold.

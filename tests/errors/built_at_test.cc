@@ -243,8 +243,7 @@ std::vector<Composite> Layers() {
         MR_COMPOSITE(TrainWithUpdates, BatchNormalization(s, F(s), true);
                      TrainWithUpdates(s, NoOp(s))),
         MR_COMPOSITE(LayerNormalization, LayerNormalization(s, F(s))),
-        MR_COMPOSITE(Gelu, Gelu(s, F(s))),
-        MR_COMPOSITE(Gelu, Gelu(s, F(s), {.approximate = true})),
+        MR_COMPOSITE(Gelu, Gelu(s, F(s))), MR_COMPOSITE(Gelu, Gelu(s, F(s), {.approximate = true})),
         MR_COMPOSITE(MakeVariableInParts,
                      MakeVariableInParts(s, Shape{4, 3}, DT_FLOAT, FixedSizePartitioner(2),
                                          TruncatedNormalInitializer())),
