@@ -325,6 +325,33 @@ TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
   EXPECT_TRUE(latch().AwaitNone());
 }
 
+TEST_F(ServerWaitsTest, StopLeavesAKernelBehindThatRunsBehindAMessage) {
+  // The network thread that takes the token off the wire runs the kernel (core/visit.h).
+  ServerOptions options;
+  options.stop_grace = absl::ZeroDuration();
+  options.stop_bound = absl::Milliseconds(200);
+  StartServers(options);
+  Scope root;
+  const Operation token =
+      NodeBuilder(root.WithDevice("/job:worker/task:0").WithName("token"), "TestQuick").Finish();
+  const Operation block =
+      NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock")
+          .ControlInput(token)
+          .Finish();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
+  ASSERT_OK(session->Extend(root));
+  Status ended;
+  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
+  EXPECT_TRUE(latch().AwaitWaiting(1));
+  ps_->Stop();
+  ps_ = nullptr;
+  step.join();
+  EXPECT_FALSE(ended.ok());
+  EXPECT_TRUE(latch().AwaitWaiting(1));  // it still runs, of a server that is gone
+  latch().Open();
+  EXPECT_TRUE(latch().AwaitNone());
+}
+
 TEST_F(ServerWaitsTest, SessionsThatWaitForTasksKeepNobodyFromClosing) {
   const std::vector<int> ports = FreePorts(2);
   cluster_ = absl::StrCat("{\"ps\": [\"127.0.0.1:", ports[0],

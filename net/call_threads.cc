@@ -181,8 +181,8 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
       ++state.polling;
       self->gave_up = false;
       if (state.lanes[lane].running > 1) {
-        state.lanes[lane].waiting.push_back(std::move(call));
         --state.lanes[lane].running;
+        state.lanes[lane].waiting.push_back(std::move(call));
         return;
       }
     }
