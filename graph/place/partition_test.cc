@@ -421,7 +421,9 @@ Node* AddBoundary(const Scope& scope, const char* op, const char* name, const ch
 
 TEST_F(PartitionTest, WhatAClientFeedsAndFetchesAndWhatFilesHoldIsNotCast) {
   Node* const fed = AddBoundary(root_, "_Arg", "fed", kWorker);
-  On(kPs, Call(root_.WithName("uses_fed"), "Floor", {Output(fed, 0)}));
+  const Output uses_fed =
+      On(kPs, Call(root_.WithName("uses_fed"), "Floor", {X(root_, kPs, "unfed")}));
+  ASSERT_TRUE(root_.graph()->UpdateInput(uses_fed.node(), 0, fed, 0).ok());
   const Output x = X(root_, kPs);
   Node* const fetched = AddBoundary(root_, "_Retval", "fetched", kWorker);
   ASSERT_TRUE(root_.graph()->AddEdge(x.node(), 0, fetched, 0).ok());
