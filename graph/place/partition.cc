@@ -43,9 +43,10 @@ class Partitioner {
     int location = 0;
     Node* copy = nullptr;
   };
-  // The _Recv (or Identity after it) in a partition that stands for something made elsewhere: an
-  // output of a node, or (sources, kControlSlot).
-  using CutKey = std::tuple<std::vector<int>, int, int>;  // node ids, output, destination location
+  // The _Recv (or what is behind it: an Identity, a Cast) in a partition that stands for something
+  // made elsewhere: an output of a node, or (sources, kControlSlot).
+  // Node ids, output, destination location, whether it is rounded.
+  using CutKey = std::tuple<std::vector<int>, int, int, bool>;
 
   Status CopyNodes();
   Status ConnectInputs(const Node& node);
@@ -53,7 +54,12 @@ class Partitioner {
   // Lets `recv`, which receives something of `src` for `dst`, run in the iterations that have it.
   Status PinToLoop(const Node& src, const Node& dst, Node* recv);
   StatusOr<Node*> Received(const Node& src, int output, const Node& dst, int dst_input);
+  // Does a tensor lose bits on its way to `dst` at another location?
+  bool IsRounded(const Node& src, int output, const Node& dst) const;
   StatusOr<Node*> AddSendRecv(const Node& src, Node* sent, int output, const Node& dst, int wave);
+  // Casts output `output` of `from` to `type` where `near` is.
+  StatusOr<Node*> AddCast(Node* from, int output, DType type, const Node& near,
+                          absl::string_view prefix);
   // Gives `*def` a name and a device.
   StatusOr<Node*> Add(Graph* graph, const Node& near, absl::string_view prefix,
                       tensorflow::NodeDef* def);
@@ -151,6 +157,28 @@ StatusOr<Node*> Partitioner::AddSendRecv(const Node& src, Node* sent, int output
   return Add(PlaceOf(dst).graph, dst, src.name(), recv.get());
 }
 
+bool Partitioner::IsRounded(const Node& src, int output, const Node& dst) const {
+  return options_.floats_as_bfloat16 && src.output_type(output) == DT_FLOAT && !src.is_arg() &&
+         !dst.is_retval() && !src.traits().uses_files && !dst.traits().uses_files;
+}
+
+StatusOr<Node*> Partitioner::AddCast(Node* from, int output, DType type, const Node& near,
+                                     absl::string_view prefix) {
+  Graph* const graph = PlaceOf(near).graph;
+  const auto def = NewMessage<tensorflow::NodeDef>();
+  def->set_op("Cast");
+  SetAttr(from->output_type(output), &(*def->mutable_attr())["SrcT"]);
+  SetAttr(type, &(*def->mutable_attr())["DstT"]);
+  SetAttr(false, &(*def->mutable_attr())["Truncate"]);
+  MR_ASSIGN_OR_RETURN(Node * cast, Add(graph, near, prefix, def.get()));
+  if (cast->op_entry() == nullptr) {
+    return Unimplemented("Partition: op 'Cast' must be known to this program to send '", prefix,
+                         "' as bfloat16, got one that is not registered");
+  }
+  MR_RETURN_IF_ERROR(graph->AddEdge(from, output, cast, 0));
+  return cast;
+}
+
 StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& dst, int dst_input) {
   const DType type = src.output_type(output);
   if ((IsRef(type) && IsRef(dst.input_type(dst_input))) || type == DT_RESOURCE) {
@@ -169,12 +197,22 @@ StatusOr<Node*> Partitioner::Received(const Node& src, int output, const Node& d
     MR_RETURN_IF_ERROR(PinToLoop(src, dst, late));
     return late;
   }
-  Node*& recv = received_[CutKey({src.id()}, output, PlaceOf(dst).location)];
-  if (recv == nullptr) {
-    MR_ASSIGN_OR_RETURN(recv, AddSendRecv(src, PlaceOf(src).copy, output, dst, WaveOf(src)));
-    MR_RETURN_IF_ERROR(PinToLoop(src, dst, recv));
+  // One that is also fetched has two pairs: what is computed does not depend on fetches.
+  const bool rounded = IsRounded(src, output, dst);
+  Node*& arrived = received_[CutKey({src.id()}, output, PlaceOf(dst).location, rounded)];
+  if (arrived != nullptr) return arrived;
+  Node* sent = PlaceOf(src).copy;
+  if (rounded) {
+    MR_ASSIGN_OR_RETURN(sent, AddCast(sent, output, DT_BFLOAT16, src, src.name()));
   }
-  return recv;
+  // A Cast needs nothing but its input, and has its wave.
+  MR_ASSIGN_OR_RETURN(Node * recv, AddSendRecv(src, sent, rounded ? 0 : output, dst, WaveOf(src)));
+  MR_RETURN_IF_ERROR(PinToLoop(src, dst, recv));
+  if (rounded) {
+    MR_ASSIGN_OR_RETURN(recv, AddCast(recv, 0, DT_FLOAT, dst, src.name()));
+  }
+  arrived = recv;
+  return arrived;
 }
 
 Status Partitioner::ConnectInputs(const Node& node) {
@@ -223,7 +261,7 @@ Status Partitioner::ConnectControls(const Node& node) {
               [](const Node* a, const Node* b) { return a->id() < b->id(); });
     std::vector<int> ids;
     for (const Node* source : sources) ids.push_back(source->id());
-    Node*& arrived = received_[CutKey(std::move(ids), kControlSlot, place.location)];
+    Node*& arrived = received_[CutKey(std::move(ids), kControlSlot, place.location, false)];
     if (arrived == nullptr) {
       const Node& first = *sources[0];
       const std::string prefix = absl::StrCat(first.name(), "/ctrl");

@@ -9,6 +9,8 @@
 //   * an edge that carries a reference has a pair of its own, and its _Recv runs after the
 //     consumer's other inputs, because the read of a variable must be late; other _Recvs have
 //     no inputs and can be issued when the step starts;
+//   * with floats_as_bfloat16 a float is rounded by a Cast before its _Send, and a Cast behind its
+//     _Recv makes it a float again: once per pair;
 //   * the control edges from one partition to one node become one pair: an empty float
 //     constant after all the sources, _Send, _Recv and an Identity before the node;
 //   * inside of a loop a _Recv runs once in each iteration that has what it receives: after the
@@ -45,6 +47,11 @@ struct PartitionOptions {
   bool has_control_loops = false;
   // What is sent gets its wave (waves.h): for partitions that talk over a network.
   bool marks_waves = false;
+  // Floats travel as bfloat16, rounded to the nearest, ties to even: half the bytes, and 8 bits of
+  // precision. As floats travel references, tensors that a client feeds (the outputs of an _Arg) or
+  // fetches (the input of a _Retval), and what an op on files (OpTraits::uses_files) takes or
+  // gives, so that a checkpoint has the bits of its variables.
+  bool floats_as_bfloat16 = false;
   // Incarnation of a device (full name), 0 when unknown; 0 for all when empty.
   std::function<uint64_t(absl::string_view device)> get_incarnation = nullptr;
 };
@@ -54,6 +61,7 @@ using GraphPartitions = std::map<std::string, std::unique_ptr<Graph>>;
 // The partitions by location. Locations without nodes have none.
 //   InvalidArgument: a node without device or location; an edge between partitions that must pass
 //     a reference or resource handle; a loop on several devices without LoopCond.
+//   Unimplemented: an edge from an op that is not registered; floats_as_bfloat16 without Cast.
 StatusOr<GraphPartitions> PartitionGraph(const Graph& graph, const PartitionOptions& options = {});
 
 // The same; a graph that is at one location becomes the partition itself, nothing is copied.

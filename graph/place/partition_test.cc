@@ -13,15 +13,22 @@
 
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "core/status.h"
 #include "core/tensor.h"
+#include "graph/attr.h"
 #include "graph/frames.h"
 #include "graph/function_library.h"
+#include "graph/op_registry.h"
+#include "graph/place/waves.h"
 #include "graph/scope.h"
+#include "graph/shape_inference.h"
 #include "graph/testing/tiny_ops.h"
 #include "runtime/engine/kernel_runner.h"
 
 // covers: graphs: a loop is cut at any edge: each device receives in the iterations that have what
 //   it receives, in loops of loops, and when its part is cut again
+// covers: clusters: floats between tasks travel as bfloat16 where a session asks for it, rounded to
+//   the nearest; other types, feeds, fetches and what files hold keep their bits
 
 namespace millrace {
 namespace {
@@ -279,6 +286,174 @@ TEST_F(PartitionTest, AddedNamesAvoidThoseOfTheGraph) {
   EXPECT_EQ(Ops(*parts.at(kPs), "_Send")[0]->name(), "x/_1");
 }
 
+PartitionOptions AsBfloat16() {
+  PartitionOptions options;
+  options.new_name_mark = "_S";
+  options.marks_waves = true;
+  options.floats_as_bfloat16 = true;
+  return options;
+}
+
+void ExpectCast(const Node& cast, DType from, DType to, const char* device) {
+  SCOPED_TRACE(cast.name());
+  EXPECT_EQ(cast.op(), "Cast");
+  EXPECT_EQ(*GetAttr<DType>(cast.def(), "SrcT"), from);
+  EXPECT_EQ(*GetAttr<DType>(cast.def(), "DstT"), to);
+  EXPECT_FALSE(*GetAttr<bool>(cast.def(), "Truncate"));
+  EXPECT_EQ(cast.output_type(0), to);
+  EXPECT_EQ(cast.assigned_device(), device);
+  EXPECT_THAT(cast.control_inputs(), IsEmpty());
+}
+
+TEST_F(PartitionTest, AFloatIsCastBeforeItIsSentAndWhenItIsReceivedOncePerPartition) {
+  const Output x = X(root_, kPs);
+  On(kWorker, Call(root_.WithName("y"), "Floor", {x}));
+  On(kWorker, Call(root_.WithName("z"), "Mul", {x, x}));
+  On(kPs, Call(root_.WithName("here"), "Floor", {x}));
+  On(kPs1, Call(root_.WithName("there"), "Floor", {x}));
+  const GraphPartitions parts = Cut(AsBfloat16());
+  const Graph& ps = *parts.at(kPs);
+  const std::vector<const Node*> casts = Ops(ps, "Cast"), sends = Ops(ps, "_Send");
+  ASSERT_THAT(casts, SizeIs(2));
+  ASSERT_THAT(sends, SizeIs(2));
+  EXPECT_EQ(ps.FindNode("here")->input(0).node, ps.FindNode("x"));
+  for (size_t i = 0; i < 2; ++i) {
+    ExpectCast(*casts[i], DT_FLOAT, DT_BFLOAT16, kPs);
+    EXPECT_EQ(casts[i]->input(0).node, ps.FindNode("x"));
+    EXPECT_EQ(sends[i]->input(0).node, casts[i]);
+    EXPECT_EQ(*GetAttr<DType>(sends[i]->def(), "T"), DT_BFLOAT16);
+    EXPECT_EQ(*GetAttr<int64_t>(sends[i]->def(), kWaveAttr), 0);
+  }
+  EXPECT_EQ(casts[0]->name(), "x/_S0");
+  EXPECT_EQ(sends[0]->name(), "x/_S1");
+  EXPECT_EQ(Text(sends[0], "tensor_name"), "edge_0_x");
+  for (const char* device : {kWorker, kPs1}) {
+    SCOPED_TRACE(device);
+    const Graph& part = *parts.at(device);
+    const std::vector<const Node*> recvs = Ops(part, "_Recv"), floats = Ops(part, "Cast");
+    ASSERT_THAT(recvs, SizeIs(1));
+    ASSERT_THAT(floats, SizeIs(1));
+    EXPECT_EQ(*GetAttr<DType>(recvs[0]->def(), "tensor_type"), DT_BFLOAT16);
+    EXPECT_EQ(*GetAttr<int64_t>(recvs[0]->def(), kWaveAttr), 0);
+    ExpectCast(*floats[0], DT_BFLOAT16, DT_FLOAT, device);
+    EXPECT_EQ(floats[0]->input(0).node, recvs[0]);
+  }
+  const Graph& worker = *parts.at(kWorker);
+  EXPECT_EQ(worker.FindNode("y")->input(0).node, Ops(worker, "Cast")[0]);
+  EXPECT_EQ(worker.FindNode("z")->input(0).node, Ops(worker, "Cast")[0]);
+  EXPECT_EQ(worker.FindNode("z")->input(1).node, Ops(worker, "Cast")[0]);
+}
+
+TEST_F(PartitionTest, CastsChangeNoWave) {
+  const Output x = X(root_, kPs);
+  const Output y = On(kWorker, Call(root_.WithName("y"), "Floor", {x}));
+  On(kPs, Call(root_.WithName("z"), "Floor", {y}));
+  const GraphPartitions parts = Cut(AsBfloat16());
+  EXPECT_EQ(*GetAttr<int64_t>(Ops(*parts.at(kPs), "_Send")[0]->def(), kWaveAttr), 0);
+  EXPECT_EQ(*GetAttr<int64_t>(Ops(*parts.at(kWorker), "_Send")[0]->def(), kWaveAttr), 1);
+}
+
+TEST_F(PartitionTest, FloatsInsideOfALocationAreNotCast) {
+  const Output x = X(root_, kPs);
+  const Output y = On(kPs1, Call(root_.WithName("y"), "Floor", {x}));
+  On(kWorker, Call(root_.WithName("z"), "Floor", {y}));
+  PartitionOptions options = AsBfloat16();
+  options.node_to_loc = [](const Node& node) {
+    return node.assigned_device().substr(0, node.assigned_device().find("/device:"));
+  };
+  const GraphPartitions parts = Cut(options);
+  const Graph& ps = *parts.at("/job:ps/replica:0/task:0");
+  EXPECT_EQ(ps.FindNode("y")->input(0).node, ps.FindNode("x"));
+  ASSERT_THAT(Ops(ps, "Cast"), SizeIs(1));
+  // On the device of what is sent: the cut by device adds no edge.
+  ExpectCast(*Ops(ps, "Cast")[0], DT_FLOAT, DT_BFLOAT16, kPs1);
+}
+
+TEST_F(PartitionTest, OtherTypesAreNotCast) {
+  for (const DType type :
+       {DT_DOUBLE, DT_HALF, DT_BFLOAT16, DT_COMPLEX64, DT_INT32, DT_INT64, DT_BOOL, DT_STRING}) {
+    SCOPED_TRACE(DTypeName(type));
+    const Scope root;
+    const Output x = On(kPs, Input(root.WithName("x"), type, {3}));
+    On(kWorker, Call(root.WithName("y"), "Floor", {x}));
+    const StatusOr<GraphPartitions> parts = PartitionGraph(*root.graph(), AsBfloat16());
+    ASSERT_TRUE(parts.ok()) << parts.status();
+    EXPECT_THAT(Ops(*parts->at(kPs), "Cast"), IsEmpty());
+    EXPECT_THAT(Ops(*parts->at(kWorker), "Cast"), IsEmpty());
+    EXPECT_EQ(*GetAttr<DType>(Ops(*parts->at(kPs), "_Send")[0]->def(), "T"), type);
+  }
+}
+
+TEST_F(PartitionTest, ControlEdgesAndReferencesAreNotCast) {
+  const Output x = X(root_, kPs);
+  On(kWorker, NoOp(root_.WithControlDependencies({x.op()})));
+  const Output v = On(kPs, NodeBuilder(root_.WithName("v"), "VariableV2")
+                               .Attr("shape", PartialShape({3}))
+                               .Attr("dtype", DT_FLOAT)
+                               .Finish()
+                               .output(0));
+  On(kWorker, Call(root_.WithName("y"), "Floor", {v}));
+  const GraphPartitions parts = Cut(AsBfloat16());
+  ASSERT_THAT(Ops(*parts.at(kPs), "_Send"), SizeIs(2));
+  for (const Node* send : Ops(*parts.at(kPs), "_Send")) {
+    EXPECT_EQ(*GetAttr<DType>(send->def(), "T"), DT_FLOAT);
+  }
+  for (const auto& [device, part] : parts) EXPECT_THAT(Ops(*part, "Cast"), IsEmpty()) << device;
+}
+
+const OpRegistration kFile =
+    OpSpec("FileForTest", "x: float -> y: float").UsesFiles().Shape([](InferenceContext* c) {
+      c->set_output(0, PartialShape());
+      return absl::OkStatus();
+    });
+
+// An _Arg or a _Retval.
+Node* AddBoundary(const Scope& scope, const char* op, const char* name, const char* device) {
+  tensorflow::NodeDef def;
+  def.set_op(op);
+  def.set_name(name);
+  SetAttr(DT_FLOAT, &(*def.mutable_attr())["T"]);
+  SetAttr(int64_t{0}, &(*def.mutable_attr())["index"]);
+  Node* const node = *scope.graph()->AddNode(def);
+  node->set_assigned_device(device);
+  return node;
+}
+
+TEST_F(PartitionTest, WhatAClientFeedsAndFetchesAndWhatFilesHoldIsNotCast) {
+  Node* const fed = AddBoundary(root_, "_Arg", "fed", kWorker);
+  const Output uses_fed =
+      On(kPs, Call(root_.WithName("uses_fed"), "Floor", {X(root_, kPs, "unfed")}));
+  ASSERT_TRUE(root_.graph()->UpdateInput(uses_fed.node(), 0, fed, 0).ok());
+  const Output x = X(root_, kPs);
+  Node* const fetched = AddBoundary(root_, "_Retval", "fetched", kWorker);
+  ASSERT_TRUE(root_.graph()->AddEdge(x.node(), 0, fetched, 0).ok());
+  On(kWorker, Call(root_.WithName("saved"), "FileForTest", {X(root_, kPs, "variable")}));
+  const Output restored =
+      On(kWorker, Call(root_.WithName("restored"), "FileForTest", {X(root_, kWorker, "path")}));
+  On(kPs, Call(root_.WithName("uses_restored"), "Floor", {restored}));
+  const GraphPartitions parts = Cut(AsBfloat16());
+  for (const auto& [device, part] : parts) {
+    SCOPED_TRACE(device);
+    EXPECT_THAT(Ops(*part, "_Send"), SizeIs(2));
+    EXPECT_THAT(Ops(*part, "_Recv"), SizeIs(2));
+    EXPECT_THAT(Ops(*part, "Cast"), IsEmpty());
+  }
+}
+
+// Else a step would train differently when its weights are looked at.
+TEST_F(PartitionTest, WhatIsFetchedAndUsedIsSentBothWays) {
+  const Output x = X(root_, kPs);
+  Node* const fetched = AddBoundary(root_, "_Retval", "fetched", kWorker);
+  ASSERT_TRUE(root_.graph()->AddEdge(x.node(), 0, fetched, 0).ok());
+  On(kWorker, Call(root_.WithName("y"), "Floor", {x}));
+  const GraphPartitions parts = Cut(AsBfloat16());
+  EXPECT_THAT(Ops(*parts.at(kPs), "_Send"), SizeIs(2));
+  EXPECT_THAT(Ops(*parts.at(kPs), "Cast"), SizeIs(1));
+  const Graph& worker = *parts.at(kWorker);
+  EXPECT_EQ(worker.FindNode("fetched")->input(0).node->op(), "_Recv");
+  EXPECT_EQ(worker.FindNode("y")->input(0).node->op(), "Cast");
+}
+
 Output Enter(const Scope& scope, Output x) {
   return NodeBuilder(scope.WithName("enter"), "Enter")
       .Input(x)
@@ -359,6 +534,22 @@ TEST_F(PartitionTest, ALoopOnTwoDevicesHasAControlLoopWhereItReceives) {
     EXPECT_EQ(frames->frame(1).parallel_iterations, 3);
     for (const Node* recv : Ops(*part, "_Recv")) EXPECT_EQ(frames->FrameOf(recv->id()), 1);
     EXPECT_THAT(Ops(*part, "NextIteration"), SizeIs(device == kPs ? 1 : 2));
+  }
+}
+
+TEST_F(PartitionTest, InALoopFloatsAreCastInEachIterationThatHasThem) {
+  AddLoop(root_, kPs);
+  const GraphPartitions parts = Cut(AsBfloat16());
+  EXPECT_THAT(Waits(*parts.at(kPs)), ElementsAre("cond <- _cloop/while/ctx/Merge_2",
+                                                 "switch <- _cloop/while/ctx/Merge_2"));
+  EXPECT_THAT(Waits(*parts.at(kWorker)), ElementsAre("body <- _cloop/while/ctx/Merge_7"));
+  for (const auto& [device, part] : parts) {
+    SCOPED_TRACE(device);
+    const StatusOr<Frames> frames = Frames::Of(*part);
+    ASSERT_TRUE(frames.ok()) << frames.status();
+    // What arrives, and what leaves; the condition is no float.
+    EXPECT_THAT(Ops(*part, "Cast"), SizeIs(2));
+    for (const Node* cast : Ops(*part, "Cast")) EXPECT_EQ(frames->FrameOf(cast->id()), 1);
   }
 }
 

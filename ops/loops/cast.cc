@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <complex>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -57,6 +58,25 @@ void Cast(const void* x_memory, void* y_memory, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = Convert<D>(x[i]);
 }
 
+// ToBfloat16 and ToFloat, bit for bit. Those are a call for each element and slow where floats are
+// cast to travel (graph/place/partition.h); the compiler makes vectors of these.
+void FloatToBfloat16(const void* x_memory, void* y_memory, int64_t n) {
+  const float* x = static_cast<const float*>(x_memory);
+  Bfloat16* y = static_cast<Bfloat16*>(y_memory);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const uint32_t quiet_nan = (bits >> 16) | 0x40u;
+    y[i].bits = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded);
+  }
+}
+
+void Bfloat16ToFloat(const void* x_memory, void* y_memory, int64_t n) {
+  const Bfloat16* x = static_cast<const Bfloat16*>(x_memory);
+  float* y = static_cast<float*>(y_memory);
+  for (int64_t i = 0; i < n; ++i) y[i] = std::bit_cast<float>(uint32_t{x[i].bits} << 16);
+}
+
 // A float cut to its upper bits.
 Bfloat16 Truncated(float value, Bfloat16) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -104,6 +124,8 @@ CastFn FindCast(DType from, DType to, bool truncate) {
     if (from == DT_DOUBLE && to == DT_HALF) return &TruncatingCast<double, Half>;
     if (from == DT_DOUBLE && to == DT_FLOAT) return &TruncatingDoubleToFloat;
   }
+  if (from == DT_FLOAT && to == DT_BFLOAT16) return &FloatToBfloat16;
+  if (from == DT_BFLOAT16 && to == DT_FLOAT) return &Bfloat16ToFloat;
   return LoopFor<CastTypes>(from, [to]<typename S> {
     return LoopFor<CastTypes>(to, []<typename D>() -> CastFn { return &Cast<S, D>; });
   });

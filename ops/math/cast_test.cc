@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/math/cast.h"
 
+#include <bit>
 #include <complex>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
@@ -78,6 +81,31 @@ TEST(Cast, TruncateCutsWhereTheDefaultRounds) {
   };
   ExpectTensorEqual(call(false), Tensor::Vector<float>({1.0078125f, -1.0078125f}));
   ExpectTensorEqual(call(true), Tensor::Vector<float>({1, -1}));
+}
+
+// The rule for one number is core/dtype.h's. All upper halves of a float, with lower halves around
+// those where rounding turns.
+TEST(Cast, FloatsAndBfloat16AreCastAsOneByOne) {
+  std::vector<float> floats;
+  std::vector<Bfloat16> all;
+  for (uint32_t upper = 0; upper <= 0xffff; ++upper) {
+    all.push_back(Bfloat16{static_cast<uint16_t>(upper)});
+    for (const uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      floats.push_back(std::bit_cast<float>((upper << 16) | lower));
+    }
+  }
+  const Tensor narrow = Call(Tensor::Vector<float>(floats), DT_BFLOAT16);
+  const auto bfloat16s = narrow.flat<Bfloat16>();
+  ASSERT_EQ(bfloat16s.size(), floats.size());
+  for (size_t i = 0; i < floats.size(); ++i) {
+    ASSERT_EQ(bfloat16s[i].bits, ToBfloat16(floats[i]).bits) << std::bit_cast<uint32_t>(floats[i]);
+  }
+  const Tensor wide = Call(Tensor::Vector<Bfloat16>(all), DT_FLOAT);
+  const auto back = wide.flat<float>();
+  ASSERT_EQ(back.size(), all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    ASSERT_EQ(std::bit_cast<uint32_t>(back[i]), std::bit_cast<uint32_t>(ToFloat(all[i])));
+  }
 }
 
 TEST(Cast, HandlesEmptyAndSameType) {

@@ -83,9 +83,11 @@ StatusOr<GraphPartitions> CutRunGraph(RunGraph run, const CutOptions& options) {
   MR_RETURN_IF_ERROR(PlaceGraph(run.graph.get(), options.devices, &kernels, placement));
   KernelEvaluator evaluator;
   MR_RETURN_IF_ERROR(RewriteRunGraph(&run, &evaluator, options.config->graph_options()).status());
-  MR_ASSIGN_OR_RETURN(
-      GraphPartitions partitions,
-      PartitionGraph(std::move(run.graph), PartitionOptionsFor(options.cut, options.devices)));
+  PartitionOptions partition = PartitionOptionsFor(options.cut, options.devices);
+  // Devices of one task share its memory: only between tasks are bytes worth bits.
+  partition.floats_as_bfloat16 =
+      options.cut == CutBy::kTask && options.config->graph_options().enable_bfloat16_sendrecv();
+  MR_ASSIGN_OR_RETURN(GraphPartitions partitions, PartitionGraph(std::move(run.graph), partition));
   if (options.cut == CutBy::kTask) {
     // A task gets the functions that its own nodes call.
     for (const auto& [location, graph] : partitions) {
