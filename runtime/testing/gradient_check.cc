@@ -2,8 +2,6 @@
 //
 // Small graphs and gradients of op_test.h.
 #include <algorithm>
-#include <cmath>
-#include <complex>
 #include <memory>
 #include <optional>
 #include <random>
@@ -14,6 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "core/status.h"
+#include "graph/central_difference.h"
 #include "graph/copy.h"
 #include "graph/function_body.h"
 #include "graph/function_library.h"
@@ -276,64 +275,6 @@ StatusOr<std::vector<Tensor>> EvaluateGraph(const Scope& scope,
 
 namespace {
 
-// Real components of a floating or complex tensor: complex elements count twice.
-size_t NumComponents(const Tensor& t) {
-  return static_cast<size_t>(t.num_elements()) * (IsComplex(t.dtype()) ? 2 : 1);
-}
-
-double Component(const Tensor& t, size_t i) {
-  switch (t.dtype()) {
-    case DT_FLOAT:
-      return static_cast<double>(t.flat<float>()[i]);
-    case DT_DOUBLE:
-      return t.flat<double>()[i];
-    case DT_HALF:
-      return static_cast<double>(ToFloat(t.flat<Half>()[i]));
-    case DT_BFLOAT16:
-      return static_cast<double>(ToFloat(t.flat<Bfloat16>()[i]));
-    case DT_COMPLEX64: {
-      const std::complex<float> c = t.flat<std::complex<float>>()[i / 2];
-      return static_cast<double>(i % 2 == 0 ? c.real() : c.imag());
-    }
-    case DT_COMPLEX128: {
-      const std::complex<double> c = t.flat<std::complex<double>>()[i / 2];
-      return i % 2 == 0 ? c.real() : c.imag();
-    }
-    default:
-      ADD_FAILURE() << "no real number: " << DTypeName(t.dtype());
-      return 0;
-  }
-}
-
-void SetComponent(Tensor* t, size_t i, double value) {
-  switch (t->dtype()) {
-    case DT_FLOAT:
-      t->mutable_flat<float>()[i] = static_cast<float>(value);
-      break;
-    case DT_DOUBLE:
-      t->mutable_flat<double>()[i] = value;
-      break;
-    case DT_HALF:
-      t->mutable_flat<Half>()[i] = ToHalf(static_cast<float>(value));
-      break;
-    case DT_BFLOAT16:
-      t->mutable_flat<Bfloat16>()[i] = ToBfloat16(static_cast<float>(value));
-      break;
-    case DT_COMPLEX64: {
-      std::complex<float>& c = t->mutable_flat<std::complex<float>>()[i / 2];
-      i % 2 == 0 ? c.real(static_cast<float>(value)) : c.imag(static_cast<float>(value));
-      break;
-    }
-    case DT_COMPLEX128: {
-      std::complex<double>& c = t->mutable_flat<std::complex<double>>()[i / 2];
-      i % 2 == 0 ? c.real(value) : c.imag(value);
-      break;
-    }
-    default:
-      ADD_FAILURE() << "no real number: " << DTypeName(t->dtype());
-  }
-}
-
 class GradientCheck {
  public:
   GradientCheck(const BuildOutputs& build, const std::vector<Tensor>& inputs,
@@ -379,16 +320,12 @@ class GradientCheck {
   Status MakeWeights(const std::vector<Tensor>& y) {
     std::mt19937 random(
         static_cast<uint32_t>(1 + ::testing::UnitTest::GetInstance()->random_seed()));
-    std::uniform_real_distribution<double> uniform(0.5, 1.5);
     for (size_t i = 0; i < y.size(); ++i) {
       if (!IsTrainable(y[i].dtype())) {
         return InvalidArgument("test: output ", i, " must be floating or ", "complex, got ",
                                DTypeName(y[i].dtype()));
       }
-      MR_ASSIGN_OR_RETURN(Tensor weight, Tensor::Allocate(y[i].dtype(), y[i].shape()));
-      for (size_t c = 0; c < NumComponents(weight); ++c) {
-        SetComponent(&weight, c, (random() % 2 == 0 ? 1 : -1) * uniform(random));
-      }
+      MR_ASSIGN_OR_RETURN(Tensor weight, DrawnWeights(y[i], &random));
       grad_ys_.push_back(TestInputNode(scope_, y[i].dtype(),
                                        known_shapes_ ? PartialShape(y[i].shape()) : PartialShape(),
                                        std::nullopt));
@@ -427,26 +364,16 @@ class GradientCheck {
   }
 
   // sum(weight * y) with `value` as the input's value.
-  StatusOr<double> Loss(NodeOrder* forward, size_t input, const Tensor& value) const {
+  StatusOr<double> Loss(NodeOrder* forward, size_t input, Tensor value) const {
     std::vector<std::pair<Output, Tensor>> feeds = Feeds();
-    MR_ASSIGN_OR_RETURN(Tensor copy, value.Clone());
     if (inputs_[input].dtype() == DT_RESOURCE) {
       MR_ASSIGN_OR_RETURN(auto variable, Variable(input));
-      MR_RETURN_IF_ERROR(variable->Assign(std::move(copy), false));
+      MR_RETURN_IF_ERROR(variable->Assign(std::move(value), false));
     } else {
-      feeds[input].second = std::move(copy);
+      feeds[input].second = std::move(value);
     }
     MR_ASSIGN_OR_RETURN(const std::vector<Tensor> y, forward->Run(feeds));
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) {
-      if (y[i].shape() != weights_[i].shape()) {
-        return absl::InvalidArgumentError("test: the output's shape depends on the input's value");
-      }
-      for (size_t c = 0; c < NumComponents(y[i]); ++c) {
-        sum += Component(y[i], c) * Component(weights_[i], c);
-      }
-    }
-    return sum;
+    return WeightedSum(y, weights_);
   }
 
   Status CheckInput(size_t input, const Gradient& gradient, NodeOrder* forward) {
@@ -468,22 +395,15 @@ class GradientCheck {
           << "inferred " << inferred.ToString() << " for the gradient of input " << input
           << ", got " << analytic.shape().ToString();
     }
-    const bool fine = start.dtype() == DT_DOUBLE || start.dtype() == DT_COMPLEX128;
-    const double eps = options_.eps > 0 ? options_.eps : fine ? 1e-5 : 1e-2;
-    const double tol = options_.tol > 0 ? options_.tol : fine ? 1e-6 : 2e-2;
+    const DifferenceScale scale = DifferenceScaleOf(start.dtype());
+    const double eps = options_.eps > 0 ? options_.eps : scale.step;
+    const double tol = options_.tol > 0 ? options_.tol : scale.tolerance;
     for (size_t c = 0; c < NumComponents(start); ++c) {
-      const double x = Component(start, c);
-      double at[2], loss[2];
-      for (int side = 0; side < 2; ++side) {
-        MR_ASSIGN_OR_RETURN(Tensor moved, start.Clone());
-        SetComponent(&moved, c, side == 0 ? x - eps : x + eps);
-        at[side] = Component(moved, c);  // as the type can store it
-        MR_ASSIGN_OR_RETURN(loss[side], Loss(forward, input, moved));
-      }
-      const double numeric = (loss[1] - loss[0]) / (at[1] - at[0]);
+      MR_ASSIGN_OR_RETURN(const double numeric, CentralDifference(start, c, eps, [&](Tensor moved) {
+                            return Loss(forward, input, std::move(moved));
+                          }));
       const double symbolic = analytic.has_value() ? Component(analytic, c) : 0;
-      const double scale = std::max({1.0, std::abs(numeric), std::abs(symbolic)});
-      EXPECT_LE(std::abs(numeric - symbolic), tol * scale)
+      EXPECT_LE(RelativeDifference(numeric, symbolic), tol)
           << "gradient of input " << input << " at component " << c << ": the graph gives "
           << symbolic << (analytic.has_value() ? "" : " (no gradient)")
           << ", the finite difference " << numeric;

@@ -19,6 +19,8 @@ OUTSIDE_ALL=1: a compiler or tool that is missing is a failure; otherwise its te
 #   exports, one predicts with the model of another program; ctypes
 # covers: outside: a user's op, built with the installed files alone, brings kernel and gradient
 #   into a program; an op of another version is refused with both versions
+# covers: outside: a program that is built with the installed files alone checks the gradient of its
+#   op, and names the element where it is wrong
 # covers: outside: an op library that is linked with `libmillrace.so` is loaded by the installed
 #   tools, which have Millrace in them
 # covers: outside: a program compiles no header of protobuf, gRPC or hash tables, and little code of
@@ -293,11 +295,12 @@ class OpLibrary(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = os.path.join(TMP, "op_library")
         os.makedirs(cls.folder)
-        code_of("adding_an_op.md", cls.folder, "repeat_rows.cc", "repeat_rows.h",
-                "repeat_rows_library.cc", "repeat_rows_library_test.cc", "repeat_rows_test.cc",
-                "shrink.cc", "shrink.h", "shrink_test.cc")
+        code_of("adding_an_op.md", cls.folder, "check_shrink.cc", "repeat_rows.cc",
+                "repeat_rows.h", "repeat_rows_library.cc", "repeat_rows_library_test.cc",
+                "repeat_rows_test.cc", "shrink.cc", "shrink.h", "shrink_test.cc")
         # What the page says of sources outside of the tree.
-        for name in ["repeat_rows.cc", "repeat_rows.h", "repeat_rows_library.cc"]:
+        for name in ["check_shrink.cc", "repeat_rows.cc", "repeat_rows.h", "repeat_rows_library.cc",
+                     "shrink.cc", "shrink.h"]:
             path = os.path.join(cls.folder, name)
             with open(path, encoding="utf-8") as source:
                 text = re.sub(r'#include "(\w+/[^"]+)"', r"#include <millrace/\1>", source.read())
@@ -323,6 +326,28 @@ class OpLibrary(unittest.TestCase):
     def test_brings_its_op_kernel_and_gradient(self):
         self.assertEqual(self.load("repeat_rows.so"),
                          (0, "op: RepeatRows\ny: 1 1 1 2 2 2\ngradient: 6 12\n"))
+
+    def check_shrink(self, source):
+        run([program("g++"), "-std=c++20", "-O1", *WARNINGS, "check_shrink.cc", source, "-o",
+             "check_shrink", *linked()], cwd=self.folder)
+        done = subprocess.run([os.path.join(self.folder, "check_shrink")], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        return done.returncode, done.stdout
+
+    def test_a_program_checks_a_gradient(self):
+        self.assertEqual(self.check_shrink("shrink.cc"), (0, ""))
+        with open(os.path.join(self.folder, "shrink.cc"), encoding="utf-8") as source:
+            right = source.read()
+        wrong = right.replace("Greater(s, Abs(s, x), by)", "Greater(s, x, by)")
+        self.assertNotEqual(wrong, right)
+        with open(os.path.join(self.folder, "wrong.cc"), "w", encoding="utf-8") as source:
+            source.write(wrong)
+        code, output = self.check_shrink("wrong.cc")
+        self.assertEqual(code, 1)
+        # The line of the page.
+        self.assertIn("CheckGradients: the gradient of inputs[0] at [3] must be the central "
+                      "difference, 0.697889189, got 0; 1 of 4 numbers differ by more than 1e-06",
+                      output)
 
     def test_installed_tools_load_it_by_flag_and_environment(self):
         """It is linked with libmillrace.so, the tools have Millrace in them."""
