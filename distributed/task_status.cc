@@ -42,10 +42,9 @@ std::string ReasonOf(const Status& error, const std::string& address, absl::Dura
                         ", got no answer");
   }
   if (absl::IsUnimplemented(error)) {
-    return absl::StrCat("Task at ", address,
-                        " must be a task of a cluster, got a server that is "
-                        "none: ",
-                        error.message());
+    return absl::StrCat(
+        "Task at ", address,
+        " must be a task of a cluster, got a server that is none: ", error.message());
   }
   return std::string(error.message());
 }
@@ -130,8 +129,9 @@ void Call(RpcChannel* channel, const std::string& method, const RpcOptions& opti
       return DecodeMessage(method, bytes, &response);
     });
     MutexLock lock(&answers->mu);
+    TaskStatus* const task = &answers->tasks[i];
     const Status taken = NoExceptions(method, [&]() -> Status {
-      take(read, response, &answers->tasks[i]);
+      take(read, response, task);
       return absl::OkStatus();
     });
     taken.IgnoreError();  // out of memory: it stays absent

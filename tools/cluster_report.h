@@ -4,9 +4,9 @@
 
 // Cluster report: what the tasks of a cluster say of themselves, as tables or as JSON.
 //
-//   task               address   state    incarnation       devices  sessions  running_steps
-//   /job:ps/task:0     a:2222    answers  00000000000000ab        1         1              0
-//   /job:worker/task:0 b:2222    absent   -                       -         -              -
+//   task                address  state    incarnation       devices  sessions  running_steps
+//   /job:ps/task:0      a:2222   answers  00000000000000ab        1         1              0
+//   /job:worker/task:0  b:2222   absent   -                       -         -              -
 //
 // Below it: why tasks do not answer; who opened the sessions; what each task has exchanged with
 // each other. "-": the task does not say. What comes from tasks is shown in printable ASCII.
