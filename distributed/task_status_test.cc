@@ -19,6 +19,7 @@
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/two_servers.h"
 #include "gmock/gmock.h"
+#include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "net/rpc_server.h"
 #include "net/security.h"
