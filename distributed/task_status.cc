@@ -24,15 +24,15 @@ namespace {
 // A call that cannot reach its peer ends at its deadline, and then looks twice for kProbeTime.
 constexpr absl::Duration kReasons = absl::Seconds(5);
 
-TaskStatus::State StateOf(const Status& error) {
-  if (IsRefusal(error)) return TaskStatus::State::kRefuses;
+TaskAnswer::State StateOf(const Status& error) {
+  if (IsRefusal(error)) return TaskAnswer::State::kRefuses;
   switch (error.code()) {
     case absl::StatusCode::kFailedPrecondition:  // another version of the wire
     case absl::StatusCode::kUnimplemented:       // a server of gRPC, and no task
     case absl::StatusCode::kInvalidArgument:
-      return TaskStatus::State::kRefuses;
+      return TaskAnswer::State::kRefuses;
     default:
-      return TaskStatus::State::kAbsent;
+      return TaskAnswer::State::kAbsent;
   }
 }
 
@@ -57,18 +57,18 @@ std::string ShortTaskName(const std::string& name) {
   return parsed->Task().ToString();
 }
 
-void TakeIdentity(const tensorflow::GetStatusResponse& answer, TaskStatus* status) {
+void TakeIdentity(const tensorflow::GetStatusResponse& answer, TaskAnswer* status) {
   for (const tensorflow::DeviceAttributes& device : answer.device_attributes()) {
     status->devices.push_back(
         {device.name(), device.device_type(), device.incarnation(), device.memory_limit()});
   }
-  status->state = TaskStatus::State::kOther;
+  status->state = TaskAnswer::State::kOther;
   const std::string& address = status->asked.address;
   if (status->devices.empty()) {
     status->reason = absl::StrCat("Task at ", address, " must say its devices, got none");
     return;
   }
-  const TaskStatus::Device& first = status->devices.front();
+  const TaskAnswer::Device& first = status->devices.front();
   const StatusOr<DeviceName> name = DeviceName::Parse(first.name);
   if (!name.ok() || !name->job || !name->task) {
     status->reason = absl::StrCat("Task at ", address,
@@ -84,11 +84,11 @@ void TakeIdentity(const tensorflow::GetStatusResponse& answer, TaskStatus* statu
                                   status->task, "; does the cluster name the right port?");
     return;
   }
-  status->state = TaskStatus::State::kAnswers;
+  status->state = TaskAnswer::State::kAnswers;
   status->reason.clear();
 }
 
-void TakeCounts(const wire::GetPeerCountsResponse& answer, TaskStatus* status) {
+void TakeCounts(const wire::GetPeerCountsResponse& answer, TaskAnswer* status) {
   std::map<std::string, PeerCounts> peers;
   for (const wire::GetPeerCountsResponse::Peer& peer : answer.peer()) {
     PeerCounts& counts = peers[ShortTaskName(peer.task())];
@@ -102,7 +102,7 @@ void TakeCounts(const wire::GetPeerCountsResponse& answer, TaskStatus* status) {
   }
   status->peers = std::move(peers);
   if (!answer.has_open_sessions()) return;
-  std::vector<TaskStatus::Sessions> sessions;
+  std::vector<TaskAnswer::Sessions> sessions;
   for (const auto& open : answer.open_sessions().of_master()) {
     sessions.push_back({ShortTaskName(open.master()), open.sessions(), open.running_steps()});
   }
@@ -113,7 +113,7 @@ void TakeCounts(const wire::GetPeerCountsResponse& answer, TaskStatus* status) {
 struct Answers {
   Mutex mu;
   CondVar changed;
-  std::vector<TaskStatus> tasks ABSL_GUARDED_BY(mu);
+  std::vector<TaskAnswer> tasks ABSL_GUARDED_BY(mu);
   size_t open_calls ABSL_GUARDED_BY(mu) = 0;
 };
 
@@ -129,7 +129,7 @@ void Call(RpcChannel* channel, const std::string& method, const RpcOptions& opti
       return DecodeMessage(method, bytes, &response);
     });
     MutexLock lock(&answers->mu);
-    TaskStatus* const task = &answers->tasks[i];
+    TaskAnswer* const task = &answers->tasks[i];
     const Status taken = NoExceptions(method, [&]() -> Status {
       take(read, response, task);
       return absl::OkStatus();
@@ -145,15 +145,15 @@ void Call(RpcChannel* channel, const std::string& method, const RpcOptions& opti
 
 }  // namespace
 
-absl::string_view TaskStateName(TaskStatus::State state) {
+absl::string_view TaskStateName(TaskAnswer::State state) {
   switch (state) {
-    case TaskStatus::State::kAnswers:
+    case TaskAnswer::State::kAnswers:
       return "answers";
-    case TaskStatus::State::kOther:
+    case TaskAnswer::State::kOther:
       return "other";
-    case TaskStatus::State::kRefuses:
+    case TaskAnswer::State::kRefuses:
       return "refuses";
-    case TaskStatus::State::kAbsent:
+    case TaskAnswer::State::kAbsent:
       break;
   }
   return "absent";
@@ -165,7 +165,7 @@ TaskAsker::TaskAsker(std::vector<AskedTask> tasks) : tasks_(std::move(tasks)) {
 
 TaskAsker::~TaskAsker() = default;
 
-std::vector<TaskStatus> TaskAsker::Ask(absl::Duration timeout) {
+std::vector<TaskAnswer> TaskAsker::Ask(absl::Duration timeout) {
   const auto answers = std::make_shared<Answers>();
   RpcOptions options;
   options.deadline = absl::Now() + timeout;
@@ -173,7 +173,7 @@ std::vector<TaskStatus> TaskAsker::Ask(absl::Duration timeout) {
     MutexLock lock(&answers->mu);
     answers->open_calls = 2 * tasks_.size();
     for (const AskedTask& asked : tasks_) {
-      TaskStatus& status = answers->tasks.emplace_back();
+      TaskAnswer& status = answers->tasks.emplace_back();
       status.asked = asked;
       status.reason = ReasonOf(absl::DeadlineExceededError(""), asked.address, timeout);
     }
@@ -184,7 +184,7 @@ std::vector<TaskStatus> TaskAsker::Ask(absl::Duration timeout) {
     Call<tensorflow::GetStatusRequest, tensorflow::GetStatusResponse>(
         channels_[i].get(), absl::StrCat(kWorkerService, "GetStatus"), options, answers, i,
         [timeout](const Status& read, const tensorflow::GetStatusResponse& answer,
-                  TaskStatus* status) {
+                  TaskAnswer* status) {
           if (read.ok()) return TakeIdentity(answer, status);
           status->state = StateOf(read);
           status->reason = ReasonOf(read, status->asked.address, timeout);
@@ -193,7 +193,7 @@ std::vector<TaskStatus> TaskAsker::Ask(absl::Duration timeout) {
     options.asks_for_refusal = false;
     Call<wire::GetPeerCountsRequest, wire::GetPeerCountsResponse>(
         channels_[i].get(), absl::StrCat(kTransportService, "GetPeerCounts"), options, answers, i,
-        [](const Status& read, const wire::GetPeerCountsResponse& answer, TaskStatus* status) {
+        [](const Status& read, const wire::GetPeerCountsResponse& answer, TaskAnswer* status) {
           if (read.ok()) TakeCounts(answer, status);
         });
   }

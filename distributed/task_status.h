@@ -14,7 +14,7 @@
 //                silent, it does not answer in time
 //
 //   TaskAsker asker({{"/job:ps/task:0", "10.0.0.1:2222"}});
-//   for (const TaskStatus& status : asker.Ask(absl::Seconds(5))) ...
+//   for (const TaskAnswer& status : asker.Ask(absl::Seconds(5))) ...
 //
 // Asking opens no session and changes nothing in a task.
 //
@@ -42,7 +42,7 @@ struct AskedTask {
   std::string address;    // "host:port"
 };
 
-struct TaskStatus {
+struct TaskAnswer {
   enum class State { kAnswers, kOther, kRefuses, kAbsent };
   struct Device {
     std::string name;  // "/job:ps/replica:0/task:0/device:CPU:0"
@@ -73,7 +73,7 @@ struct TaskStatus {
 };
 
 // "answers", ...
-absl::string_view TaskStateName(TaskStatus::State state);
+absl::string_view TaskStateName(TaskAnswer::State state);
 
 class TaskAsker {
  public:
@@ -85,7 +85,7 @@ class TaskAsker {
 
   // Asks all at once and waits for `timeout`; in addition for a few seconds at most, while the
   // reasons of those that cannot be called are looked for. In the order of the tasks.
-  std::vector<TaskStatus> Ask(absl::Duration timeout);
+  std::vector<TaskAnswer> Ask(absl::Duration timeout);
 
  private:
   const std::vector<AskedTask> tasks_;

@@ -34,7 +34,7 @@ namespace millrace {
 namespace {
 
 using ::testing::HasSubstr;
-using State = TaskStatus::State;
+using State = TaskAnswer::State;
 
 constexpr char kPs[] = "/job:ps/task:0";
 constexpr char kWorker[] = "/job:worker/task:0";
@@ -42,12 +42,12 @@ constexpr absl::Duration kTimeout = absl::Seconds(30);
 
 std::string AddressOf(Server* server) { return absl::StrCat("127.0.0.1:", server->port()); }
 
-TaskStatus AskOne(const std::string& task, const std::string& address,
+TaskAnswer AskOne(const std::string& task, const std::string& address,
                   absl::Duration timeout = kTimeout) {
   TaskAsker asker({{task, address}});
-  const std::vector<TaskStatus> statuses = asker.Ask(timeout);
+  const std::vector<TaskAnswer> statuses = asker.Ask(timeout);
   EXPECT_EQ(statuses.size(), 1u);
-  return statuses.empty() ? TaskStatus() : statuses[0];
+  return statuses.empty() ? TaskAnswer() : statuses[0];
 }
 
 // Takes connections into its backlog and never says a word.
@@ -87,9 +87,9 @@ TEST(TaskStatusTest, TasksSayWhoTheyAreAndWhatTheyHaveExchanged) {
   ASSERT_OK(session->Close());
   TaskAsker asker(
       {{kPs, AddressOf(cluster.server("ps", 0))}, {"", AddressOf(cluster.server("worker", 0))}});
-  const std::vector<TaskStatus> statuses = asker.Ask(kTimeout);
+  const std::vector<TaskAnswer> statuses = asker.Ask(kTimeout);
   ASSERT_EQ(statuses.size(), 2u);
-  for (const TaskStatus& status : statuses) {
+  for (const TaskAnswer& status : statuses) {
     EXPECT_EQ(status.state, State::kAnswers) << status.reason;
     EXPECT_EQ(status.reason, "");
     EXPECT_EQ(status.index, 0);
@@ -128,7 +128,7 @@ TEST(TaskStatusTest, SessionsAndRunningStepsAreThoseOfTheirMasters) {
   const auto session = cluster.NewSession(root);
   ASSERT_NE(session, nullptr);
   std::thread step([&] { EXPECT_FALSE(session->Run({}, {waits}).ok()); });
-  std::vector<TaskStatus::Sessions> sessions;
+  std::vector<TaskAnswer::Sessions> sessions;
   const absl::Time give_up = absl::Now() + kTimeout;
   do {  // until the step has reached the ps
     sessions = asker.Ask(kTimeout)[0].sessions.value();
@@ -147,7 +147,7 @@ TEST(TaskStatusTest, ATaskThatIsGoneIsAbsentAndAnotherLifeHasAnotherIncarnation)
                    {kWorker, AddressOf(cluster.server("worker", 0))}});
   const uint64_t first = asker.Ask(kTimeout)[0].incarnation;
   cluster.Kill("ps", 0);
-  const std::vector<TaskStatus> statuses = asker.Ask(kTimeout);
+  const std::vector<TaskAnswer> statuses = asker.Ask(kTimeout);
   EXPECT_EQ(statuses[0].state, State::kAbsent);
   EXPECT_THAT(statuses[0].reason, HasSubstr("must be reachable, got: "));
   EXPECT_EQ(statuses[0].task, "");
@@ -155,14 +155,14 @@ TEST(TaskStatusTest, ATaskThatIsGoneIsAbsentAndAnotherLifeHasAnotherIncarnation)
   EXPECT_FALSE(statuses[0].sessions.has_value());
   EXPECT_EQ(statuses[1].state, State::kAnswers) << statuses[1].reason;
   cluster.Start("ps", 0);
-  const TaskStatus again = AskOne(kPs, AddressOf(cluster.server("ps", 0)));
+  const TaskAnswer again = AskOne(kPs, AddressOf(cluster.server("ps", 0)));
   EXPECT_EQ(again.state, State::kAnswers) << again.reason;
   EXPECT_NE(again.incarnation, first);
 }
 
 TEST(TaskStatusTest, AnotherTaskAtTheAddressIsNamed) {
   TwoServers servers;
-  const TaskStatus status = AskOne("/job:ps/task:1", servers.worker_address());
+  const TaskAnswer status = AskOne("/job:ps/task:1", servers.worker_address());
   EXPECT_EQ(status.state, State::kOther);
   EXPECT_EQ(status.task, kWorker);
   EXPECT_EQ(status.reason, absl::StrCat("Task at ", servers.worker_address(),
@@ -175,7 +175,7 @@ TEST(TaskStatusTest, AServerThatIsNoTaskRefuses) {
   options.address = "127.0.0.1:0";
   options.credentials = std::make_shared<const Credentials>();
   ASSERT_OK_AND_ASSIGN(const auto server, RpcServer::Start(std::move(options)));
-  const TaskStatus status = AskOne(kPs, absl::StrCat("127.0.0.1:", server->port()));
+  const TaskAnswer status = AskOne(kPs, absl::StrCat("127.0.0.1:", server->port()));
   EXPECT_EQ(status.state, State::kRefuses);
   EXPECT_THAT(status.reason, HasSubstr("must be a task of a cluster, got a server that is none"));
 }
@@ -189,11 +189,11 @@ TEST(TaskStatusTest, ManySilentTasksTakeNoLongerThanOne) {
   }
   TaskAsker asker(tasks);
   const absl::Time begun = absl::Now();
-  const std::vector<TaskStatus> statuses = asker.Ask(absl::Seconds(4));
+  const std::vector<TaskAnswer> statuses = asker.Ask(absl::Seconds(4));
   // One after the other they would take 20 times as long.
   EXPECT_LT(absl::Now() - begun, absl::Seconds(60));
   ASSERT_EQ(statuses.size(), 20u);
-  for (const TaskStatus& status : statuses) {
+  for (const TaskAnswer& status : statuses) {
     EXPECT_EQ(status.state, State::kAbsent);
     EXPECT_TRUE(absl::StrContains(status.reason, "must be reachable") ||
                 absl::StrContains(status.reason, "must answer within 4s"))
@@ -216,7 +216,7 @@ class SecureTaskStatusTest : public ::testing::Test {
     return options;
   }
   // As one that shows `client` sees the ps of a cluster that shows `servers`.
-  static TaskStatus Seen(const SecurityOptions& servers, const SecurityOptions& client) {
+  static TaskAnswer Seen(const SecurityOptions& servers, const SecurityOptions& client) {
     const TwoServers two(With(servers), With(servers));
     EXPECT_OK(SetClusterSecurity(client));
     return AskOne(kPs, two.ps_address());
@@ -228,11 +228,11 @@ TEST_F(SecureTaskStatusTest, ATokenIsAskedFor) {
       absl::StrCat(::testing::TempDir(), "/task_status_test_token_", ::getpid());
   WriteTestFile(path, "the-token-of-this-cluster-0123456789", 0600);
   const SecurityOptions token{.token_file = path};
-  const TaskStatus stranger = Seen(token, {});
+  const TaskAnswer stranger = Seen(token, {});
   EXPECT_EQ(stranger.state, State::kRefuses);
   EXPECT_THAT(stranger.reason, HasSubstr("callers must show the token of this cluster, got none"));
   EXPECT_FALSE(stranger.peers.has_value());
-  const TaskStatus member = Seen(token, token);
+  const TaskAnswer member = Seen(token, token);
   EXPECT_EQ(member.state, State::kAnswers) << member.reason;
 }
 
@@ -243,13 +243,13 @@ TEST_F(SecureTaskStatusTest, CertificatesThatDoNotFitAreNamed) {
   const SecurityOptions tls{.ca_file = authority.ca_file(),
                             .certificate_file = local.certificate_file,
                             .key_file = local.key_file};
-  const TaskStatus plain = Seen(tls, {});
+  const TaskAnswer plain = Seen(tls, {});
   EXPECT_EQ(plain.state, State::kRefuses);
   EXPECT_THAT(plain.reason, HasSubstr("it speaks TLS, but this process was given no CA"));
-  const TaskStatus other = Seen(tls, {.ca_file = stranger.ca_file()});
+  const TaskAnswer other = Seen(tls, {.ca_file = stranger.ca_file()});
   EXPECT_EQ(other.state, State::kRefuses);
   EXPECT_THAT(other.reason, HasSubstr("is not signed by the CA of MILLRACE_CA_FILE here"));
-  const TaskStatus member = Seen(tls, tls);
+  const TaskAnswer member = Seen(tls, tls);
   EXPECT_EQ(member.state, State::kAnswers) << member.reason;
 }
 

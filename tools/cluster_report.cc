@@ -57,22 +57,22 @@ std::string Table(const std::vector<std::vector<std::string>>& rows, size_t num_
 }
 
 // As it calls itself, or else as it was asked for.
-std::string NameOf(const TaskStatus& task) {
+std::string NameOf(const TaskAnswer& task) {
   if (!task.task.empty()) return Printable(task.task);
   return task.asked.task.empty() ? task.asked.address : task.asked.task;
 }
 
-std::string MasterName(const TaskStatus::Sessions& sessions) {
+std::string MasterName(const TaskAnswer::Sessions& sessions) {
   return sessions.master.empty() ? kUnsaid : Printable(sessions.master);
 }
 
-std::string TaskTable(absl::Span<const TaskStatus> tasks) {
+std::string TaskTable(absl::Span<const TaskAnswer> tasks) {
   std::vector<std::vector<std::string>> rows = {
       {"task", "address", "state", "incarnation", "devices", "sessions", "running_steps"}};
-  for (const TaskStatus& task : tasks) {
+  for (const TaskAnswer& task : tasks) {
     const bool said = !task.task.empty();
     int64_t sessions = 0, steps = 0;
-    for (const auto& of_master : task.sessions.value_or(std::vector<TaskStatus::Sessions>())) {
+    for (const auto& of_master : task.sessions.value_or(std::vector<TaskAnswer::Sessions>())) {
       sessions += of_master.open;
       steps += of_master.running_steps;
     }
@@ -85,11 +85,11 @@ std::string TaskTable(absl::Span<const TaskStatus> tasks) {
   return Table(rows, 4);
 }
 
-std::string SessionTable(absl::Span<const TaskStatus> tasks) {
+std::string SessionTable(absl::Span<const TaskAnswer> tasks) {
   std::vector<std::vector<std::string>> rows = {
       {"sessions_on", "opened_by", "open", "running_steps"}};
-  for (const TaskStatus& task : tasks) {
-    for (const auto& sessions : task.sessions.value_or(std::vector<TaskStatus::Sessions>())) {
+  for (const TaskAnswer& task : tasks) {
+    for (const auto& sessions : task.sessions.value_or(std::vector<TaskAnswer::Sessions>())) {
       rows.push_back({NameOf(task), MasterName(sessions), absl::StrCat(sessions.open),
                       absl::StrCat(sessions.running_steps)});
     }
@@ -97,11 +97,11 @@ std::string SessionTable(absl::Span<const TaskStatus> tasks) {
   return Table(rows, 2);
 }
 
-std::string PeerTable(absl::Span<const TaskStatus> tasks) {
+std::string PeerTable(absl::Span<const TaskAnswer> tasks) {
   std::vector<std::vector<std::string>> rows = {
       {"exchanged_by", "with", "messages_sent", "bytes_sent", "tensors_sent", "queued_ms",
        "messages_received", "bytes_received", "tensors_received"}};
-  for (const TaskStatus& task : tasks) {
+  for (const TaskAnswer& task : tasks) {
     for (const auto& [peer, counts] : task.peers.value_or(std::map<std::string, PeerCounts>())) {
       rows.push_back({NameOf(task), Printable(peer), absl::StrCat(counts.messages_sent),
                       absl::StrCat(counts.bytes_sent), absl::StrCat(counts.tensors_sent),
@@ -113,9 +113,9 @@ std::string PeerTable(absl::Span<const TaskStatus> tasks) {
   return Table(rows, 2);
 }
 
-int64_t Answering(absl::Span<const TaskStatus> tasks) {
-  return std::count_if(tasks.begin(), tasks.end(), [](const TaskStatus& task) {
-    return task.state == TaskStatus::State::kAnswers;
+int64_t Answering(absl::Span<const TaskAnswer> tasks) {
+  return std::count_if(tasks.begin(), tasks.end(), [](const TaskAnswer& task) {
+    return task.state == TaskAnswer::State::kAnswers;
   });
 }
 
@@ -123,7 +123,7 @@ ordered_json TextOrNull(const std::string& text) {
   return text.empty() ? ordered_json() : ordered_json(text);
 }
 
-ordered_json ToJson(const TaskStatus& task) {
+ordered_json ToJson(const TaskAnswer& task) {
   const bool said = !task.task.empty();
   ordered_json json = {{"address", task.asked.address},
                        {"asked_task", TextOrNull(task.asked.task)},
@@ -136,7 +136,7 @@ ordered_json ToJson(const TaskStatus& task) {
                        {"devices", ordered_json::array()},
                        {"sessions", ordered_json()},
                        {"peers", ordered_json()}};
-  for (const TaskStatus::Device& device : task.devices) {
+  for (const TaskAnswer::Device& device : task.devices) {
     json["devices"].push_back({{"name", device.name},
                                {"type", device.type},
                                {"incarnation", Hex(device.incarnation)},
@@ -144,7 +144,7 @@ ordered_json ToJson(const TaskStatus& task) {
   }
   if (task.sessions.has_value()) {
     json["sessions"] = ordered_json::array();
-    for (const TaskStatus::Sessions& sessions : *task.sessions) {
+    for (const TaskAnswer::Sessions& sessions : *task.sessions) {
       json["sessions"].push_back({{"master", TextOrNull(sessions.master)},
                                   {"open", sessions.open},
                                   {"running_steps", sessions.running_steps}});
@@ -168,10 +168,10 @@ ordered_json ToJson(const TaskStatus& task) {
 
 }  // namespace
 
-std::string ClusterReport(absl::Span<const TaskStatus> tasks) {
+std::string ClusterReport(absl::Span<const TaskAnswer> tasks) {
   std::string text = TaskTable(tasks);
   std::string reasons;
-  for (const TaskStatus& task : tasks) {
+  for (const TaskAnswer& task : tasks) {
     if (task.reason.empty()) continue;
     const std::string name = task.asked.task.empty() ? "" : absl::StrCat(task.asked.task, ": ");
     absl::StrAppend(&reasons, name, Printable(task.reason), "\n");
@@ -184,10 +184,10 @@ std::string ClusterReport(absl::Span<const TaskStatus> tasks) {
   return text;
 }
 
-std::string ClusterReportJson(absl::Span<const TaskStatus> tasks) {
+std::string ClusterReportJson(absl::Span<const TaskAnswer> tasks) {
   ordered_json json = {
       {"asked", tasks.size()}, {"answering", Answering(tasks)}, {"tasks", ordered_json::array()}};
-  for (const TaskStatus& task : tasks) json["tasks"].push_back(ToJson(task));
+  for (const TaskAnswer& task : tasks) json["tasks"].push_back(ToJson(task));
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

@@ -21,7 +21,7 @@
 namespace millrace {
 
 // Each line ends with "\n"; the last one says how many answer.
-std::string ClusterReport(absl::Span<const TaskStatus> tasks);
+std::string ClusterReport(absl::Span<const TaskAnswer> tasks);
 
 // One object on one line, without "\n":
 //
@@ -38,7 +38,7 @@ std::string ClusterReport(absl::Span<const TaskStatus> tasks);
 //                "messages_received", "bytes_received", "tensors_received"}]}]}
 //
 // "sessions" and "peers" are null where the task does not say.
-std::string ClusterReportJson(absl::Span<const TaskStatus> tasks);
+std::string ClusterReportJson(absl::Span<const TaskAnswer> tasks);
 
 }  // namespace millrace
 

@@ -124,7 +124,7 @@ int Report(const Options& options) {
   TaskAsker asker(options.tasks);
   for (bool is_first = true;; is_first = false) {
     const absl::Time begun = absl::Now();
-    const std::vector<TaskStatus> tasks = asker.Ask(options.timeout);
+    const std::vector<TaskAnswer> tasks = asker.Ask(options.timeout);
     if (options.as_json) {
       std::cout << ClusterReportJson(tasks) << "\n";
     } else {
@@ -132,8 +132,8 @@ int Report(const Options& options) {
     }
     if (!(std::cout << std::flush)) return kExitError;
     if (!options.watch.has_value()) {
-      for (const TaskStatus& task : tasks) {
-        if (task.state != TaskStatus::State::kAnswers) return kExitError;
+      for (const TaskAnswer& task : tasks) {
+        if (task.state != TaskAnswer::State::kAnswers) return kExitError;
       }
       return kExitOk;
     }

@@ -51,16 +51,16 @@ constexpr char kPatient[] = " --timeout=60";
 
 // --- The report ----------------------------------------------------------------------------------
 
-std::vector<TaskStatus> TwoTasks() {
-  TaskStatus ps;
+std::vector<TaskAnswer> TwoTasks() {
+  TaskAnswer ps;
   ps.asked = {kPs, "a:2222"};
-  ps.state = TaskStatus::State::kAnswers;
+  ps.state = TaskAnswer::State::kAnswers;
   ps.task = kPs;
   ps.job = "ps";
   ps.index = 0;
   ps.incarnation = 0xab;
   ps.devices = {{"/job:ps/replica:0/task:0/device:CPU:0", "CPU", 0xab, 256}};
-  ps.sessions = std::vector<TaskStatus::Sessions>{{kWorker, 1, 2}, {"", 2, 0}};
+  ps.sessions = std::vector<TaskAnswer::Sessions>{{kWorker, 1, 2}, {"", 2, 0}};
   PeerCounts counts;
   counts.bytes_sent = 800;
   counts.messages_sent = 2;
@@ -70,7 +70,7 @@ std::vector<TaskStatus> TwoTasks() {
   counts.messages_received = 1;
   counts.tensors_received = 3;
   ps.peers = std::map<std::string, PeerCounts>{{kWorker, counts}};
-  TaskStatus worker;
+  TaskAnswer worker;
   worker.asked = {kWorker, "b:2222"};
   worker.reason = "Task at b:2222 must be reachable, got: no\x1b[2J";
   return {ps, worker};
@@ -98,9 +98,9 @@ TEST(ClusterReportTest, IsAlignedAndPrintable) {
 }
 
 TEST(ClusterReportTest, LeavesOutTablesThatAreEmpty) {
-  TaskStatus task;
+  TaskAnswer task;
   task.asked = {"", "a:1"};
-  task.state = TaskStatus::State::kOther;
+  task.state = TaskAnswer::State::kOther;
   task.task = kPs;
   task.reason = "another";
   EXPECT_EQ(ClusterReport({task}),
