@@ -139,8 +139,8 @@ struct Ended {
 };
 
 // `environment`: "NAME='value' ".
-Ended Run(const std::string& arguments, const std::string& environment = "",
-          const char* errors = "2>&1") {
+Ended RunStatus(const std::string& arguments, const std::string& environment = "",
+                const char* errors = "2>&1") {
   const std::string command =
       absl::StrCat(environment, "tools/cluster_status ", arguments, " ", errors);
   FILE* const pipe = popen(command.c_str(), "r");
@@ -186,7 +186,7 @@ class Cluster {
 
 TEST(ClusterStatusTest, AllTasksAnswerAndTheCodeIsZero) {
   const Cluster cluster;
-  const Ended ended = Run(absl::StrCat(cluster.flag(), kPatient));
+  const Ended ended = RunStatus(absl::StrCat(cluster.flag(), kPatient));
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr(absl::StrCat("\n", kPs, "      ", cluster.ps_address(), " ")));
   EXPECT_THAT(ended.text, HasSubstr(absl::StrCat("\n", kWorker, "  ", cluster.worker_address())));
@@ -195,7 +195,8 @@ TEST(ClusterStatusTest, AllTasksAnswerAndTheCodeIsZero) {
 
 TEST(ClusterStatusTest, JsonHasEachTask) {
   const Cluster cluster;
-  const Ended ended = Run(absl::StrCat("--json ", cluster.flag(), kPatient), "", "2>/dev/null");
+  const Ended ended =
+      RunStatus(absl::StrCat("--json ", cluster.flag(), kPatient), "", "2>/dev/null");
   EXPECT_EQ(ended.code, 0) << ended.text;
   const json report = json::parse(ended.text, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(report.is_object()) << ended.text;
@@ -215,10 +216,11 @@ TEST(ClusterStatusTest, JsonHasEachTask) {
 TEST(ClusterStatusTest, TheClusterMayBeThatOfTfConfigOrAddressesAlone) {
   const Cluster cluster;
   const Ended of_environment =
-      Run(kPatient, absl::StrCat("TF_CONFIG='", cluster.TfConfig("evaluator"), "' "));
+      RunStatus(kPatient, absl::StrCat("TF_CONFIG='", cluster.TfConfig("evaluator"), "' "));
   EXPECT_EQ(of_environment.code, 0) << of_environment.text;
   EXPECT_THAT(of_environment.text, EndsWith("\n2 of 2 tasks answer\n"));
-  const Ended target = Run(absl::StrCat("--target grpc://", cluster.worker_address(), kPatient));
+  const Ended target =
+      RunStatus(absl::StrCat("--target grpc://", cluster.worker_address(), kPatient));
   EXPECT_EQ(target.code, 0) << target.text;
   EXPECT_THAT(target.text, HasSubstr(absl::StrCat("\n", kWorker, "  ", cluster.worker_address())));
   EXPECT_THAT(target.text, EndsWith("\n1 of 1 task answers\n"));
@@ -227,7 +229,7 @@ TEST(ClusterStatusTest, TheClusterMayBeThatOfTfConfigOrAddressesAlone) {
 TEST(ClusterStatusTest, ADeadTaskIsNamedWithItsReason) {
   Cluster cluster;
   cluster.KillPs();
-  const Ended ended = Run(absl::StrCat(cluster.flag(), kPatient));
+  const Ended ended = RunStatus(absl::StrCat(cluster.flag(), kPatient));
   EXPECT_EQ(ended.code, 1) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr(absl::StrCat("\n", kPs, ": Task at ", cluster.ps_address(),
                                                  " must be reachable, got: ")));
@@ -236,7 +238,7 @@ TEST(ClusterStatusTest, ADeadTaskIsNamedWithItsReason) {
 
 TEST(ClusterStatusTest, AnotherTaskAtAnAddressIsNoAnswer) {
   const Cluster cluster;
-  const Ended ended = Run(
+  const Ended ended = RunStatus(
       absl::StrCat("--cluster_spec='{\"ps\": {\"7\": \"", cluster.ps_address(), "\"}}'", kPatient));
   EXPECT_EQ(ended.code, 1) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr(" must be /job:ps/task:7, got /job:ps/task:0; "));
@@ -254,8 +256,8 @@ TEST(ClusterStatusTest, ASilentTaskIsWaitedForNoLongerThanItsTime) {
   ASSERT_EQ(::getsockname(fd, generic, &size), 0);
   // It would hang here for ever.
   const Ended ended =
-      Run(absl::StrCat("--json --timeout=2 --target=127.0.0.1:", ntohs(address.sin_port)), "",
-          "2>/dev/null");
+      RunStatus(absl::StrCat("--json --timeout=2 --target=127.0.0.1:", ntohs(address.sin_port)), "",
+                "2>/dev/null");
   ::close(fd);
   EXPECT_EQ(ended.code, 1) << ended.text;
   const json report = json::parse(ended.text, nullptr, /*allow_exceptions=*/false);
@@ -275,13 +277,14 @@ TEST(ClusterStatusTest, ATokenIsShownWhereItIsAskedFor) {
   options.security = SecurityOptions{.token_file = path};
   const Cluster cluster(options);
   const std::string arguments = absl::StrCat(cluster.flag(), kPatient);
-  const Ended stranger = Run(arguments);
+  const Ended stranger = RunStatus(arguments);
   EXPECT_EQ(stranger.code, 1) << stranger.text;
   EXPECT_THAT(stranger.text, HasSubstr("  refuses  "));
   EXPECT_THAT(stranger.text, HasSubstr("callers must show the token of this cluster, got none"));
-  const Ended member = Run(arguments, absl::StrCat("MILLRACE_TOKEN_FILE='", path, "' "));
+  const Ended member = RunStatus(arguments, absl::StrCat("MILLRACE_TOKEN_FILE='", path, "' "));
   EXPECT_EQ(member.code, 0) << member.text;
-  const Ended without_file = Run(arguments, absl::StrCat("MILLRACE_TOKEN_FILE='", path, "x' "));
+  const Ended without_file =
+      RunStatus(arguments, absl::StrCat("MILLRACE_TOKEN_FILE='", path, "x' "));
   EXPECT_EQ(without_file.code, 2) << without_file.text;
   EXPECT_THAT(without_file.text, HasSubstr("cluster_status: error: "));
   EXPECT_EQ(::unlink(path.c_str()), 0);
@@ -306,13 +309,13 @@ TEST(ClusterStatusTest, WrongFlagsAreNamedAndTheCodeIsTwo) {
       {"a:1", "unrecognized arguments: a:1"},
   };
   for (const auto& [arguments, message] : cases) {
-    const Ended ended = Run(arguments, "TF_CONFIG= ");
+    const Ended ended = RunStatus(arguments, "TF_CONFIG= ");
     EXPECT_EQ(ended.code, 2) << arguments;
     EXPECT_THAT(ended.text, HasSubstr("usage: cluster_status ")) << arguments;
     EXPECT_THAT(ended.text, HasSubstr("cluster_status: error: "));
     EXPECT_THAT(ended.text, HasSubstr(message)) << arguments;
   }
-  const Ended config = Run("", "TF_CONFIG='{\"cluster\": 3}' ");
+  const Ended config = RunStatus("", "TF_CONFIG='{\"cluster\": 3}' ");
   EXPECT_EQ(config.code, 2);
   EXPECT_THAT(config.text, HasSubstr("TF_CONFIG: cluster must be an object, got '3'"));
 }
