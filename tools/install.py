@@ -17,8 +17,8 @@ import sys
 import markdown_code
 import program
 
-TOOLS = ["csv_to_tfrecord", "data_split", "freeze_graph", "inspect_checkpoint", "inspect_events", "launch",
-         "local_predict", "run_graph", "saved_model_cli", "vocab_gen"]
+TOOLS = ["cluster_status", "csv_to_tfrecord", "data_split", "freeze_graph", "inspect_checkpoint",
+         "inspect_events", "launch", "local_predict", "run_graph", "saved_model_cli", "vocab_gen"]
 SHARE = os.path.join("share", "millrace")
 EXAMPLES = "examples/outside"
 # Of the examples, those whose text is that of a page.

@@ -109,7 +109,8 @@ Status CheckJobs(absl::string_view where, const Jobs& jobs) {
   return absl::OkStatus();
 }
 
-StatusOr<Json> ParseJson(absl::string_view text) {
+// `where` names the source in messages, here and below: "TF_CONFIG".
+StatusOr<Json> ParseJson(absl::string_view where, absl::string_view text) {
   // The library keeps the last of several equal keys; a second "master" must not vanish.
   std::vector<std::set<std::string>> keys;
   std::string duplicate;
@@ -125,24 +126,22 @@ StatusOr<Json> ParseJson(absl::string_view text) {
     return true;
   };
   if (const int nesting = JsonNesting(text); nesting > kMaxJsonNesting) {
-    return InvalidArgument("TF_CONFIG: values must be nested at most ", kMaxJsonNesting,
+    return InvalidArgument(where, ": values must be nested at most ", kMaxJsonNesting,
                            " deep, got ", nesting);
   }
   Json json;
   try {
     json = Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& error) {
-    return InvalidArgument("TF_CONFIG: must be JSON, got an error at ", PlaceOf(error.byte, text));
+    return InvalidArgument(where, ": must be JSON, got an error at ", PlaceOf(error.byte, text));
   } catch (const Json::exception&) {  // a number that no double holds
-    return InvalidArgument("TF_CONFIG: must be JSON with numbers that can be read, got ",
+    return InvalidArgument(where, ": must be JSON with numbers that can be read, got ",
                            Quoted(text));
   }
   if (!duplicate.empty()) {
-    return InvalidArgument("TF_CONFIG: a key must be given once, got ", Quoted(duplicate),
-                           " twice");
+    return InvalidArgument(where, ": a key must be given once, got ", Quoted(duplicate), " twice");
   }
-  if (!json.is_object())
-    return InvalidArgument("TF_CONFIG: must be a JSON object, got ", Dump(json));
+  if (!json.is_object()) return InvalidArgument(where, ": must be a JSON object, got ", Dump(json));
   return json;
 }
 
@@ -160,10 +159,10 @@ int64_t IndexOf(const Json& value) {
   return -1;
 }
 
-StatusOr<Jobs> ParseCluster(const Json& cluster) {
+StatusOr<Jobs> ParseCluster(absl::string_view where, const Json& cluster) {
   Jobs jobs;
   for (const auto& [job, tasks] : cluster.items()) {
-    const std::string field = absl::StrCat("TF_CONFIG: cluster.", Quoted(job));
+    const std::string field = absl::StrCat(where, Quoted(job));
     if (!tasks.is_array() && !tasks.is_object()) {
       return InvalidArgument(field, " must be a list of addresses, got ", Dump(tasks));
     }
@@ -185,6 +184,16 @@ StatusOr<Jobs> ParseCluster(const Json& cluster) {
     if (addresses.empty()) jobs.erase(job);
   }
   return jobs;
+}
+
+tensorflow::ClusterDef ToDef(const Jobs& jobs) {
+  tensorflow::ClusterDef def;
+  for (const auto& [job, tasks] : jobs) {
+    tensorflow::JobDef* const out = def.add_job();
+    out->set_name(job);
+    for (const auto& [task, address] : tasks) (*out->mutable_tasks())[task] = address;
+  }
+  return def;
 }
 
 Status CheckRoles(const Jobs& jobs) {
@@ -280,15 +289,16 @@ StatusOr<ClusterSpec> ClusterSpec::FromProto(const tensorflow::ClusterDef& def) 
   return spec;
 }
 
-tensorflow::ClusterDef ClusterSpec::ToProto() const {
-  tensorflow::ClusterDef def;
-  for (const auto& [job, tasks] : jobs_) {
-    tensorflow::JobDef* out = def.add_job();
-    out->set_name(job);
-    for (const auto& [task, address] : tasks) (*out->mutable_tasks())[task] = address;
-  }
-  return def;
+StatusOr<ClusterSpec> ClusterSpec::Parse(absl::string_view json, absl::string_view where) {
+  ClusterSpec spec;
+  MR_ASSIGN_OR_RETURN(const Json cluster, ParseJson(where, json));
+  MR_ASSIGN_OR_RETURN(spec.jobs_, ParseCluster(absl::StrCat(where, ": "), cluster));
+  MR_RETURN_IF_ERROR(CheckJobs(where, spec.jobs_));
+  spec.jobs_.erase(kEvaluator);  // as in TF_CONFIG
+  return spec;
 }
+
+tensorflow::ClusterDef ClusterSpec::ToProto() const { return ToDef(jobs_); }
 
 std::vector<std::string> ClusterSpec::jobs() const {
   std::vector<std::string> names;
@@ -322,7 +332,7 @@ StatusOr<std::string> ClusterSpec::address(absl::string_view job, int task) cons
 StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   ClusterConfig config;
   if (absl::StripAsciiWhitespace(text).empty()) return config;
-  MR_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  MR_ASSIGN_OR_RETURN(const Json json, ParseJson("TF_CONFIG", text));
   MR_ASSIGN_OR_RETURN(config.extras_, ParseExtras(json));
   const auto cluster = json.find("cluster");
   if (cluster == json.end() || cluster->is_null()) {
@@ -332,7 +342,7 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
   if (!cluster->is_object()) {
     return InvalidArgument("TF_CONFIG: cluster must be an object, got ", Dump(*cluster));
   }
-  MR_ASSIGN_OR_RETURN(Jobs jobs, ParseCluster(*cluster));
+  MR_ASSIGN_OR_RETURN(Jobs jobs, ParseCluster("TF_CONFIG: cluster.", *cluster));
   MR_RETURN_IF_ERROR(CheckJobs("TF_CONFIG: cluster", jobs));
   // Some launchers list the evaluator, which nobody may dial or count.
   jobs.erase(kEvaluator);
@@ -353,13 +363,7 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
                            type == task->end() ? "none" : Dump(*type));
   }
   config.job_ = type->get<std::string>();
-  tensorflow::ClusterDef def;
-  for (const auto& [name, tasks] : jobs) {
-    tensorflow::JobDef* const out = def.add_job();
-    out->set_name(name);
-    for (const auto& [number, address] : tasks) (*out->mutable_tasks())[number] = address;
-  }
-  MR_ASSIGN_OR_RETURN(config.cluster_, ClusterSpec::FromProto(def));
+  MR_ASSIGN_OR_RETURN(config.cluster_, ClusterSpec::FromProto(ToDef(jobs)));
   const std::vector<std::string> names = config.cluster_.jobs();
   if (config.job_ != kEvaluator && config.cluster_.num_tasks(config.job_) == 0) {
     return InvalidArgument("TF_CONFIG: task.type must be one of ", absl::StrJoin(names, ", "),

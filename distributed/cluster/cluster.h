@@ -36,6 +36,10 @@ class ClusterSpec {
   // Addresses must be "host:port" and unique; task numbers may be sparse.
   static StatusOr<ClusterSpec> Make(const std::map<std::string, std::vector<std::string>>& jobs);
   static StatusOr<ClusterSpec> FromProto(const tensorflow::ClusterDef& def);
+  // Of the text of TF_CONFIG's "cluster" alone: {"ps": ["host:port", ...], ...}. Any jobs; an
+  // evaluator is left out. `where` names the text in messages.
+  static StatusOr<ClusterSpec> Parse(absl::string_view json,
+                                     absl::string_view where = "ClusterSpec");
   tensorflow::ClusterDef ToProto() const;
 
   bool empty() const { return jobs_.empty(); }

@@ -2,6 +2,7 @@
 #include "distributed/cluster/cluster.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -183,6 +184,31 @@ TEST(ClusterSpecTest, SurvivesTheRoundTripThroughItsMessage) {
   ASSERT_OK_AND_ASSIGN(const ClusterSpec copy, ClusterSpec::FromProto(spec.ToProto()));
   EXPECT_EQ(copy.jobs(), spec.jobs());
   EXPECT_EQ(copy.address("ps", 1).value(), "b:1");
+}
+
+TEST(ClusterSpecTest, IsReadFromTheTextOfItsJobs) {
+  ASSERT_OK_AND_ASSIGN(const ClusterSpec spec,
+                       ClusterSpec::Parse(R"({"ps": {"3": "p:1"}, "evaluator": ["e:1"]})"));
+  EXPECT_EQ(spec.jobs(), std::vector<std::string>{"ps"});
+  EXPECT_EQ(spec.address("ps", 3).value(), "p:1");
+  ASSERT_OK_AND_ASSIGN(const ClusterSpec empty, ClusterSpec::Parse("{}"));
+  EXPECT_TRUE(empty.empty());
+}
+
+TEST(ClusterSpecTest, BadTextsAreNamedWithTheirSource) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "--spec: must be JSON, got an error at byte 1"},
+      {"[]", "--spec: must be a JSON object, got '[]'"},
+      {R"({"ps": 3})", "--spec: 'ps' must be a list of addresses, got '3'"},
+      {R"({"ps": ["a"]})", "--spec: the address of ps[0] must be host:port, got 'a'"},
+      {R"({"ps": [1]})", "--spec: 'ps'['0'] must be host:port, got '1'"},
+      {R"({"ps": ["a:1"], "ps": ["b:1"]})", "--spec: a key must be given once, got 'ps' twice"},
+      {R"({"ps": ["a:1"], "worker": ["a:1"]})", "--spec: addresses must be unique, got 'a:1'"},
+  };
+  for (const auto& [text, message] : cases) {
+    EXPECT_STATUS(ClusterSpec::Parse(text, "--spec"), absl::StatusCode::kInvalidArgument, message)
+        << text;
+  }
 }
 
 // covers: article 3-35: two chiefs, two tasks of one address: refused

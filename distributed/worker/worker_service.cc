@@ -367,12 +367,27 @@ void AddGraphMethods(Worker* worker, Handlers* handlers) {
       handlers);
 }
 
-// What the task has exchanged with others.
+// One entry for each master.
+void TellSessions(const Worker& worker, wire::GetPeerCountsResponse::AllOpenSessions* told) {
+  std::map<std::string, wire::GetPeerCountsResponse::OpenSessions*> by_master;
+  for (const Worker::OpenedSession& session : worker.OpenSessions()) {
+    wire::GetPeerCountsResponse::OpenSessions*& of_master = by_master[session.master_task];
+    if (of_master == nullptr) {
+      of_master = told->add_of_master();
+      of_master->set_master(WireText(session.master_task));
+    }
+    of_master->set_sessions(of_master->sessions() + 1);
+    of_master->set_running_steps(of_master->running_steps() + session.running_steps);
+  }
+}
+
+// What the task has exchanged with others, and whose sessions it has.
 void AddCountsMethod(Worker* worker, Handlers* handlers) {
   Add(kTransportService, "GetPeerCounts",
       Plain<wire::GetPeerCountsRequest, wire::GetPeerCountsResponse>(
           "GetPeerCounts",
           [worker](const wire::GetPeerCountsRequest&, wire::GetPeerCountsResponse* response) {
+            TellSessions(*worker, response->mutable_open_sessions());
             if (worker->peer_counters() == nullptr) return absl::OkStatus();
             for (const auto& [task, counts] : worker->peer_counters()->Read()) {
               wire::GetPeerCountsResponse::Peer* const peer = response->add_peer();

@@ -95,8 +95,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "examples/mnist/mnist_dist", "examples/mnist/mnist_monitored",
                       "examples/mnist/mnist_predict", "examples/mnist/mnist_predict_meta",
                       "examples/mnist/mnist_train", "examples/wide_deep/wide_deep_train",
-                      "tools/freeze_graph", "tools/launch", "tools/list_ops", "tools/local_predict",
-                      "tools/run_graph", "tools/saved_model_cli"));
+                      "tools/cluster_status", "tools/freeze_graph", "tools/launch",
+                      "tools/list_ops", "tools/local_predict", "tools/run_graph",
+                      "tools/saved_model_cli"));
 
 }  // namespace
 }  // namespace millrace
