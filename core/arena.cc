@@ -23,9 +23,8 @@ namespace {
 
 constexpr double kInlineBelowNs = 20'000;  // a wake-up costs 4 to 46 us
 constexpr double kMinPartNs = 10'000;
-constexpr int64_t kPartsPerThread = 4;     // evens out parts of unequal cost
-constexpr uint64_t kSpinCycles = 30'000;   // some 10 us, before the caller of a loop sleeps
-constexpr uint64_t kLookCycles = 150'000;  // some 60 us, before a thread without a task sleeps
+constexpr int64_t kPartsPerThread = 4;  // evens out parts of unequal cost
+constexpr int kSpins = 2'000;           // a few us, before the caller of a loop sleeps
 constexpr int kMaxThreads = 1'024;
 
 // One running ParallelFor. Helpers may come after the caller has left: they find no part and
@@ -65,9 +64,7 @@ class Loop {
 
   // Returns when every part has returned; throws what a part threw first.
   void Finish() {
-    const uint64_t begin = __builtin_ia32_rdtsc();
-    while (done_.load(std::memory_order_acquire) != n_ &&
-           __builtin_ia32_rdtsc() - begin < kSpinCycles) {
+    for (int i = 0; i < kSpins && done_.load(std::memory_order_acquire) != n_; ++i) {
       __builtin_ia32_pause();
     }
     std::exception_ptr error;
@@ -221,133 +218,118 @@ void RaiseTbbBound() {
                                            kMaxThreads);
 }
 
-// Tasks in their order, for the threads of an arena. Outlives the arena while a thread works on it.
-class TaskQueue {
- public:
-  // Whether a waiting thread takes the task; if not, a thread should come to Work, if there may be
-  // one more. `come` brings one, or throws: then the task is not there either, unless others are.
-  void Push(absl::AnyInvocable<void()> task, size_t max_threads, absl::FunctionRef<void()> come) {
-    MutexLock lock(&mu_);
-    tasks_.push_back(std::move(task));
-    num_tasks_.store(tasks_.size(), std::memory_order_relaxed);
-    // Who looks sees it, or waits for the lock to see it.
-    if (tasks_.size() <= looking_) return;
-    if (tasks_.size() <= looking_ + waiting_) return work_cv_.Signal();
-    // Who adds while it stops is a task: its thread sees to this one, too.
-    if (stopping_ || threads_ >= max_threads) return;
-    ++threads_;
-    try {
-      come();
-    } catch (...) {
-      if (--threads_ > 0) return;
-      tasks_.pop_back();
-      num_tasks_.store(tasks_.size(), std::memory_order_relaxed);
-      throw;
-    }
-  }
-  // By a thread that has come: until the queue is stopped and empty.
-  void Work() {
-    for (;;) {
-      Look();
-      absl::AnyInvocable<void()> task;
-      {
-        MutexLock lock(&mu_);
-        ++waiting_;
-        while (tasks_.empty() && !stopping_) work_cv_.Wait(&mu_);
-        --waiting_;
-        if (tasks_.empty()) {
-          if (--threads_ == 0) none_cv_.SignalAll();
-          return;
-        }
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-        num_tasks_.store(tasks_.size(), std::memory_order_relaxed);
-      }
-      task();
-    }
-  }
-  void Stop() {
-    MutexLock lock(&mu_);
-    stopping_ = true;
-    work_cv_.SignalAll();
-  }
-  // Behind Stop: until no thread works on it.
-  void AwaitNone() {
-    MutexLock lock(&mu_);
-    while (threads_ > 0) none_cv_.Wait(&mu_);
-  }
-
- private:
-  // For a task, for a while: a step's next loop often comes sooner than a thread can be woken.
-  void Look() {
-    {
-      MutexLock lock(&mu_);
-      if (!tasks_.empty() || stopping_) return;
-      ++looking_;
-    }
-    const uint64_t begin = __builtin_ia32_rdtsc();
-    while (num_tasks_.load(std::memory_order_relaxed) == 0 &&
-           __builtin_ia32_rdtsc() - begin < kLookCycles) {
-      std::this_thread::yield();
-    }
-    MutexLock lock(&mu_);
-    --looking_;
-  }
-
-  Mutex mu_;
-  CondVar work_cv_, none_cv_;
-  std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
-  size_t threads_ ABSL_GUARDED_BY(mu_) = 0;  // that have come, or will
-  size_t looking_ ABSL_GUARDED_BY(mu_) = 0;  // of them, for a task, awake
-  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;  // of them, for a task, asleep
-  std::atomic<size_t> num_tasks_{0};         // relaxed: a hint for who looks
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-};
-
-// Threads of TBB's that stay, asleep without work. One that goes back to TBB yields its core a
-// hundred times first, and on cores that several tasks share each of them is a context switch.
 class TbbArena final : public LoopArena {
  public:
   explicit TbbArena(int num_threads)
-      : LoopArena(num_threads), queue_(std::make_shared<TaskQueue>()) {
+      : LoopArena(num_threads), pending_(std::make_shared<Pending>()) {
     RaiseTbbBound();
     arena_.initialize(num_threads, /*reserved_for_masters=*/0);
   }
   ~TbbArena() override {
-    queue_->Stop();
-    if (!InOwnTask()) queue_->AwaitNone();  // else TBB keeps what its threads need
+    if (InOwnTask()) return;  // TBB keeps what its threads need
+    MutexLock lock(&pending_->mu);
+    while (pending_->count.load(std::memory_order_acquire) != 0)
+      pending_->none_cv.Wait(&pending_->mu);
   }
 
  protected:
   void Enqueue(absl::AnyInvocable<void()> task) override {
-    queue_->Push(std::move(task), static_cast<size_t>(num_threads()),
-                 [this] { arena_.enqueue([queue = queue_] { queue->Work(); }); });
+    // TBB copies what it is given, so the task travels by pointer.
+    auto owned = std::make_unique<Parcel>(Parcel{std::move(task), pending_});
+    pending_->count.fetch_add(1, std::memory_order_relaxed);
+    try {
+      arena_.enqueue([parcel = owned.get()] {
+        parcel->task();
+        parcel->task = nullptr;
+        const std::shared_ptr<Pending> pending = std::move(parcel->pending);
+        delete parcel;
+        TaskEnded(pending.get());
+      });
+    } catch (...) {
+      TaskEnded(pending_.get());
+      throw;
+    }
+    static_cast<void>(owned.release());
   }
 
  private:
-  const std::shared_ptr<TaskQueue> queue_;
+  // Tasks that have not returned; outlives the arena until the last of them has let go of it.
+  struct Pending {
+    std::atomic<int64_t> count{0};  // release when a task has returned, acquire by the destructor
+    Mutex mu;
+    CondVar none_cv;
+  };
+  struct Parcel {
+    absl::AnyInvocable<void()> task;
+    std::shared_ptr<Pending> pending;
+  };
+  static void TaskEnded(Pending* pending) {
+    const int64_t before = pending->count.fetch_sub(1, std::memory_order_acq_rel);
+    MR_DCHECK(before > 0, "Enqueue counts a task before TBB gets it");
+    if (before != 1) return;
+    MutexLock lock(&pending->mu);
+    pending->none_cv.SignalAll();
+  }
+
+  const std::shared_ptr<Pending> pending_;
   tbb::task_arena arena_;
 };
 
 class ThreadArena final : public LoopArena {
  public:
   explicit ThreadArena(int num_threads)
-      : LoopArena(num_threads), queue_(std::make_shared<TaskQueue>()) {}
+      : LoopArena(num_threads), queue_(std::make_shared<Queue>()) {
+    threads_.reserve(static_cast<size_t>(num_threads));
+    for (int i = 0; i < num_threads; ++i) {
+      threads_.emplace_back([queue = queue_] { queue->Work(); });
+    }
+  }
   ~ThreadArena() override {
     queue_->Stop();
     for (std::thread& thread : threads_) InOwnTask() ? thread.detach() : thread.join();
   }
 
  protected:
-  void Enqueue(absl::AnyInvocable<void()> task) override {
-    // With the queue's lock.
-    queue_->Push(std::move(task), static_cast<size_t>(num_threads()),
-                 [this] { threads_.emplace_back([queue = queue_] { queue->Work(); }); });
-  }
+  void Enqueue(absl::AnyInvocable<void()> task) override { queue_->Push(std::move(task)); }
 
  private:
-  const std::shared_ptr<TaskQueue> queue_;
-  std::vector<std::thread> threads_;  // of the queue's lock; at last of the destructor
+  // What the threads work on; theirs when the arena is gone.
+  class Queue {
+   public:
+    void Push(absl::AnyInvocable<void()> task) {
+      MutexLock lock(&mu_);
+      tasks_.push_back(std::move(task));
+      work_cv_.Signal();
+    }
+    void Stop() {
+      MutexLock lock(&mu_);
+      stopping_ = true;
+      work_cv_.SignalAll();
+    }
+    // Until it has been stopped and is empty.
+    void Work() {
+      for (;;) {
+        absl::AnyInvocable<void()> task;
+        {
+          MutexLock lock(&mu_);
+          while (tasks_.empty() && !stopping_) work_cv_.Wait(&mu_);
+          if (tasks_.empty()) return;
+          task = std::move(tasks_.front());
+          tasks_.pop_front();
+        }
+        task();
+      }
+    }
+
+   private:
+    Mutex mu_;
+    CondVar work_cv_;
+    std::deque<absl::AnyInvocable<void()>> tasks_ ABSL_GUARDED_BY(mu_);
+    bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  };
+
+  const std::shared_ptr<Queue> queue_;
+  std::vector<std::thread> threads_;  // only the constructor and the destructor touch it
 };
 
 int ResolvedThreads(int num_threads) {

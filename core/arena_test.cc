@@ -349,25 +349,6 @@ TEST_P(ArenaTest, DestructorWaitsForScheduledTasks) {
   }
 }
 
-TEST_P(ArenaTest, ThreadsThatSleepTakeTheNextTasks) {
-  const std::unique_ptr<Arena> arena = MakeArena(2);
-  Mutex mu;
-  std::set<std::thread::id> threads;
-  for (int i = 0; i < 200; ++i) {
-    Notification ran;
-    arena->Schedule([&] {
-      {
-        MutexLock lock(&mu);
-        threads.insert(std::this_thread::get_id());
-      }
-      ran.Notify();
-    });
-    ran.Wait();
-  }
-  EXPECT_LE(threads.size(), 2u);
-  EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
-}
-
 TEST_P(ArenaTest, ATaskMayScheduleWhileTheArenaIsDestroyed) {
   std::atomic<int> ran{0};
   {
