@@ -346,7 +346,7 @@ TEST_F(ServerWaitsTest, StopLeavesAKernelBehindThatRunsBehindAMessage) {
   ps_->Stop();
   ps_ = nullptr;
   step.join();
-  EXPECT_FALSE(ended.ok());
+  EXPECT_STATUS(ended, absl::StatusCode::kUnavailable, "/job:ps/replica:0/task:0");
   EXPECT_TRUE(latch().AwaitWaiting(1));  // it still runs, of a server that is gone
   latch().Open();
   EXPECT_TRUE(latch().AwaitNone());
