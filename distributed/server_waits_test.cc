@@ -169,6 +169,37 @@ class ServerWaitsTest : public ::testing::Test {
     return status;
   }
 
+  static ServerOptions LittlePatience() {
+    ServerOptions options;
+    options.stop_grace = absl::ZeroDuration();
+    options.stop_bound = absl::Milliseconds(200);
+    return options;
+  }
+  struct Stopped {
+    Status step;
+    std::string log;  // of the stop
+  };
+  // Stops the ps, and destroys it, while `block`, a TestBlock there, runs in a step; the kernel
+  // returns afterwards.
+  Stopped StopPsInside(const Scope& root, const Operation& block) {
+    Stopped stopped;
+    const auto session = NewSession({.target = worker_->target()});
+    EXPECT_OK(session);
+    if (!session.ok()) return stopped;
+    EXPECT_OK((*session)->Extend(root));
+    std::thread step([&] { stopped.step = (*session)->Run({}, {}, {block}).status(); });
+    EXPECT_TRUE(latch().AwaitWaiting(1));
+    ::testing::internal::CaptureStderr();
+    ps_->Stop();
+    ps_ = nullptr;
+    stopped.log = ::testing::internal::GetCapturedStderr();
+    step.join();
+    EXPECT_TRUE(latch().AwaitWaiting(1));  // it still runs, of a server that is gone
+    latch().Open();
+    EXPECT_TRUE(latch().AwaitNone());
+    return stopped;
+  }
+
   std::string cluster_;
   std::unique_ptr<Server> ps_, worker_;
 };
@@ -300,37 +331,20 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
 }
 
 TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
-  ServerOptions options;
-  options.stop_grace = absl::ZeroDuration();
-  options.stop_bound = absl::Milliseconds(200);
-  StartServers(options);
+  StartServers(LittlePatience());
   Scope root;
   const Operation block =
       NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
-  ASSERT_OK(session->Extend(root));
-  Status ended;
-  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
-  EXPECT_TRUE(latch().AwaitWaiting(1));
-  ::testing::internal::CaptureStderr();
-  ps_->Stop();
-  ps_ = nullptr;
-  const std::string log = ::testing::internal::GetCapturedStderr();
+  const Stopped stopped = StopPsInside(root, block);
+  const std::string& log = stopped.log;
   EXPECT_NE(log.find("is left behind"), std::string::npos) << log;
   EXPECT_NE(log.find("/tensorflow.grpc.WorkerService/RunGraph since"), std::string::npos) << log;
-  step.join();
-  EXPECT_FALSE(ended.ok());
-  EXPECT_TRUE(latch().AwaitWaiting(1));
-  latch().Open();
-  EXPECT_TRUE(latch().AwaitNone());
+  EXPECT_FALSE(stopped.step.ok());
 }
 
 TEST_F(ServerWaitsTest, StopLeavesAKernelBehindThatRunsBehindAMessage) {
   // The network thread that takes the token off the wire runs the kernel (core/visit.h).
-  ServerOptions options;
-  options.stop_grace = absl::ZeroDuration();
-  options.stop_bound = absl::Milliseconds(200);
-  StartServers(options);
+  StartServers(LittlePatience());
   Scope root;
   const Operation token =
       NodeBuilder(root.WithDevice("/job:worker/task:0").WithName("token"), "TestQuick").Finish();
@@ -338,18 +352,8 @@ TEST_F(ServerWaitsTest, StopLeavesAKernelBehindThatRunsBehindAMessage) {
       NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock")
           .ControlInput(token)
           .Finish();
-  ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = worker_->target()}));
-  ASSERT_OK(session->Extend(root));
-  Status ended;
-  std::thread step([&] { ended = session->Run({}, {}, {block}).status(); });
-  EXPECT_TRUE(latch().AwaitWaiting(1));
-  ps_->Stop();
-  ps_ = nullptr;
-  step.join();
-  EXPECT_STATUS(ended, absl::StatusCode::kUnavailable, "/job:ps/replica:0/task:0");
-  EXPECT_TRUE(latch().AwaitWaiting(1));  // it still runs, of a server that is gone
-  latch().Open();
-  EXPECT_TRUE(latch().AwaitNone());
+  EXPECT_STATUS(StopPsInside(root, block).step, absl::StatusCode::kUnavailable,
+                "/job:ps/replica:0/task:0");
 }
 
 TEST_F(ServerWaitsTest, SessionsThatWaitForTasksKeepNobodyFromClosing) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "core/status.h"
+#include "graph/function_library.h"
 #include "graph/graph_def.h"
 #include "graph/op_registry.h"
 #include "proto/attr_value.pb.h"
@@ -21,8 +22,6 @@ namespace {
 
 // More are counted, not listed.
 constexpr size_t kMaxListed = 5;
-// Functions with functions as attrs; verification refuses deeper ones.
-constexpr int kMaxNesting = 64;
 
 // Looks at nodes, and then at the functions that they call.
 class Walk {
@@ -37,7 +36,9 @@ class Walk {
     if (!Call(node.op()) && LookUpOp(node.op()) == nullptr) {
       missing_.try_emplace(node.op(), MissingOp{node.op(), node.name(), std::string(function)});
     }
-    for (const auto& [name, value] : node.attr()) CallThoseOf(value, 0);
+    for (const auto& [name, value] : node.attr()) {
+      ForEachFunction(value, [&](const tensorflow::NameAttrList& called) { Call(called.name()); });
+    }
   }
 
   std::vector<MissingOp> Finish() {
@@ -58,16 +59,6 @@ class Walk {
     if (found == functions_.end()) return false;
     if (found->second != nullptr) open_.push_back(std::exchange(found->second, nullptr));
     return true;
-  }
-
-  void CallThoseOf(const tensorflow::AttrValue& attr, int depth) {
-    if (depth > kMaxNesting) return;
-    const auto call = [&](const tensorflow::NameAttrList& function) {
-      Call(function.name());
-      for (const auto& [name, value] : function.attr()) CallThoseOf(value, depth + 1);
-    };
-    if (attr.has_func()) call(attr.func());
-    for (const auto& function : attr.list().func()) call(function);
   }
 
   // Null: it has been called.
