@@ -58,6 +58,17 @@ class ByteChain {
     pieces_.emplace_back(std::move(buffer), bytes);
     num_bytes_ += static_cast<int64_t>(bytes.size());
   }
+  // All of `other`, which is empty afterwards.
+  void Append(ByteChain other) {
+    for (Piece& piece : other.pieces_) {
+      if (piece.is_reference()) {
+        const absl::string_view bytes = piece.bytes();
+        AppendReference(std::move(piece.buffer_), bytes);
+      } else {
+        Append(piece.bytes());
+      }
+    }
+  }
 
   bool empty() const { return pieces_.empty(); }
   int64_t num_bytes() const { return num_bytes_; }
