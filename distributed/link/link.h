@@ -48,7 +48,7 @@
 #include "absl/container/inlined_vector.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/link/frame.h"
+#include "distributed/link/frame.h"  // IWYU pragma: export
 
 namespace millrace {
 

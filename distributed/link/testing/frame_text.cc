@@ -7,7 +7,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "core/coding.h"
+#include "core/dtype.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/wire_tensor.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

@@ -27,6 +27,7 @@
 
 #include "absl/time/time.h"
 #include "core/clock.h"
+#include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_wire.h"
 
 namespace millrace {
