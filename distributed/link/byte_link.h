@@ -147,6 +147,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   void Pump();
   ByteChain NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddMessages(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ReceiptsAreDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ByteChain TakeReceipts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // --- Receiving, by the thread that reads
@@ -167,6 +168,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status CountReceived(int64_t num_bytes);
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
+  // Not for less: what a cork holds would leave early.
+  void PumpIfDue();
   // The tensor, or none after the step was refused.
   bool TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes, SentTensor* tensor);
 

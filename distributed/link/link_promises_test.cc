@@ -40,8 +40,8 @@ void ForEachKind(absl::FunctionRef<void(LinkPair*)> test) {
 void ForEachOpen(absl::FunctionRef<void(LinkPair*)> test) {
   ForEachKind([&](LinkPair* pair) {
     pair->Settle();
-    ASSERT_NE(pair->worker_end->link(), nullptr);
-    ASSERT_NE(pair->ps_end->link(), nullptr);
+    ASSERT_TRUE(pair->worker_end->link() != nullptr);
+    ASSERT_TRUE(pair->ps_end->link() != nullptr);
     test(pair);
   });
 }
