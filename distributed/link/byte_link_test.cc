@@ -363,6 +363,47 @@ TEST(ByteLinkTest, AcknowledgementsRideOnMessages) {
   EXPECT_GT(world.way->num_writes(1), before + 1);
 }
 
+// covers: clusters: a training step over a link is two writes each way: RUN, variables, gradients,
+//   END; acknowledgements and the rest of a wave cost none
+TEST(ByteLinkTest, AStepIsTwoWritesEachWay) {
+  World world;
+  RecordingEnd* const worker = world.ends[0].get();
+  RecordingEnd* const ps = world.ends[1].get();
+  ps->on_run = [ps](const RunFrame& run) {
+    LinkCork cork;
+    for (uint32_t i = 0; i < 3; ++i) {
+      EXPECT_OK(ps->link()->Send(Of(run.step_id, i, Filled(100, 1))));
+    }
+  };
+  int variables = 0, gradients = 0;
+  worker->on_tensors = [worker, &variables](const SentTensors& tensors) {
+    variables += static_cast<int>(tensors.tensors.size());
+    if (variables % 3 != 0) return;
+    LinkCork cork;
+    for (uint32_t i = 0; i < 2; ++i) {
+      EXPECT_OK(worker->link()->Send(Of(tensors.step_id, i, Filled(100, 2))));
+    }
+  };
+  ps->on_tensors = [ps, &gradients](const SentTensors& tensors) {
+    gradients += static_cast<int>(tensors.tensors.size());
+    if (gradients % 2 != 0) return;
+    EndFrame end;
+    end.step_id = tensors.step_id;
+    EXPECT_OK(ps->link()->Send(end));
+  };
+  world.OpenBoth();
+  const int64_t by_worker = world.way->num_writes(0), by_ps = world.way->num_writes(1);
+  for (int64_t step = 1; step <= 10; ++step) {
+    ASSERT_OK(world.links[0]->Send(RunOf(step)));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(worker->last_end().step_id, step);
+    EXPECT_EQ(ps->received(step), 3u);
+    EXPECT_EQ(worker->received(step), 2u);
+  }
+  EXPECT_EQ(world.way->num_writes(0) - by_worker, 20);
+  EXPECT_EQ(world.way->num_writes(1) - by_ps, 20);
+}
+
 // covers: clusters: a peer of another version, task, incarnation or window is refused when a link
 //   opens, and is told why
 TEST(ByteLinkTest, AGreetingThatDoesNotFitIsRefused) {
