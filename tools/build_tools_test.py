@@ -748,6 +748,22 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertIn("ops/b.cc", errors)
         self.assertEqual(errors.count("\n"), 1)
 
+    def test_a_folder_in_another_one_may_have_an_arrow_of_its_own(self):
+        tree = check_includes.Tree({
+            "distributed/link/a.cc": '#include "core/status.h"\n#include "net/timers.h"\n'
+                                     '#include "distributed/link/b.h"\n',
+            "distributed/link/c.cc": '#include "distributed/worker/worker.h"\n',
+            "distributed/link/d.cc": '#include "graph/graph.h"\n',
+            "distributed/link/testing/e.cc": '#include "distributed/worker/worker.h"\n',
+            "distributed/worker/f.cc": '#include "distributed/link/b.h"\n',
+            "train/g.cc": '#include "distributed/link/b.h"\n'})
+        errors = list(check_includes.arrow_errors(tree))
+        rule = "distributed/link/ may include proto, core, net"
+        self.assertEqual(errors[:2], [
+            f"distributed/link/c.cc: {rule}, got 'distributed/worker/worker.h'",
+            f"distributed/link/d.cc: {rule}, got 'graph/graph.h'"])
+        self.assertEqual([error.split(":")[0] for error in errors[2:]], ["train/g.cc"])
+
     def test_a_folder_and_one_in_it_do_not_include_each_other(self):
         one_way = {"train/loop.cc": '#include "train/hooks/hook.h"\n', "train/hooks/hook.h": ""}
         both = dict(one_way, **{"train/hooks/stop.cc": '#include "train/every.h"\n',

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the includes of project headers: arrows between folders, public headers, direct includes.
 
-Arrows: a file of a folder includes folders above it only (ARROWS), tests and benchmarks apart.
+Arrows: a file of a folder includes folders above it only (ARROWS), tests and benchmarks apart. A
+folder in another one may have an arrow of its own: the outer one may include it, not the reverse.
 Nothing includes tools, tests or examples, or a .cc file. A folder and a folder in it do not include
 each other both ways, tests and benchmarks apart.
 
@@ -43,6 +44,7 @@ ARROWS = {
     "data": OPS,
     "saver": LAYERS + ["runtime/session.h"],
     "distributed": GRAPH + ["net", "run", "runtime"],
+    "distributed/link": ["proto", "core", "net"],
     "train": SAVER + ["run", "runtime/step_stats.h"],
     "estimator": SAVER + ["run", "train", "data", "distributed/cluster/cluster.h",
                           "distributed/server.h", "distributed/replica_device_setter.h"],
@@ -140,12 +142,21 @@ def is_test(path):
             or path.startswith("tests/"))
 
 
+def folder_of(path):
+    """The innermost folder of ARROWS that `path` is in; its top folder when there is none."""
+    parts = path.split("/")[:-1]
+    for n in range(len(parts), 1, -1):
+        if "/".join(parts[:n]) in ARROWS:
+            return "/".join(parts[:n])
+    return path.split("/")[0]
+
+
 def arrow_error(path, header):
     """Why `path` must not include `header`; None when it may."""
-    folder, top = path.split("/")[0], header.split("/")[0]
+    folder, top = folder_of(path), header.split("/")[0]
     if header.endswith(".cc"):
         return f"{path}: must not include a source, got '{header}'"
-    if top == folder or top not in set(ARROWS) | FORBIDDEN or is_test(path):
+    if header.startswith(folder + "/") or top not in set(ARROWS) | FORBIDDEN or is_test(path):
         return None  # the folder itself, a library of the system
     if top in FORBIDDEN:
         return f"{path}: nothing includes {top}/, got '{header}'"

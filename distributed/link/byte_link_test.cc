@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/byte_link.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/link/testing/frame_text.h"
+#include "distributed/link/testing/link_kinds.h"
+#include "distributed/link/testing/simulated_wire.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+// Links, or bare wires, at both ends of a simulated way: end 0 is a worker, end 1 a ps.
+class World {
+ public:
+  explicit World(uint64_t seed = 1, SimulatedWay::Options way_options = {})
+      : time(seed), way(SimulatedWay::Make(&time, way_options)) {
+    for (int end = 0; end < 2; ++end) {
+      options[end].task = end == 0 ? "/job:worker/replica:0/task:0" : "/job:ps/replica:0/task:0";
+      options[end].incarnation = end == 0 ? 41 : 42;
+      options[end].clock = time.clock();
+    }
+    options[0].peer_task = options[1].task;
+  }
+  ~World() {
+    way->GoOnReading(0);
+    way->GoOnReading(1);
+    for (const std::shared_ptr<ByteLink>& link : links) {
+      if (link == nullptr) continue;
+      link->Close(absl::AbortedError("the test is over"));
+      link->Close(absl::AbortedError("the test is over"));  // does not wait for the peer
+    }
+    EXPECT_TRUE(time.Run());
+    for (const std::shared_ptr<RecordingEnd>& end : ends) end->LetGo();
+  }
+
+  void Open(int end) { links[end] = ByteLink::Open(way->TakeWire(end), ends[end], options[end]); }
+  void OpenBoth() {
+    Open(0);
+    Open(1);
+    EXPECT_TRUE(time.Run());
+  }
+
+  SeededTime time;
+  const std::shared_ptr<SimulatedWay> way;
+  ByteLinkOptions options[2];
+  const std::shared_ptr<RecordingEnd> ends[2] = {std::make_shared<RecordingEnd>(),
+                                                 std::make_shared<RecordingEnd>()};
+  std::shared_ptr<ByteLink> links[2];
+};
+
+// A peer that speaks bytes.
+class RawPeer : public ByteWire::User {
+ public:
+  void OnBytes(absl::string_view bytes) override { received.append(bytes.data(), bytes.size()); }
+  absl::Span<char> Place() override { return {}; }
+  void OnFilled(size_t) override {}
+  void OnWritten() override {}
+  void OnClosed(const Status&, bool by_peer) override {
+    is_closed = true;
+    closed_by_peer = by_peer;
+  }
+  std::string received;
+  bool is_closed = false, closed_by_peer = false;
+};
+
+// Bytes from end 1 to a link at end 0, and what becomes of both.
+struct RawTalk {
+  explicit RawTalk(World* world)
+      : wire(world->way->TakeWire(1)), peer(std::make_shared<RawPeer>()), time(&world->time) {
+    world->Open(0);
+    wire->Start(peer);
+  }
+  ~RawTalk() {
+    wire->Close();
+    EXPECT_TRUE(time->Run());
+  }
+  void Say(const std::string& bytes) {
+    ByteChain chain;
+    chain.Append(bytes);
+    wire->Write(std::move(chain));
+    EXPECT_TRUE(time->Run());
+  }
+  const std::unique_ptr<ByteWire> wire;
+  const std::shared_ptr<RawPeer> peer;
+  SeededTime* const time;
+};
+
+HelloFrame PsHello() {
+  HelloFrame hello;
+  hello.task = "/job:ps/replica:0/task:0";
+  hello.incarnation = 42;
+  hello.window_bytes = kDefaultWindowBytes;
+  return hello;
+}
+
+SentTensors Of(int64_t step_id, uint32_t index, Tensor value) {
+  SentTensors message;
+  message.step_id = step_id;
+  SentTensor& tensor = message.tensors.emplace_back();
+  tensor.index = index;
+  tensor.value = std::move(value);
+  return message;
+}
+
+Tensor Filled(int64_t elements, float value) {
+  Tensor tensor = *Tensor::Zeros(DT_FLOAT, *Shape::Make({elements}));
+  for (float& element : tensor.mutable_flat<float>()) element = value;
+  return tensor;
+}
+
+RunFrame RunOf(int64_t step_id) {
+  RunFrame run;
+  run.step_id = step_id;
+  return run;
+}
+
+int64_t CountLines(const RecordingEnd& end, absl::string_view prefix) {
+  const std::vector<std::string> lines = end.lines();
+  return std::count_if(lines.begin(), lines.end(),
+                       [&](const std::string& line) { return absl::StartsWith(line, prefix); });
+}
+
+// covers: clusters: a link over bytes gives the same tensors for any cuts and delays of the
+// network,
+//   also when its buffers are small
+TEST(ByteLinkTest, AllArrivesHoweverTheNetworkCuts) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    SimulatedWay::Options small;
+    small.max_piece_bytes = 1 + seed * 997;
+    small.buffer_bytes = seed * 1000;
+    World world(seed, small);
+    world.options[0].window_bytes = world.options[1].window_bytes = kMinWindowBytes;
+    world.OpenBoth();
+    std::vector<int64_t> sizes[2];
+    for (int i = 0; i < 30; ++i) {
+      const int from = static_cast<int>(world.time.Draw(2));
+      // From no elements to 1.2 MB.
+      const int64_t elements =
+          static_cast<int64_t>(world.time.Draw(300'000) >> world.time.Draw(19));
+      const auto index = static_cast<uint32_t>(sizes[from].size());
+      sizes[from].push_back(elements);
+      ASSERT_OK(world.links[from]->Send(Of(7, index, Filled(elements, static_cast<float>(index)))));
+      if (world.time.Draw(3) == 0) {
+        ASSERT_TRUE(world.time.RunFor(absl::Milliseconds(1)));
+      }
+    }
+    ASSERT_TRUE(world.time.Run());
+    for (int from = 0; from < 2; ++from) {
+      const std::vector<SentTensor> got = world.ends[1 - from]->tensors();
+      ASSERT_EQ(got.size(), sizes[from].size());
+      std::vector<bool> seen(got.size(), false);
+      for (const SentTensor& tensor : got) {
+        ASSERT_LT(tensor.index, seen.size());
+        EXPECT_FALSE(seen[tensor.index]);
+        seen[tensor.index] = true;
+        ExpectTensorEqual(tensor.value,
+                          Filled(sizes[from][tensor.index], static_cast<float>(tensor.index)));
+      }
+      EXPECT_EQ(world.links[from]->queued_bytes(), 0);
+    }
+  }
+}
+
+// covers: clusters: a link that is lost in the middle of a frame is lost at both ends within 30 s,
+//   and nothing arrives in part
+TEST(ByteLinkTest, ALossInTheMiddleOfAFrame) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    World world(seed);
+    world.OpenBoth();
+    const absl::Time start = world.time.clock()->Now();
+    world.way->BreakAfter(0, 1 + world.time.Draw(500'000));
+    for (uint32_t i = 0; i < 4; ++i) {
+      ASSERT_OK(world.links[0]->Send(Of(7, i, Filled(40'000, 1))));
+    }
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_LE(world.time.clock()->Now() - start, absl::Seconds(31));
+    for (int end = 0; end < 2; ++end) {
+      EXPECT_EQ(world.ends[end]->num_losses(), 1);
+      EXPECT_FALSE(world.ends[end]->lost_by_peer());
+      EXPECT_STATUS(world.ends[end]->lost(), absl::StatusCode::kUnavailable,
+                    "the connection was lost");
+      EXPECT_TRUE(absl::StartsWith(world.ends[end]->lines().back(), "lost"));
+    }
+    for (const SentTensor& tensor : world.ends[1]->tensors()) {
+      ExpectTensorEqual(tensor.value, Filled(40'000, 1));
+    }
+    EXPECT_LT(world.ends[1]->tensors().size(), 4u);
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);  // nothing is kept for a link that is lost
+    EXPECT_STATUS(world.links[0]->Send(RunOf(1)), absl::StatusCode::kUnavailable,
+                  "Link to /job:ps/replica:0/task:0: the connection was lost");
+  }
+}
+
+// covers: clusters: a peer that ended, and whose system says so, is a close by the peer
+TEST(ByteLinkTest, TheEndOfThePeersProcessIsAClose) {
+  World world;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  talk.wire->Close();
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_TRUE(world.ends[0]->lost_by_peer());
+  EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable, "the end of the stream");
+}
+
+// covers: clusters: a reader that stops for a minute costs its sender references within a bound:
+//   tensors beyond it are refused, the link lives, and all that was taken arrives afterwards
+TEST(ByteLinkTest, AReaderThatStopsBoundsItsSender) {
+  World world;
+  world.options[0].max_queued_bytes = int64_t{8} << 20;
+  world.options[1].window_bytes = int64_t{4} << 20;
+  world.OpenBoth();
+  world.way->StopReading(1);
+  constexpr int64_t kElements = 64 << 10;  // 256 KiB
+  int64_t taken = 0;
+  Status refused;
+  for (uint32_t i = 0; i < 1000 && refused.ok(); ++i) {
+    refused = world.links[0]->Send(Of(7, i, Filled(kElements, static_cast<float>(i))));
+    if (refused.ok()) ++taken;
+    ASSERT_TRUE(world.time.Run());
+  }
+  EXPECT_STATUS(refused, absl::StatusCode::kResourceExhausted, "ServerLimits::max_queued_bytes");
+  // The queue, and a write or two that the network has taken.
+  EXPECT_GE(taken, 32);
+  EXPECT_LE(taken, 36);
+  EXPECT_LE(world.links[0]->queued_bytes(), int64_t{8} << 20);
+  EXPECT_LE(world.way->bytes_under_way(0), uint64_t{1} << 20);
+  // The step that got the error ends; messages are still taken.
+  ASSERT_OK(world.links[0]->Send(RunOf(8)));
+  ASSERT_TRUE(world.time.RunFor(absl::Seconds(20)));
+  world.way->GoOnReading(1);
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(static_cast<int64_t>(world.ends[1]->tensors().size()), taken);
+  EXPECT_EQ(CountLines(*world.ends[1], "run step=8"), 1);
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+  ASSERT_OK(world.links[0]->Send(Of(9, 0, Filled(kElements, 1))));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(CountLines(*world.ends[1], "tensors step=9"), 1);
+}
+
+// A message is taken whatever its size when no tensors wait.
+TEST(ByteLinkTest, ATensorLargerThanTheBoundTravels) {
+  World world;
+  world.options[0].max_queued_bytes = 1000;
+  world.OpenBoth();
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(4 << 20, 3))));
+  EXPECT_STATUS(world.links[0]->Send(Of(7, 1, Filled(1, 3))), absl::StatusCode::kResourceExhausted,
+                "max_queued_bytes");
+  ASSERT_TRUE(world.time.Run());
+  ASSERT_EQ(world.ends[1]->tensors().size(), 1u);
+  EXPECT_EQ(world.ends[1]->tensors()[0].value.num_elements(), 4 << 20);
+}
+
+// covers: clusters: messages without tensors that nobody takes end the link, within a bound
+TEST(ByteLinkTest, MessagesThatNobodyTakesEndTheLink) {
+  World world;
+  world.options[0].max_queued_message_bytes = 10'000;
+  world.OpenBoth();
+  world.way->StopReading(1);
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1 << 20, 1))));  // the network is full
+  Status status;
+  int64_t sent = 0;
+  while (status.ok() && sent < 100'000) {
+    status = world.links[0]->Send(RunOf(++sent));
+  }
+  EXPECT_STATUS(status, absl::StatusCode::kUnavailable,
+                "Link to /job:ps/replica:0/task:0: the peer must take messages, got ");
+  EXPECT_LT(sent, 1000);
+  ASSERT_TRUE(world.time.RunFor(absl::Seconds(1)));
+  EXPECT_EQ(world.ends[0]->num_losses(), 1);
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+}
+
+// covers: clusters: RUN, END and CANCEL overtake the parts of large tensors on a link
+TEST(ByteLinkTest, MessagesOvertakeLargeTensors) {
+  World world;
+  world.OpenBoth();
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(8 << 20, 1))));  // 32 MiB
+  ASSERT_OK(world.links[0]->Send(RunOf(8)));
+  ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(1, 2))));
+  // Two writes may have left before: what was under way, and what was being written.
+  while (CountLines(*world.ends[1], "tensors step=8") == 0) {
+    ASSERT_LT(world.way->written_bytes(0), uint64_t{1} << 20);
+    ASSERT_TRUE(world.time.RunFor(absl::Microseconds(100)));
+  }
+  EXPECT_EQ(CountLines(*world.ends[1], "run step=8"), 1);
+  EXPECT_EQ(CountLines(*world.ends[1], "tensors step=7"), 0);
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(CountLines(*world.ends[1], "tensors step=7"), 1);
+}
+
+// covers: clusters: a tensor that is cancelled in the middle of its parts frees the sender and the
+//   receiver of it, and the link goes on
+TEST(ByteLinkTest, ACancelInTheMiddleOfALargeTensor) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed);
+    world.OpenBoth();
+    const Tensor large = Filled(8 << 20, 1);
+    ASSERT_OK(world.links[0]->Send(Of(7, 0, large)));
+    ASSERT_TRUE(world.time.RunFor(absl::Milliseconds(static_cast<int64_t>(seed))));
+    ASSERT_OK(world.links[0]->Send(CancelFrame{7, absl::CancelledError("enough")}));
+    EXPECT_LE(world.links[0]->queued_bytes(), 200);
+    ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(100'000, 2))));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_TRUE(large.BufferIsUnique());
+    EXPECT_EQ(CountLines(*world.ends[1], "tensors step=7"), 0);
+    EXPECT_EQ(CountLines(*world.ends[1], "tensors step=8"), 1);
+    EXPECT_EQ(world.ends[1]->num_losses(), 0);
+  }
+}
+
+// covers: clusters: a tensor above its receiver's limits ends its step and not the link
+TEST(ByteLinkTest, ATensorAboveTheLimitEndsItsStepOnly) {
+  World world;
+  world.options[1].transfers.max_tensor_bytes = 1'000'000;
+  world.OpenBoth();
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(250'001, 1))));
+  ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(250'000, 1))));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(CountLines(*world.ends[1],
+                       "refused step=7 Link: bytes of a tensor must be at most 1000000 "
+                       "(ServerLimits::max_tensor_bytes), got 1000004"),
+            1);
+  EXPECT_EQ(CountLines(*world.ends[1], "tensors step=8"), 1);
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);  // its bytes were skipped, and returned
+}
+
+// covers: clusters: acknowledgements on a link cost no message of their own while steps run
+TEST(ByteLinkTest, AcknowledgementsRideOnMessages) {
+  World world;
+  world.OpenBoth();
+  const int64_t before = world.way->num_writes(1);
+  for (int64_t step = 1; step <= 10; ++step) {
+    ASSERT_OK(world.links[0]->Send(Of(step, 0, Filled(100, 1))));
+    ASSERT_TRUE(world.time.Run());
+  }
+  EXPECT_EQ(world.way->num_writes(1), before);
+  EXPECT_EQ(world.ends[0]->received(1), 0u);
+  EndFrame end;
+  end.step_id = 10;
+  ASSERT_OK(world.links[1]->Send(end));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.way->num_writes(1), before + 1);
+  for (int64_t step = 1; step <= 10; ++step) EXPECT_EQ(world.ends[0]->received(step), 1u);
+  // A quarter of the window does not wait.
+  ASSERT_OK(world.links[0]->Send(Of(11, 0, Filled(5 << 20, 1))));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_GT(world.way->num_writes(1), before + 1);
+}
+
+// covers: clusters: a training step over a link is two writes each way: RUN, variables, gradients,
+//   END; acknowledgements and the rest of a wave cost none
+TEST(ByteLinkTest, AStepIsTwoWritesEachWay) {
+  World world;
+  RecordingEnd* const worker = world.ends[0].get();
+  RecordingEnd* const ps = world.ends[1].get();
+  ps->on_run = [ps](const RunFrame& run) {
+    LinkCork cork;
+    for (uint32_t i = 0; i < 3; ++i) {
+      EXPECT_OK(ps->link()->Send(Of(run.step_id, i, Filled(100, 1))));
+    }
+  };
+  int variables = 0, gradients = 0;
+  worker->on_tensors = [worker, &variables](const SentTensors& tensors) {
+    variables += static_cast<int>(tensors.tensors.size());
+    if (variables % 3 != 0) return;
+    LinkCork cork;
+    for (uint32_t i = 0; i < 2; ++i) {
+      EXPECT_OK(worker->link()->Send(Of(tensors.step_id, i, Filled(100, 2))));
+    }
+  };
+  ps->on_tensors = [ps, &gradients](const SentTensors& tensors) {
+    gradients += static_cast<int>(tensors.tensors.size());
+    if (gradients % 2 != 0) return;
+    EndFrame end;
+    end.step_id = tensors.step_id;
+    EXPECT_OK(ps->link()->Send(end));
+  };
+  world.OpenBoth();
+  const int64_t by_worker = world.way->num_writes(0), by_ps = world.way->num_writes(1);
+  for (int64_t step = 1; step <= 10; ++step) {
+    ASSERT_OK(world.links[0]->Send(RunOf(step)));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(worker->last_end().step_id, step);
+    EXPECT_EQ(ps->received(step), 3u);
+    EXPECT_EQ(worker->received(step), 2u);
+  }
+  EXPECT_EQ(world.way->num_writes(0) - by_worker, 20);
+  EXPECT_EQ(world.way->num_writes(1) - by_ps, 20);
+}
+
+// covers: clusters: a peer of another version, task, incarnation or window is refused when a link
+//   opens, and is told why
+TEST(ByteLinkTest, AGreetingThatDoesNotFitIsRefused) {
+  HelloFrame version = PsHello(), task = PsHello(), incarnation = PsHello(), window = PsHello();
+  version.version = 3;
+  task.task = "/job:ps/replica:0/task:1";
+  incarnation.incarnation = 43;
+  window.window_bytes = kMinWindowBytes - 1;
+  const struct {
+    std::string bytes;
+    absl::StatusCode code;
+    std::string message;
+  } cases[] = {
+      {FrameBytes(version), absl::StatusCode::kFailedPrecondition,
+       "both tasks must speak version 2 of links, got a peer of version 3"},
+      {FrameBytes(task), absl::StatusCode::kFailedPrecondition,
+       "Link to /job:ps/replica:0/task:0: that task must answer, got /job:ps/replica:0/task:1"},
+      {FrameBytes(incarnation), absl::StatusCode::kAborted,
+       "the task restarted (incarnation 42 expected, 43 found)"},
+      {FrameBytes(window), absl::StatusCode::kInvalidArgument,
+       "the window must be at least 2097152 bytes, got 2097151"},
+      {FrameBytes(PingFrame{1}), absl::StatusCode::kInvalidArgument,
+       "the first frame must be HELLO"},
+      {RawFrame(6, std::string("\x01\x00", 2), "abc"), absl::StatusCode::kInvalidArgument,
+       "the first frame must be HELLO, got a CHUNK"},
+      {"GET / HTTP/1.1\r\n\r\n", absl::StatusCode::kInvalidArgument, "got kind 71"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.message);
+    World world;
+    world.options[0].peer_incarnation = 42;
+    RawTalk talk(&world);
+    talk.Say(c.bytes);
+    EXPECT_TRUE(world.ends[0]->link() == nullptr);
+    EXPECT_EQ(world.ends[0]->num_losses(), 1);
+    EXPECT_FALSE(world.ends[0]->lost_by_peer());
+    EXPECT_STATUS(world.ends[0]->lost(), c.code, c.message);
+    EXPECT_TRUE(talk.peer->is_closed && talk.peer->closed_by_peer);
+    EXPECT_TRUE(absl::StrContains(talk.peer->received, c.message));
+  }
+}
+
+// covers: clusters: frames of a stranger that break the rules of a link end it, and the stranger is
+//   told which
+TEST(ByteLinkTest, FramesThatBreakTheRulesEndTheLink) {
+  TensorsFrame parts;
+  TensorEntry entry;
+  entry.transfer = 5;
+  entry.dtype = DT_FLOAT;
+  entry.shape = Shape{100};
+  entry.num_bytes = 400;
+  parts.tensors = {entry};
+  const std::string announced = FrameBytes(parts);
+  entry.num_bytes = 404;
+  parts.tensors = {entry};
+  const std::string wrong_size = FrameBytes(parts);
+  const auto chunk = [](int transfer, int offset, size_t bytes) {
+    std::string head;
+    head.push_back(static_cast<char>(transfer));
+    head.push_back(static_cast<char>(offset));
+    return RawFrame(6, head, std::string(bytes, 'x'));
+  };
+  const struct {
+    std::string bytes, message;
+  } cases[] = {
+      {FrameBytes(PsHello()), "HELLO must come once"},
+      {FrameBytes(ReceivedFrame{1, {}}), "credit that is returned must have been taken"},
+      {FrameBytes(ReceivedFrame{INT64_MAX, {}}), "must have been taken"},
+      {announced + announced, "the number of a transfer must be above 5, got 5"},
+      {wrong_size, "a tensor float[100] must have 400 bytes, got 404"},
+      {chunk(5, 0, 1), "a chunk must be of a transfer that is open, got number 5"},
+      {announced + chunk(5, 1, 1), "must begin at byte 0, got 1"},
+      {announced + chunk(5, 0, 100) + chunk(5, 0, 100), "must begin at byte 100, got 0"},
+      {announced + chunk(5, 0, 401), "transfer 5 must have 400 bytes, got 401 from byte 0"},
+      {announced + chunk(5, 0, 400) + chunk(5, 0, 1), "a transfer that is open, got number 5"},
+      {FrameBytes(CancelFrame{0, absl::CancelledError("x")}) + "\x7f", "got kind 127"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.message);
+    World world;
+    RawTalk talk(&world);
+    talk.Say(FrameBytes(PsHello()));
+    talk.Say(c.bytes);
+    EXPECT_EQ(world.ends[0]->num_losses(), 1);
+    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kInvalidArgument, c.message);
+    EXPECT_TRUE(absl::StrContains(talk.peer->received, c.message));
+  }
+}
+
+// covers: clusters: a stranger that sends more than its credit is cut off
+TEST(ByteLinkTest, ASenderWithoutCreditIsCutOff) {
+  World world;
+  world.options[0].window_bytes = kMinWindowBytes;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  // It does not read, so nothing is returned to it.
+  world.way->StopReading(1);
+  ASSERT_OK(world.links[0]->Send(Of(1, 0, Filled(100'000, 1))));
+  TensorsFrame frame;
+  TensorEntry entry;
+  entry.value = *WireTensor::Of(Filled(60'000, 1));
+  frame.tensors = {entry};
+  const std::string bytes = FrameBytes(frame);
+  for (int i = 0; i < 8; ++i) talk.Say(bytes);  // 1.9 MB
+  EXPECT_EQ(world.ends[0]->tensors().size(), 8u);
+  talk.Say(bytes);
+  EXPECT_EQ(world.ends[0]->tensors().size(), 8u);
+  EXPECT_STATUS(world.links[0]->Send(RunOf(1)), absl::StatusCode::kInvalidArgument,
+                "a frame must be within the window");
+  world.time.clock()->Advance(absl::Seconds(2));
+  world.links[0]->Tick();  // it does not read the farewell either
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kInvalidArgument,
+                "a frame must be within the window");
+}
+
+// covers: clusters: a link notices, by its owner's clock, a peer that says no HELLO, is silent, or
+//   never returns credit
+TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
+  {
+    World world;
+    RawTalk talk(&world);  // half open
+    talk.Say(FrameBytes(PsHello()).substr(0, 5));
+    world.time.clock()->Advance(absl::Seconds(9));
+    world.links[0]->Tick();
+    EXPECT_EQ(world.ends[0]->num_losses(), 0);
+    world.time.clock()->Advance(absl::Seconds(2));
+    world.links[0]->Tick();
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+                  "HELLO must come within 10s, got none");
+  }
+  {
+    World world;
+    RawTalk talk(&world);
+    talk.Say(FrameBytes(PsHello()));
+    const size_t before = talk.peer->received.size();
+    world.time.clock()->Advance(absl::Seconds(11));
+    world.links[0]->Tick();
+    world.links[0]->Tick();
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(talk.peer->received.size() - before, FrameBytes(PingFrame{1}).size());  // once
+    talk.Say(FrameBytes(PongFrame{1, 2}));
+    world.time.clock()->Advance(absl::Seconds(29));
+    world.links[0]->Tick();
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(world.ends[0]->num_losses(), 0);
+    world.time.clock()->Advance(absl::Seconds(2));
+    world.links[0]->Tick();
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+                  "the peer must answer within 30s, got no byte for ");
+  }
+  {
+    World world;
+    RawTalk talk(&world);
+    HelloFrame hello = PsHello();
+    hello.window_bytes = kMinWindowBytes;
+    talk.Say(FrameBytes(hello));
+    ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1 << 20, 1))));  // twice the window
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_GT(world.links[0]->queued_bytes(), 0);
+    for (int i = 0; i < 13 && world.ends[0]->num_losses() == 0; ++i) {
+      talk.Say(FrameBytes(PingFrame{1}));  // it lives
+      world.time.clock()->Advance(absl::Seconds(10));
+      world.links[0]->Tick();
+      ASSERT_TRUE(world.time.Run());
+    }
+    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+                  "the peer must return credit within 2m, got none for ");
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+  }
+}
+
+// covers: clusters: closing a link whose peer does not read ends after the farewell's time
+TEST(ByteLinkTest, AFarewellDoesNotWaitForEver) {
+  World world;
+  world.OpenBoth();
+  world.way->StopReading(1);
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1 << 20, 1))));
+  ASSERT_TRUE(world.time.Run());
+  world.links[0]->Close(absl::AbortedError("stop"));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[0]->num_losses(), 0);
+  world.time.clock()->Advance(absl::Seconds(2));
+  world.links[0]->Tick();
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kAborted, "stop");
+}
+
+}  // namespace
+}  // namespace millrace

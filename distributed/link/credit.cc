@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/credit.h"
+
+#include <utility>
+
+#include "core/dcheck.h"
+
+namespace millrace {
+
+Status SendCredit::Open(int64_t window_bytes) {
+  MR_DCHECK(window_ == 0, "a link has one HELLO of its peer, which opens the window");
+  if (window_bytes < kMinWindowBytes) {
+    return InvalidArgument("Link: the window must be at least ", kMinWindowBytes, " bytes, got ",
+                           window_bytes);
+  }
+  window_ = left_ = window_bytes;
+  return absl::OkStatus();
+}
+
+bool SendCredit::Take(int64_t bytes, absl::Time now) {
+  MR_DCHECK(bytes > 0 && bytes <= kMinWindowBytes, "no frame is larger than the least window");
+  if (bytes > left_) {
+    if (waits_since_ == absl::InfiniteFuture()) waits_since_ = now;
+    return false;
+  }
+  left_ -= bytes;
+  waits_since_ = absl::InfiniteFuture();
+  return true;
+}
+
+Status SendCredit::Return(int64_t bytes) {
+  // No sum of the two: it may overflow.
+  if (bytes < 0 || bytes > window_ - left_) {
+    return InvalidArgument("Link: credit that is returned must have been taken, ", window_ - left_,
+                           " bytes, got ", bytes);
+  }
+  left_ += bytes;
+  if (bytes > 0) waits_since_ = absl::InfiniteFuture();  // who still waits begins anew
+  return absl::OkStatus();
+}
+
+absl::Duration SendCredit::Waited(absl::Time now) const {
+  return waits_since_ == absl::InfiniteFuture() ? absl::ZeroDuration() : now - waits_since_;
+}
+
+Status ReceiveCredit::Received(int64_t bytes) {
+  MR_DCHECK(bytes >= 0, "the reader counts the bytes of a frame");
+  if (bytes > window_ - owed_) {
+    return InvalidArgument("Link: a frame must be within the window, ", window_ - owed_, " of ",
+                           window_, " bytes are left, got ", bytes);
+  }
+  owed_ += bytes;
+  return absl::OkStatus();
+}
+
+int64_t ReceiveCredit::TakeOwed() { return std::exchange(owed_, 0); }
+
+}  // namespace millrace

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_LINK_CREDIT_H_
+#define MILLRACE_DISTRIBUTED_LINK_CREDIT_H_
+
+// Credit: how many bytes of tensors may be on their way in one direction of a link.
+//
+// The receiver grants a window when the link opens. The sender takes credit for each frame of
+// tensors before the frame leaves; the receiver returns it once the bytes are in memory, not once
+// they are used, so a slow step never stops a link. What is left for the sender is always
+//
+//   window - taken and not yet returned, between 0 and the window,
+//
+// whatever the peer says: a return of what was never taken is refused, and so is a frame that had
+// no credit. Frames without tensors (HELLO, RUN, END, RECEIVED, ...) need none, so returns always
+// get through.
+//
+// The receiver may hold returns back until a message goes that way, but never a quarter of the
+// window. With a window of kMinWindowBytes that cannot stop the sender for good: a frame waits
+// only when more than three quarters are taken, and when all of that has come it is due.
+//
+// Thread-compatible: their owner has a lock. Failure: InvalidArgument, after which the link ends.
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "core/status.h"
+
+namespace millrace {
+
+// Room for a few of the largest frames (frame.h).
+inline constexpr int64_t kMinWindowBytes = int64_t{2} << 20;
+inline constexpr int64_t kDefaultWindowBytes = int64_t{64} << 20;
+
+// The sender's side.
+class SendCredit {
+ public:
+  // Nothing may leave before Open.
+  SendCredit() = default;
+  // Once. InvalidArgument for a window below kMinWindowBytes.
+  Status Open(int64_t window_bytes);
+
+  // For a frame of so many bytes (> 0, at most kMinWindowBytes). False: there is not enough, and
+  // the frame waits from `now` on.
+  bool Take(int64_t bytes, absl::Time now);
+  // What the receiver returns. InvalidArgument when it is negative or more than is taken: nothing
+  // is returned then.
+  Status Return(int64_t bytes);
+
+  int64_t window() const { return window_; }
+  int64_t left() const { return left_; }
+  // For how long a frame has waited without any return; zero when none waits. The owner decides
+  // when credit will never come.
+  absl::Duration Waited(absl::Time now) const;
+
+ private:
+  int64_t window_ = 0, left_ = 0;
+  absl::Time waits_since_ = absl::InfiniteFuture();  // the infinite future: no frame waits
+};
+
+// The receiver's side.
+class ReceiveCredit {
+ public:
+  explicit ReceiveCredit(int64_t window_bytes) : window_(window_bytes) {}
+
+  // A frame of so many bytes is in memory. InvalidArgument when the sender had no credit for it.
+  Status Received(int64_t bytes);
+  // So much must be returned that it should not wait for a message to go with.
+  bool IsDue() const { return owed_ >= window_ / 4; }
+  int64_t owed() const { return owed_; }
+  // All that is owed; the caller returns it to the sender.
+  int64_t TakeOwed();
+
+ private:
+  const int64_t window_;
+  int64_t owed_ = 0;  // received, and not returned yet
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_LINK_CREDIT_H_

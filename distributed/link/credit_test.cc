@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/credit.h"
+
+#include <cstdint>
+#include <random>
+
+#include "absl/time/time.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+
+// covers: clusters: credit of a link that overflows, is returned twice or never comes neither opens
+//   the window further nor stops the sender without a bound
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kWindow = kMinWindowBytes;
+const absl::Time kStart = absl::UnixEpoch();
+
+SendCredit Opened() {
+  SendCredit credit;
+  EXPECT_OK(credit.Open(kWindow));
+  return credit;
+}
+
+TEST(CreditTest, NothingLeavesBeforeTheWindowOpens) {
+  SendCredit credit;
+  EXPECT_FALSE(credit.Take(1, kStart));
+  EXPECT_STATUS(credit.Return(1), absl::StatusCode::kInvalidArgument, "taken, 0 bytes, got 1");
+  EXPECT_STATUS(credit.Open(kMinWindowBytes - 1), absl::StatusCode::kInvalidArgument,
+                "the window must be at least 2097152 bytes, got 2097151");
+  EXPECT_STATUS(credit.Open(0), absl::StatusCode::kInvalidArgument, "got 0");
+  EXPECT_STATUS(credit.Open(INT64_MIN), absl::StatusCode::kInvalidArgument, "at least");
+  ASSERT_OK(credit.Open(INT64_MAX));
+  EXPECT_TRUE(credit.Take(1, kStart));
+}
+
+TEST(CreditTest, WhatIsTakenComesBackOnce) {
+  SendCredit credit = Opened();
+  EXPECT_TRUE(credit.Take(kWindow - 10, kStart));
+  EXPECT_FALSE(credit.Take(11, kStart));
+  EXPECT_TRUE(credit.Take(10, kStart));
+  EXPECT_EQ(credit.left(), 0);
+  EXPECT_FALSE(credit.Take(1, kStart));
+  EXPECT_OK(credit.Return(0));
+  EXPECT_OK(credit.Return(7));
+  EXPECT_EQ(credit.left(), 7);
+  // Doubled, overflowing, negative: refused, and the window stays as it is.
+  EXPECT_STATUS(credit.Return(kWindow), absl::StatusCode::kInvalidArgument,
+                "must have been taken, 2097145 bytes, got 2097152");
+  EXPECT_STATUS(credit.Return(INT64_MAX), absl::StatusCode::kInvalidArgument, "must have been");
+  EXPECT_STATUS(credit.Return(-1), absl::StatusCode::kInvalidArgument, "got -1");
+  EXPECT_STATUS(credit.Return(INT64_MIN), absl::StatusCode::kInvalidArgument, "must have been");
+  EXPECT_EQ(credit.left(), 7);
+  EXPECT_OK(credit.Return(kWindow - 7));
+  EXPECT_EQ(credit.left(), kWindow);
+  EXPECT_STATUS(credit.Return(1), absl::StatusCode::kInvalidArgument, "taken, 0 bytes, got 1");
+}
+
+TEST(CreditTest, TellsHowLongAFrameHasWaitedForCreditThatDoesNotCome) {
+  SendCredit credit = Opened();
+  EXPECT_EQ(credit.Waited(kStart), absl::ZeroDuration());
+  ASSERT_TRUE(credit.Take(kWindow, kStart));
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(5)), absl::ZeroDuration());  // nothing waits
+  EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(10)));
+  EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(40)));
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(70)), absl::Seconds(60));
+  // No bytes are no progress; some are, also too few.
+  ASSERT_OK(credit.Return(0));
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(70)), absl::Seconds(60));
+  ASSERT_OK(credit.Return(1));
+  EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(70)));
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(71)), absl::Seconds(1));
+  ASSERT_OK(credit.Return(99));
+  EXPECT_TRUE(credit.Take(100, kStart + absl::Seconds(72)));
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(99)), absl::ZeroDuration());
+}
+
+TEST(CreditTest, AFrameWithoutCreditIsRefused) {
+  ReceiveCredit credit(kWindow);
+  EXPECT_OK(credit.Received(kWindow - 1));
+  EXPECT_STATUS(credit.Received(2), absl::StatusCode::kInvalidArgument,
+                "within the window, 1 of 2097152 bytes are left, got 2");
+  EXPECT_OK(credit.Received(1));
+  EXPECT_EQ(credit.TakeOwed(), kWindow);
+  EXPECT_EQ(credit.TakeOwed(), 0);
+  EXPECT_OK(credit.Received(kWindow));
+}
+
+TEST(CreditTest, AQuarterOfTheWindowIsDue) {
+  ReceiveCredit credit(kWindow);
+  EXPECT_FALSE(credit.IsDue());
+  ASSERT_OK(credit.Received(kWindow / 4 - 1));
+  EXPECT_FALSE(credit.IsDue());
+  ASSERT_OK(credit.Received(1));
+  EXPECT_TRUE(credit.IsDue());
+  EXPECT_EQ(credit.owed(), kWindow / 4);
+}
+
+// A receiver that returns only what is due, and frames of any size: all of them get through.
+TEST(CreditTest, HeldBackReturnsNeverStopTheSender) {
+  std::mt19937_64 random(1);
+  SendCredit sender = Opened();
+  ReceiveCredit receiver(kWindow);
+  int64_t on_the_way = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const int64_t bytes = 1 + static_cast<int64_t>(random() % (330 << 10));
+    int tries = 0;
+    while (!sender.Take(bytes, kStart)) {
+      ASSERT_LT(++tries, 3);
+      ASSERT_OK(receiver.Received(on_the_way));
+      on_the_way = 0;
+      if (receiver.IsDue()) {
+        ASSERT_OK(sender.Return(receiver.TakeOwed()));
+      }
+    }
+    on_the_way += bytes;
+    ASSERT_EQ(sender.left(), sender.window() - on_the_way - receiver.owed());
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/frame.h"
+
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/allocator.h"
+#include "core/buffer.h"
+#include "core/coding.h"
+#include "core/status_kind.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/link/testing/frame_text.h"
+#include "gtest/gtest.h"
+
+// covers: clusters: frames of a link: bytes that come cut anywhere give the same frames; malformed,
+//   oversized, doubled and unknown ones are refused by name, and nothing is read past an end
+
+namespace millrace {
+namespace {
+
+// Keeps what comes. Chunks go into `memory`, at their offset.
+class Kept : public FrameReader::Owner {
+ public:
+  Status OnFrame(LinkFrame frame, int64_t num_bytes) override {
+    texts.push_back(FrameText(frame));
+    frames.push_back(std::move(frame));
+    bytes += num_bytes;
+    return refuses_with;
+  }
+  StatusOr<absl::Span<char>> PlaceFor(const ChunkFrame& chunk) override {
+    if (skips) return absl::Span<char>();
+    if (chunk.offset > memory.size() || chunk.num_bytes > memory.size() - chunk.offset) {
+      return absl::InvalidArgumentError("no such place");
+    }
+    return absl::MakeSpan(memory.data() + chunk.offset, static_cast<size_t>(chunk.num_bytes));
+  }
+
+  std::vector<std::string> texts;
+  std::vector<LinkFrame> frames;
+  int64_t bytes = 0;
+  std::vector<char> memory;
+  bool skips = false;
+  Status refuses_with;
+};
+
+TensorEntry EntryOf(uint32_t index, const Tensor& tensor) {
+  TensorEntry entry;
+  entry.index = index;
+  const StatusOr<WireTensor> value = WireTensor::Of(tensor);
+  EXPECT_OK(value);
+  if (value.ok()) entry.value = *value;
+  return entry;
+}
+
+TensorEntry DeadEntry(uint32_t index) {
+  TensorEntry entry;
+  entry.index = index;
+  entry.is_dead = true;
+  return entry;
+}
+
+TensorEntry InLoop(TensorEntry entry, uint64_t frame_id, int64_t iteration) {
+  entry.in_loop = true;
+  entry.frame_id = frame_id;
+  entry.iteration = iteration;
+  return entry;
+}
+
+// All kinds but CHUNK, with small and large fields.
+std::vector<LinkFrame> SomeFrames() {
+  TensorsFrame tensors;
+  tensors.step_id = -3;
+  tensors.purpose = TensorsPurpose::kEdges;
+  tensors.fingerprint = UINT64_MAX;
+  tensors.tensors = {EntryOf(0, Tensor::Vector<float>({1, 2, 3})),
+                     EntryOf(700, Tensor::Scalar(true)),
+                     EntryOf(1, Tensor::Of({"a", "", "long enough for the heap, this one"})),
+                     DeadEntry(5),
+                     InLoop(DeadEntry(6), 9, 3),
+                     InLoop(EntryOf(6, Tensor::Of<int64_t>({{1, 2}, {3, 4}})), 9, INT64_MAX)};
+  tensors.tensors.push_back(EntryOf(8, *Tensor::Zeros(DT_DOUBLE, *Shape::Make({0, 3}))));
+  TensorEntry parts;
+  parts.index = 9;
+  parts.transfer = 300;
+  parts.dtype = DT_FLOAT;
+  parts.shape = Shape{1 << 20, 3};
+  parts.num_bytes = int64_t{12} << 20;
+  tensors.tensors.push_back(parts);
+  parts.index = 10;
+  parts.form = WireTensor::Form::kProto;
+  parts.dtype = DT_INVALID;
+  parts.shape = Shape();
+  tensors.tensors.push_back(parts);
+  TensorsFrame none;
+  none.purpose = TensorsPurpose::kReport;
+  Status ended = absl::AbortedError("the run is over");
+  ended.SetPayload(kRunEndKind, absl::Cord("why"));
+  return {
+      HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, -1, int64_t{64} << 20},
+      BindFrame{3, "session", "graph"},
+      UnbindFrame{UINT64_MAX},
+      RunFrame{INT64_MIN, 3, true, false, 1'000'000, 2},
+      RunFrame{INT64_MAX, 0, false, true, 0, 0},
+      tensors,
+      none,
+      EndFrame{7, absl::OkStatus(), 2, true},
+      EndFrame{7, ended, 0, false},
+      CancelFrame{7, absl::CancelledError("by \xff its caller")},
+      ReceivedFrame{0, {}},
+      ReceivedFrame{INT64_MAX, {{1, 2}, {-1, UINT64_MAX}}},
+      PingFrame{INT64_MIN},
+      PongFrame{1, 2},
+      ByeFrame{absl::UnavailableError("the server stops")},
+  };
+}
+
+// `bytes` with the head's length and end moved by `by`: less of the head, or more of it.
+std::string WithHeadChanged(const std::string& frame, int by) {
+  absl::string_view in = frame;
+  const uint8_t kind = static_cast<uint8_t>(in.front());
+  in.remove_prefix(1);
+  uint64_t head_bytes = 0, payload_bytes = 0;
+  EXPECT_TRUE(GetVarint64(&in, &head_bytes) && GetVarint64(&in, &payload_bytes));
+  std::string head(in.substr(0, static_cast<size_t>(head_bytes)));
+  const absl::string_view payload = in.substr(static_cast<size_t>(head_bytes));
+  head.resize(static_cast<size_t>(static_cast<int>(head.size()) + by));
+  return RawFrame(kind, head, payload);
+}
+
+TEST(FrameTest, EachFrameComesBackHoweverItIsCut) {
+  std::string all;
+  std::vector<std::string> want;
+  for (const LinkFrame& frame : SomeFrames()) {
+    const std::string bytes = FrameBytes(frame);
+    all += bytes;
+    want.push_back(FrameText(frame));
+    for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+      SCOPED_TRACE(absl::StrCat(want.back(), ", cut at ", cut));
+      Kept kept;
+      FrameReader reader(&kept);
+      ASSERT_OK(reader.Read(absl::string_view(bytes).substr(0, cut)));
+      EXPECT_EQ(kept.texts.size(), cut == bytes.size() ? 1u : 0u);
+      ASSERT_OK(reader.Read(absl::string_view(bytes).substr(cut)));
+      EXPECT_OK(reader.End());
+      ASSERT_EQ(kept.texts, std::vector<std::string>{want.back()});
+      EXPECT_EQ(kept.bytes, static_cast<int64_t>(bytes.size()));
+    }
+  }
+  Kept kept;
+  FrameReader reader(&kept);
+  for (const char& byte : all) ASSERT_OK(reader.Read(absl::string_view(&byte, 1)));
+  EXPECT_EQ(kept.texts, want);
+  Kept at_once;
+  FrameReader second(&at_once);
+  ASSERT_OK(second.Read(all));
+  EXPECT_EQ(at_once.texts, want);
+}
+
+TEST(FrameTest, AFrameThatEndsEarlyIsRefused) {
+  for (const LinkFrame& frame : SomeFrames()) {
+    const std::string bytes = FrameBytes(frame);
+    SCOPED_TRACE(FrameText(frame));
+    for (size_t cut = 1; cut < bytes.size(); ++cut) {
+      Kept kept;
+      FrameReader reader(&kept);
+      ASSERT_OK(reader.Read(absl::string_view(bytes).substr(0, cut)));
+      EXPECT_STATUS(reader.End(), absl::StatusCode::kInvalidArgument, "an end in the middle of it");
+      EXPECT_STATUS(reader.Read("x"), absl::StatusCode::kInvalidArgument, "in the middle");
+      EXPECT_TRUE(kept.texts.empty());
+    }
+  }
+}
+
+TEST(FrameTest, AHeadThatIsShorterOrLongerThanItsFieldsIsRefused) {
+  for (const LinkFrame& frame : SomeFrames()) {
+    const std::string bytes = FrameBytes(frame);
+    SCOPED_TRACE(FrameText(frame));
+    absl::string_view in = bytes;
+    in.remove_prefix(1);
+    uint64_t head_bytes = 0;
+    ASSERT_TRUE(GetVarint64(&in, &head_bytes));
+    for (int shorter = 1; shorter <= static_cast<int>(head_bytes); ++shorter) {
+      Kept kept;
+      FrameReader reader(&kept);
+      EXPECT_STATUS(reader.Read(WithHeadChanged(bytes, -shorter)),
+                    absl::StatusCode::kInvalidArgument, "must be well formed, got ");
+      EXPECT_TRUE(kept.texts.empty());
+    }
+    Kept kept;
+    FrameReader reader(&kept);
+    EXPECT_STATUS(reader.Read(WithHeadChanged(bytes, 1)), absl::StatusCode::kInvalidArgument,
+                  "bytes after the last field");
+  }
+}
+
+std::string Bytes(std::initializer_list<int> bytes) {
+  std::string result;
+  for (const int byte : bytes) result.push_back(static_cast<char>(byte));
+  return result;
+}
+
+constexpr uint8_t kHello = 1, kBind = 2, kRun = 4, kTensors = 5, kChunk = 6, kEnd = 7, kCancel = 8,
+                  kReceived = 9, kBye = 12;
+
+// Step 7, of edges, fingerprint 0, `count` entries, then `entries`.
+std::string TensorsHead(uint64_t count, std::initializer_list<int> entries, int purpose = 0) {
+  std::string head;
+  PutFixed64(&head, 7);
+  head.push_back(static_cast<char>(purpose));
+  PutFixed64(&head, 0);
+  PutVarint64(&head, count);
+  return head + Bytes(entries);
+}
+
+std::string WithStep(std::initializer_list<int> rest) {
+  std::string head;
+  PutFixed64(&head, 7);
+  return head + Bytes(rest);
+}
+
+TEST(FrameTest, MalformedFramesAreRefusedByName) {
+  const std::string ones(9, '\xff');
+  struct {
+    std::string what;
+    std::string bytes;
+    std::string message;
+  } const cases[] = {
+      {"kind 0", Bytes({0}), "frame of no kind must be well formed, got kind 0"},
+      {"kind of a later version", Bytes({13}), "got kind 13"},
+      {"kind 255", Bytes({255}), "got kind 255"},
+      {"head of eleven bytes' varint", Bytes({kRun}) + ones + Bytes({0x81, 0}),
+       "frame RUN must be well formed, got a varint of more than 64 bits"},
+      {"head of 2^64 + ...", Bytes({kRun}) + ones + Bytes({2}), "a varint of more than 64 bits"},
+      {"payload of eleven bytes' varint", Bytes({kChunk, 2}) + ones + Bytes({0x81, 0}),
+       "a varint of more than 64 bits"},
+      {"head of 2^64 - 1", Bytes({kRun}) + ones + Bytes({1}),
+       "a head of 18446744073709551615 bytes, more than 65536"},
+      {"head of 65,537", Bytes({kTensors, 0x81, 0x80, 0x04}), "a head of 65537 bytes"},
+      {"payload of 262,145", Bytes({kChunk, 2, 0x81, 0x80, 0x10}),
+       "a payload of 262145 bytes, more than 262144"},
+      {"RUN with a payload", Bytes({kRun, 12, 1}), "frame RUN must be well formed, got a payload"},
+      {"no head", Bytes({kBind, 0, 0}), "frame BIND must be well formed, got an end within"},
+      {"name too long", RawFrame(kBind, Bytes({1, 0x81, 0x20}) + std::string(4097, 'a')),
+       "a text that is too long"},
+      {"name longer than the head", RawFrame(kBind, Bytes({1, 9, 'a'})), "an end within a text"},
+      {"name of 2^64 - 1", RawFrame(kBind, Bytes({1}) + ones + Bytes({1})),
+       "a text that is too long"},
+      {"varint of eleven bytes in a head", RawFrame(kBind, ones + Bytes({0x81, 0, 0, 0})),
+       "a varint of more than 64 bits"},
+      {"window of 2^63",
+       RawFrame(kHello,
+                Bytes({2, 0}) + std::string(16, '\0') + std::string(9, '\x80') + Bytes({1})),
+       "a count of more than 63 bits"},
+      {"version of 33 bits", RawFrame(kHello, Bytes({0x80, 0x80, 0x80, 0x80, 0x10})),
+       "a number of more than 32 bits"},
+      {"flag of RUN", RawFrame(kRun, WithStep({1, 4, 0, 0})), "a flag of another version"},
+      {"flag of END", RawFrame(kEnd, WithStep({0, 0, 0, 0, 2})), "a flag of another version"},
+      {"status code 17", RawFrame(kEnd, WithStep({17, 0, 0, 0, 0})), "a status code that is none"},
+      {"status text too long",
+       RawFrame(kCancel, WithStep({1, 0x81, 0x80, 0x01}) + std::string(16385, 'a') + Bytes({0})),
+       "a text that is too long"},
+      {"CANCEL without a reason", RawFrame(kCancel, WithStep({0, 0, 0})),
+       "a status that is no error"},
+      {"BYE without a reason", RawFrame(kBye, Bytes({0, 0, 0})), "a status that is no error"},
+      {"more steps than bytes", RawFrame(kReceived, Bytes({0, 0xff, 0xff, 0xff, 0x7f})),
+       "more things than there are bytes"},
+      {"more tensors than bytes", RawFrame(kTensors, TensorsHead(UINT64_MAX, {})),
+       "more things than there are bytes"},
+      {"purpose", RawFrame(kTensors, TensorsHead(0, {}, 4)), "a purpose of another version"},
+      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x10, 1, 0, 0})),
+       "a flag of another version"},
+      {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, 1 | 8})), "bytes of a dead tensor"},
+      {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, 1 | 4})), "bytes of a dead tensor"},
+      {"dtype 0", RawFrame(kTensors, TensorsHead(1, {0, 0, 0, 0, 4})),
+       "a dtype that has no raw form"},
+      {"dtype 200", RawFrame(kTensors, TensorsHead(1, {0, 0, 200, 0, 4})),
+       "a dtype that has no raw form"},
+      {"raw string", RawFrame(kTensors, TensorsHead(1, {0, 0, DT_STRING, 0, 4})),
+       "a dtype that has no raw form"},
+      {"raw reference", RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT_REF, 0, 4})),
+       "a dtype that has no raw form"},
+      {"rank 255", RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 255, 4})),
+       "a shape of too many dimensions"},
+      {"shape of 2^41 elements",
+       RawFrame(kTensors,
+                TensorsHead(1, {0, 0, DT_FLOAT, 2, 0x80, 0x80, 0x80, 0x80, 0x08, 0x80, 0x08, 4})),
+       "a shape that is none"},
+      {"dimension of 2^63",
+       RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+                                          0x80, 0x80, 0x80, 0x01, 4})),
+       "a count of more than 63 bits"},
+      {"transfer 0", RawFrame(kTensors, TensorsHead(1, {0, 8, DT_FLOAT, 0, 0, 4})),
+       "a transfer without a number"},
+      {"transfer of 0 bytes", RawFrame(kTensors, TensorsHead(1, {0, 8, DT_FLOAT, 1, 0, 1, 0})),
+       "a transfer without bytes"},
+      {"tensor longer than the payload",
+       RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 0, 4}), "abc"),
+       "tensors of more bytes than its payload"},
+      {"tensors of 2^64 bytes",
+       RawFrame(kTensors, TensorsHead(2, {0, 4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                          0x7f, 1, 4, 1})),
+       "tensors of more bytes than its payload"},
+      {"payload longer than the tensor",
+       RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 0, 4}), "abcde"),
+       "a payload of more bytes than its tensors"},
+      {"doubled tensor", RawFrame(kTensors, TensorsHead(3, {5, 1, 2, 1, 5, 1})),
+       "tensor number 5 twice"},
+      {"CHUNK without bytes", RawFrame(kChunk, Bytes({1, 0})), "no payload"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.what);
+    Kept kept;
+    FrameReader reader(&kept);
+    EXPECT_STATUS(reader.Read(c.bytes), absl::StatusCode::kInvalidArgument, c.message);
+    EXPECT_STATUS(reader.Read(FrameBytes(PingFrame{1})), absl::StatusCode::kInvalidArgument,
+                  c.message);
+    EXPECT_TRUE(kept.texts.empty());
+    // However the bytes come.
+    Kept again;
+    FrameReader by_bytes(&again);
+    Status status;
+    for (const char& byte : c.bytes) {
+      status = by_bytes.Read(absl::string_view(&byte, 1));
+      if (!status.ok()) break;
+    }
+    EXPECT_STATUS(status, absl::StatusCode::kInvalidArgument, c.message);
+    EXPECT_TRUE(again.texts.empty());
+  }
+}
+
+// A size that is not the shape's: found before memory is taken for it.
+TEST(FrameTest, BytesThatAreNotThoseOfTheShapeAreRefused) {
+  Kept kept;
+  FrameReader reader(&kept);
+  EXPECT_STATUS(reader.Read(RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 1, 2, 4}), "abcd")),
+                absl::StatusCode::kInvalidArgument,
+                "Link: a tensor float[2] must have 8 bytes, got 4");
+}
+
+TEST(FrameTest, ValuesComeBackAsTensors) {
+  TensorsFrame frame;
+  const std::vector<Tensor> values = {
+      Tensor::Vector<float>({1.5f, -2}), Tensor::Of({"a", "b"}), Tensor::Scalar(true),
+      *Tensor::Zeros(DT_INT32, *Shape::Make({3, 0})), *Tensor::Zeros(DT_STRING, Shape{0})};
+  for (const Tensor& value : values) {
+    frame.tensors.push_back(EntryOf(static_cast<uint32_t>(frame.tensors.size()), value));
+  }
+  Kept kept;
+  FrameReader reader(&kept);
+  ASSERT_OK(reader.Read(FrameBytes(frame)));
+  ASSERT_EQ(kept.frames.size(), 1u);
+  auto& got = std::get<TensorsFrame>(kept.frames[0]);
+  ASSERT_EQ(got.tensors.size(), values.size());
+  int64_t splat_bytes = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_OK_AND_ASSIGN(const Tensor tensor, got.tensors[i].value.TakeTensor(&splat_bytes));
+    ExpectTensorEqual(tensor, values[i]);
+  }
+}
+
+// Bools of any byte become 0 or 1; a proto that stands for more than it has is counted.
+TEST(FrameTest, BytesOfStrangersBecomeLegalTensors) {
+  Kept kept;
+  FrameReader reader(&kept);
+  // int32, shape [100], one value.
+  const std::string splat = Bytes({0x08, 3, 0x12, 4, 0x12, 2, 0x08, 100, 0x3a, 1, 7});
+  ASSERT_OK(reader.Read(RawFrame(
+      kTensors,
+      TensorsHead(3, {0, 0, DT_BOOL, 1, 3, 3, 1, 4, static_cast<int>(splat.size()), 2, 4, 2}),
+      Bytes({0, 1, 200}) + splat + "no")));
+  auto& got = std::get<TensorsFrame>(kept.frames.at(0));
+  int64_t splat_bytes = 1000;
+  ASSERT_OK_AND_ASSIGN(const Tensor bools, got.tensors[0].value.TakeTensor(&splat_bytes));
+  ExpectTensorEqual(bools, Tensor::Of({false, true, true}));
+  WireTensor again = got.tensors[1].value;
+  // 99 elements that are not listed.
+  ASSERT_OK_AND_ASSIGN(const Tensor sevens, got.tensors[1].value.TakeTensor(&splat_bytes));
+  EXPECT_EQ(sevens.num_elements(), 100);
+  EXPECT_EQ(splat_bytes, 1000 - 99 * 4);
+  splat_bytes = 99 * 4 - 1;
+  EXPECT_STATUS(again.TakeTensor(&splat_bytes), absl::StatusCode::kResourceExhausted,
+                "max_splat_bytes");
+  EXPECT_STATUS(got.tensors[2].value.TakeTensor(&splat_bytes), absl::StatusCode::kInvalidArgument,
+                "must be a TensorProto");
+}
+
+std::string ChunkBytes(uint64_t transfer, uint64_t offset, absl::string_view bytes) {
+  FrameWriter writer;
+  const BufferRef buffer = Buffer::Allocate(DefaultAllocator(), bytes.size());
+  std::memcpy(buffer->data(), bytes.data(), bytes.size());
+  EXPECT_OK(writer.Add(ChunkFrame{transfer, offset, bytes.size()}, buffer,
+                       absl::string_view(static_cast<const char*>(buffer->data()), bytes.size())));
+  return writer.Finish().ToString();
+}
+
+TEST(FrameTest, ChunksGoWhereTheOwnerSays) {
+  const std::string bytes = ChunkBytes(4, 2, "abc") + ChunkBytes(4, 5, "de");
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    Kept kept;
+    kept.memory.assign(8, '.');
+    FrameReader reader(&kept);
+    ASSERT_OK(reader.Read(absl::string_view(bytes).substr(0, cut)));
+    ASSERT_OK(reader.Read(absl::string_view(bytes).substr(cut)));
+    EXPECT_EQ(std::string(kept.memory.begin(), kept.memory.end()), "..abcde.");
+    EXPECT_EQ(kept.texts, (std::vector<std::string>{"CHUNK transfer=4 offset=2 bytes=3",
+                                                    "CHUNK transfer=4 offset=5 bytes=2"}));
+  }
+  Kept outside;
+  FrameReader reader(&outside);
+  EXPECT_STATUS(reader.Read(ChunkBytes(4, UINT64_MAX, "abc")), absl::StatusCode::kInvalidArgument,
+                "no such place");
+  // Of no use to the owner: skipped, counted, and what follows is read.
+  Kept skipping;
+  skipping.skips = true;
+  FrameReader skipped(&skipping);
+  ASSERT_OK(skipped.Read(bytes + FrameBytes(PingFrame{1})));
+  EXPECT_EQ(skipping.texts.size(), 3u);
+  EXPECT_EQ(skipping.bytes, static_cast<int64_t>(bytes.size() + FrameBytes(PingFrame{1}).size()));
+}
+
+TEST(FrameTest, ATransportMayPutPayloadsInPlaceItself) {
+  const std::string bytes = ChunkBytes(1, 0, "abcd");
+  const absl::string_view before = absl::string_view(bytes).substr(0, bytes.size() - 4);
+  Kept kept;
+  kept.memory.assign(4, '.');
+  FrameReader reader(&kept);
+  EXPECT_TRUE(reader.Direct().empty());
+  ASSERT_OK(reader.Read(before));
+  ASSERT_EQ(reader.Direct().size(), 4u);
+  EXPECT_EQ(reader.Direct().data(), kept.memory.data());
+  std::memcpy(reader.Direct().data(), "abc", 3);
+  ASSERT_OK(reader.Filled(3));
+  ASSERT_OK(reader.Filled(0));
+  ASSERT_EQ(reader.Direct().size(), 1u);
+  ASSERT_OK(reader.Read("d"));  // both ways in turns
+  EXPECT_EQ(std::string(kept.memory.begin(), kept.memory.end()), "abcd");
+  EXPECT_EQ(kept.texts.size(), 1u);
+  EXPECT_TRUE(reader.Direct().empty());
+  EXPECT_STATUS(reader.Filled(1), absl::StatusCode::kInternal, "Direct gave, 0 bytes, got 1");
+}
+
+TEST(FrameTest, LargeTensorsAreReferredToAndSmallOnesCopied) {
+  const Tensor large = *Tensor::Zeros(DT_FLOAT, Shape{1024});
+  TensorsFrame frame;
+  frame.tensors = {EntryOf(0, Tensor::Vector<float>({1})), EntryOf(1, large)};
+  FrameWriter writer;
+  ASSERT_OK(writer.Add(frame));
+  ASSERT_OK(writer.Add(PingFrame{1}));
+  EXPECT_FALSE(large.BufferIsUnique());
+  frame.tensors.clear();
+  {
+    const ByteChain chain = writer.Finish();
+    ASSERT_EQ(chain.pieces().size(), 3u);
+    EXPECT_FALSE(chain.pieces()[0].is_reference());
+    EXPECT_EQ(chain.pieces()[1].bytes().data(), static_cast<const char*>(large.raw_data()));
+    EXPECT_EQ(chain.pieces()[1].bytes().size(), 4096u);
+    EXPECT_FALSE(large.BufferIsUnique());
+    EXPECT_EQ(chain.num_bytes(), static_cast<int64_t>(chain.ToString().size()));
+    EXPECT_EQ(writer.num_bytes(), 0);
+  }
+  EXPECT_TRUE(large.BufferIsUnique());
+}
+
+TEST(FrameTest, WhatTheReaderWouldRefuseIsNotWritten) {
+  FrameWriter writer;
+  EXPECT_STATUS(writer.Add(BindFrame{1, std::string(4097, 'a'), "g"}),
+                absl::StatusCode::kInvalidArgument,
+                "Link: frame BIND: the session handle must be at most 4096 bytes, got 4097");
+  EXPECT_STATUS(writer.Add(HelloFrame{2, "", 0, 0, -1}), absl::StatusCode::kInvalidArgument,
+                "the window must be >= 0, got -1");
+  EXPECT_STATUS(writer.Add(CancelFrame{}), absl::StatusCode::kInvalidArgument, "must be an error");
+  EXPECT_STATUS(writer.Add(ByeFrame{}), absl::StatusCode::kInvalidArgument, "must be an error");
+  EXPECT_STATUS(writer.Add(ChunkFrame{1, 0, 0}, BufferRef(), ""),
+                absl::StatusCode::kInvalidArgument, "one at least, got 0 of 0");
+  TensorsFrame frame;
+  frame.tensors = {EntryOf(0, *Tensor::Zeros(DT_UINT8, Shape{(256 << 10) + 1}))};
+  EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument,
+                "its payload must be at most 262144 bytes, got 262145");
+  frame.tensors = {DeadEntry(3), DeadEntry(2), DeadEntry(3)};
+  EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument,
+                "each tensor must be there once, got number 3 twice");
+  frame.tensors = {TensorEntry()};
+  EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument, "must have a value");
+  frame.tensors.clear();
+  for (uint32_t i = 0; i < 40'000; ++i) frame.tensors.push_back(DeadEntry(i));
+  EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument,
+                "its head must be at most 65536 bytes");
+  EXPECT_TRUE(writer.Finish().empty());
+}
+
+TEST(FrameTest, ALongErrorIsCutAndKeepsItsKind) {
+  Status status = absl::AbortedError(std::string(20'000, 'a'));
+  status.SetPayload(kRunEndKind, absl::Cord("why"));
+  Kept kept;
+  FrameReader reader(&kept);
+  ASSERT_OK(reader.Read(FrameBytes(EndFrame{1, status, 0, false})));
+  const Status got = std::get<EndFrame>(kept.frames.at(0)).status;
+  EXPECT_EQ(got.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(got.message().size(), 16384u);
+  EXPECT_TRUE(absl::EndsWith(got.message(), "aaa ... [truncated]"));
+  EXPECT_TRUE(got.GetPayload(kRunEndKind).has_value());
+}
+
+TEST(FrameTest, AHelloOfAnotherVersionIsReadAsFarAsItsVersion) {
+  Kept kept;
+  FrameReader reader(&kept);
+  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({3, 0xff, 0xff, 0xff}))));
+  EXPECT_EQ(kept.texts,
+            std::vector<std::string>{"HELLO version=3 task= incarnation=0 clock=0 window=0"});
+}
+
+TEST(FrameTest, TheFirstErrorStays) {
+  Kept kept;
+  kept.refuses_with = absl::AbortedError("enough");
+  FrameReader reader(&kept);
+  const std::string ping = FrameBytes(PingFrame{1});
+  EXPECT_STATUS(reader.Read(ping + ping), absl::StatusCode::kAborted, "enough");
+  kept.refuses_with = absl::OkStatus();
+  EXPECT_STATUS(reader.Read(ping), absl::StatusCode::kAborted, "enough");
+  EXPECT_STATUS(reader.Filled(0), absl::StatusCode::kAborted, "enough");
+  EXPECT_STATUS(reader.End(), absl::StatusCode::kAborted, "enough");
+  EXPECT_EQ(kept.texts.size(), 1u);
+}
+
+TEST(FrameTest, EntriesTakeNoMoreOfTheHeadThanSaid) {
+  TensorEntry entry =
+      InLoop(EntryOf(UINT32_MAX, Tensor::Of<float>({{1, 2}, {3, 4}})), UINT64_MAX, INT64_MAX);
+  TensorsFrame one;
+  one.tensors = {entry};
+  const std::string bytes = FrameBytes(one);
+  absl::string_view in = absl::string_view(bytes).substr(1);
+  uint64_t head_bytes = 0;
+  ASSERT_TRUE(GetVarint64(&in, &head_bytes));
+  EXPECT_LE(head_bytes, 64 + FrameWriter::MaxEntryHeadBytes(entry));
+}
+
+}  // namespace
+}  // namespace millrace

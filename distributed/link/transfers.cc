@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/transfers.h"
+
+#include <utility>
+
+#include "distributed/link/wire_tensor.h"
+#include "net/call_limits.h"
+
+namespace millrace {
+
+Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry& entry) {
+  if (entry.transfer <= last_) {
+    return InvalidArgument("Link: the number of a transfer must be above ", last_, ", got ",
+                           entry.transfer);
+  }
+  // Dropped transfers take no memory but their place here.
+  if (num_transfers() >= 2 * limits_.max_transfers) {
+    return InvalidArgument("Link: transfers that are dropped must end, got ", num_transfers(),
+                           " that have not");
+  }
+  last_ = entry.transfer;
+  Transfer& transfer = open_[entry.transfer];
+  transfer.step_id = frame.step_id;
+  transfer.num_bytes = static_cast<uint64_t>(entry.num_bytes);
+  if (entry.num_bytes > limits_.max_tensor_bytes) {
+    return BeyondLimit("Link", "bytes of a tensor", "max_tensor_bytes", limits_.max_tensor_bytes,
+                       entry.num_bytes);
+  }
+  if (entry.num_bytes > limits_.max_pending_bytes - pending_bytes_) {
+    return BeyondLimit("Link", "bytes of tensors that have not arrived whole", "max_pending_bytes",
+                       limits_.max_pending_bytes - pending_bytes_, entry.num_bytes);
+  }
+  if (num_transfers() > limits_.max_transfers) {
+    return BeyondLimit("Link", "tensors that have not arrived whole", "max_transfers",
+                       limits_.max_transfers, num_transfers());
+  }
+  auto whole = std::make_unique<Whole>();
+  whole->step_id = frame.step_id;
+  whole->purpose = frame.purpose;
+  whole->fingerprint = frame.fingerprint;
+  whole->entry = entry;
+  if (entry.form == WireTensor::Form::kProto) {
+    MR_ASSIGN_OR_RETURN(whole->entry.value, WireTensor::ForProto(entry.num_bytes));
+  } else {
+    MR_ASSIGN_OR_RETURN(whole->entry.value,
+                        WireTensor::ForRaw(entry.dtype, entry.shape, entry.num_bytes));
+  }
+  transfer.tensor = std::move(whole);
+  pending_bytes_ += entry.num_bytes;
+  return absl::OkStatus();
+}
+
+StatusOr<absl::Span<char>> IncomingTransfers::PlaceFor(const ChunkFrame& chunk) {
+  const auto it = open_.find(chunk.transfer);
+  if (it == open_.end()) {
+    return InvalidArgument("Link: a chunk must be of a transfer that is open, got number ",
+                           chunk.transfer);
+  }
+  const Transfer& transfer = it->second;
+  if (chunk.offset != transfer.filled) {
+    return InvalidArgument("Link: the next chunk of transfer ", chunk.transfer,
+                           " must begin at byte ", transfer.filled, ", got ", chunk.offset);
+  }
+  if (chunk.num_bytes > transfer.num_bytes - transfer.filled) {
+    return InvalidArgument("Link: transfer ", chunk.transfer, " must have ", transfer.num_bytes,
+                           " bytes, got ", chunk.num_bytes, " from byte ", chunk.offset);
+  }
+  if (transfer.tensor == nullptr) return absl::Span<char>();
+  return transfer.tensor->entry.value.mutable_bytes().subspan(static_cast<size_t>(chunk.offset),
+                                                              static_cast<size_t>(chunk.num_bytes));
+}
+
+std::unique_ptr<IncomingTransfers::Whole> IncomingTransfers::Filled(const ChunkFrame& chunk) {
+  const auto it = open_.find(chunk.transfer);
+  if (it == open_.end()) return nullptr;
+  Transfer& transfer = it->second;
+  transfer.filled += chunk.num_bytes;
+  if (transfer.filled < transfer.num_bytes) return nullptr;
+  std::unique_ptr<Whole> whole = std::move(transfer.tensor);
+  open_.erase(it);
+  if (whole != nullptr) pending_bytes_ -= whole->entry.num_bytes;
+  return whole;
+}
+
+void IncomingTransfers::EndStep(int64_t step_id) {
+  for (auto it = open_.begin(); it != open_.end();) {
+    if (it->second.step_id != step_id) {
+      ++it;
+      continue;
+    }
+    if (it->second.tensor != nullptr) pending_bytes_ -= it->second.tensor->entry.num_bytes;
+    it = open_.erase(it);
+  }
+}
+
+void IncomingTransfers::EndAll() {
+  open_.clear();
+  pending_bytes_ = 0;
+}
+
+}  // namespace millrace

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/wire_tensor.h"
+
+#include <cstddef>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "core/allocator.h"
+#include "core/tensor_proto.h"
+#include "net/call_limits.h"
+#include "net/splat_bytes.h"
+#include "proto/tensor.pb.h"
+
+namespace millrace {
+namespace {
+
+// Protobuf's sizes are ints.
+constexpr int64_t kMaxProtoBytes = std::numeric_limits<int32_t>::max();
+
+bool IsRaw(DType dtype) { return !IsRef(dtype) && IsMemcopyable(dtype) && DTypeSize(dtype) > 0; }
+
+}  // namespace
+
+StatusOr<WireTensor> WireTensor::Allocate(Form form, int64_t num_bytes) {
+  WireTensor result;
+  result.form_ = form;
+  result.is_ours_ = true;
+  if (num_bytes == 0) return result;
+  result.buffer_ = Buffer::Allocate(DefaultAllocator(), static_cast<size_t>(num_bytes));
+  if (!result.buffer_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("Link: a tensor needs memory for ", num_bytes, " bytes, got none"));
+  }
+  result.bytes_ = absl::string_view(static_cast<const char*>(result.buffer_->data()),
+                                    static_cast<size_t>(num_bytes));
+  return result;
+}
+
+StatusOr<WireTensor> WireTensor::Of(const Tensor& tensor) {
+  if (!tensor.has_value() || tensor.is_reference()) {
+    return InvalidArgument("Link: a tensor that travels must have a value, got ",
+                           tensor.has_value() ? "a reference to a variable" : "none");
+  }
+  if (IsRaw(tensor.dtype())) {
+    WireTensor result;
+    result.dtype_ = tensor.dtype();
+    result.shape_ = tensor.shape();
+    const absl::Span<const char> bytes = tensor.bytes();
+    if (bytes.empty()) return result;
+    result.buffer_ = tensor.buffer();
+    result.bytes_ = absl::string_view(bytes.data(), bytes.size());
+    return result;
+  }
+  tensorflow::TensorProto proto;
+  MR_RETURN_IF_ERROR(TensorToProto(tensor, &proto));
+  const size_t size = proto.ByteSizeLong();
+  if (size > static_cast<size_t>(kMaxProtoBytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat("Link: a tensor of ",
+                                                     DTypeName(tensor.dtype()),
+                                                     " must be below 2 GiB, got ", size, " bytes"));
+  }
+  MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(Form::kProto, static_cast<int64_t>(size)));
+  if (size > 0 && !proto.SerializeToArray(result.mutable_bytes().data(), static_cast<int>(size))) {
+    return Internal("Link: a TensorProto must be written whole, got an error after ", size,
+                    " bytes were counted");
+  }
+  return result;
+}
+
+StatusOr<WireTensor> WireTensor::ForRaw(DType dtype, const Shape& shape, int64_t num_bytes) {
+  if (!IsRaw(dtype)) {
+    return InvalidArgument("Link: raw bytes must be of a dtype of fixed size, got ", dtype);
+  }
+  // At most 2^40 elements of 16 bytes.
+  const int64_t wanted = shape.num_elements() * static_cast<int64_t>(DTypeSize(dtype));
+  if (num_bytes != wanted) {
+    return InvalidArgument("Link: a tensor ", dtype, shape, " must have ", wanted, " bytes, got ",
+                           num_bytes);
+  }
+  MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(Form::kRaw, num_bytes));
+  result.dtype_ = dtype;
+  result.shape_ = shape;
+  return result;
+}
+
+StatusOr<WireTensor> WireTensor::ForProto(int64_t num_bytes) {
+  if (num_bytes < 0 || num_bytes > kMaxProtoBytes) {
+    return InvalidArgument("Link: a TensorProto must be below 2 GiB, got ", num_bytes, " bytes");
+  }
+  return Allocate(Form::kProto, num_bytes);
+}
+
+absl::Span<char> WireTensor::mutable_bytes() {
+  if (!is_ours_ || !buffer_) return {};
+  return absl::Span<char>(static_cast<char*>(buffer_->data()), bytes_.size());
+}
+
+StatusOr<Tensor> WireTensor::TakeTensor(int64_t* splat_bytes_left) {
+  WireTensor taken = std::exchange(*this, WireTensor());
+  if (taken.form_ == Form::kRaw) {
+    if (!taken.buffer_) return Tensor::Allocate(taken.dtype_, taken.shape_);  // no elements
+    if (taken.dtype_ == DT_BOOL) {
+      // Any byte but 0 means true, and only 0 and 1 may become bools.
+      for (char& b : taken.mutable_bytes()) b = b != 0 ? 1 : 0;
+    }
+    const auto offset = taken.bytes_.data() - static_cast<const char*>(taken.buffer_->data());
+    return Tensor::FromBuffer(taken.dtype_, taken.shape_, std::move(taken.buffer_),
+                              static_cast<size_t>(offset));
+  }
+  tensorflow::TensorProto proto;
+  if (!proto.ParseFromArray(taken.bytes_.data(), static_cast<int>(taken.bytes_.size()))) {
+    return InvalidArgument("Link: the bytes of a tensor must be a TensorProto, got ",
+                           taken.bytes_.size(), " bytes that are none");
+  }
+  const int64_t splat_bytes = SplatBytes(proto);
+  if (splat_bytes > *splat_bytes_left) {
+    return BeyondLimit("Link", "bytes of tensor elements that a frame does not list",
+                       "max_splat_bytes", *splat_bytes_left, splat_bytes);
+  }
+  *splat_bytes_left -= splat_bytes;
+  return TensorFromProto(proto);
+}
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_LINK_WIRE_TENSOR_H_
+#define MILLRACE_DISTRIBUTED_LINK_WIRE_TENSOR_H_
+
+// WireTensor: a tensor as its bytes lie on a link, in one piece of memory.
+//
+//   raw    the elements in row-major order, little-endian: every dtype that is plain bytes. Nothing
+//          is copied: the bytes are those of the tensor's own buffer.
+//   proto  a serialized TensorProto: strings, handles, variants.
+//
+// The sender makes one Of a tensor. The receiver makes one of the size that a frame announces,
+// fills mutable_bytes() as bytes arrive, and takes the tensor out when all are there; raw bytes
+// become the tensor's buffer.
+//
+// A value; copies share the bytes. Threads: distinct objects may be used from different threads.
+// Failure: InvalidArgument for what no tensor can be, Unimplemented for a variant that cannot be
+// serialized, ResourceExhausted when there is no memory and beyond a limit.
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/buffer.h"
+#include "core/dtype.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
+
+namespace millrace {
+
+class WireTensor {
+ public:
+  enum class Form { kRaw, kProto };
+
+  // Empty: neither dtype nor bytes. What a dead tensor has.
+  WireTensor() = default;
+  // `tensor` has a value and is no reference.
+  static StatusOr<WireTensor> Of(const Tensor& tensor);
+  // Memory for bytes that are to come; not touched. InvalidArgument when `num_bytes` are not those
+  // of the dtype and the shape.
+  static StatusOr<WireTensor> ForRaw(DType dtype, const Shape& shape, int64_t num_bytes);
+  static StatusOr<WireTensor> ForProto(int64_t num_bytes);
+
+  Form form() const { return form_; }
+  // Of a raw one.
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+
+  int64_t num_bytes() const { return static_cast<int64_t>(bytes_.size()); }
+  absl::string_view bytes() const { return bytes_; }
+  // Null when there are no bytes.
+  const BufferRef& buffer() const { return buffer_; }
+  // Of memory that ForRaw or ForProto made; empty otherwise.
+  absl::Span<char> mutable_bytes();
+
+  // The tensor, once all bytes are there; this is empty afterwards. `splat_bytes_left`: what
+  // elements that a TensorProto does not list may take; what they take is subtracted.
+  // ResourceExhausted beyond it.
+  StatusOr<Tensor> TakeTensor(int64_t* splat_bytes_left);
+
+ private:
+  static StatusOr<WireTensor> Allocate(Form form, int64_t num_bytes);
+
+  Form form_ = Form::kRaw;
+  bool is_ours_ = false;  // from Allocate
+  DType dtype_ = DT_INVALID;
+  Shape shape_;
+  BufferRef buffer_;
+  absl::string_view bytes_;  // in *buffer_
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_LINK_WIRE_TENSOR_H_
