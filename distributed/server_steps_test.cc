@@ -2,8 +2,10 @@
 //
 // Steps of a cluster in this process, over loopback: their calls, errors, limits and ends.
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,14 +21,19 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "net/rpc_channel.h"
+#include "nlohmann/json.hpp"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
 #include "runtime/session.h"
+#include "runtime/step_stats.h"
+#include "runtime/transfer_trace.h"
 
 // covers: steps: a kernel that never answers holds up no step of a cluster beyond its time, and is
 //   named, on a worker, a ps, by name and prepared
+// covers: clusters: a trace of two tasks is in the master's time, each tensor leaves before it
+//   arrives, and arrows join both ends
 // covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
 //   sent tensor
 
@@ -93,6 +100,73 @@ TEST(ServerTest, ClientsOfAnotherProcessReachTheMasterOverTheNetwork) {
   const auto calls = CallsSince(before);
   EXPECT_GE(calls.at("/tensorflow.grpc.MasterService/RunStep"), 2);
   EXPECT_EQ(calls.at("/tensorflow.grpc.MasterService/RunCallable"), 1);
+  ASSERT_OK(session->Close());
+}
+
+// Both servers have one clock: what is taken for its offset is an error, which has its bound.
+TEST(ServerTest, ATraceOfTwoTasksShowsEachTensorLeaveBeforeItArrives) {
+  LoopbackCluster cluster;
+  const SmallModel model = MakeSmallModel();
+  const auto session = cluster.NewSession(model.root);
+  ASSERT_NE(session, nullptr);
+  ASSERT_OK(session->Run({}, {}, {model.init}));
+  tensorflow::RunOptions traced;
+  traced.set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+  const std::vector<FetchName> fetches = {model.train, model.loss};
+  for (int step = 0; step < 3; ++step) {
+    SCOPED_TRACE(step);
+    tensorflow::RunMetadata metadata;
+    ASSERT_OK(session->Run(traced, SmallModelBatch(model), fetches, {}, &metadata));
+    struct Crossing {
+      const tensorflow::NodeExecStats *send = nullptr, *recv = nullptr;
+    };
+    std::map<std::string, Crossing> crossings;
+    int offsets = 0;
+    for (const auto& device : metadata.step_stats().dev_stats()) {
+      for (const auto& line : device.node_stats()) {
+        const TransferParts parts = ParseTransferLabel(line.timeline_label());
+        if (const auto side = TransferSideOf(line)) {
+          const bool is_send = *side == TransferSide::kSender;
+          EXPECT_EQ(is_send ? parts.from : parts.to, device.device()) << line.timeline_label();
+          Crossing& crossing = crossings[line.timeline_label()];
+          const auto*& end = is_send ? crossing.send : crossing.recv;
+          EXPECT_EQ(end, nullptr) << line.timeline_label();
+          end = &line;
+        } else if (IsClockStats(line)) {
+          ++offsets;
+          EXPECT_TRUE(absl::StartsWith(device.device(), "/job:ps/")) << device.device();
+          const std::optional<ClockOffset> offset = ClockOffsetOf(line);
+          ASSERT_TRUE(offset.has_value()) << line.timeline_label();
+          EXPECT_LE(std::abs(offset->ahead_ns), offset->bound_ns);
+          EXPECT_LT(offset->bound_ns, absl::ToInt64Nanoseconds(absl::Seconds(30)));
+        }
+      }
+    }
+    EXPECT_EQ(offsets, 1);
+    // At least both variables, and what they are changed by.
+    EXPECT_GE(crossings.size(), 4u);
+    const auto end_of = [](const tensorflow::NodeExecStats& line) {
+      return line.all_start_nanos() + line.all_end_rel_nanos();
+    };
+    for (const auto& [label, crossing] : crossings) {
+      ASSERT_NE(crossing.send, nullptr) << label;
+      ASSERT_NE(crossing.recv, nullptr) << label;
+      EXPECT_LE(end_of(*crossing.send), end_of(*crossing.recv)) << label;
+    }
+    const auto trace = nlohmann::json::parse(WriteChromeTrace(metadata.step_stats()));
+    std::map<int64_t, int64_t> left, arrived;  // by arrow
+    for (const auto& event : trace["traceEvents"]) {
+      if (event.value("cat", "") != "Transfer" || event["ph"] == "X") continue;
+      auto& times = event["ph"] == "s" ? left : arrived;
+      EXPECT_TRUE(times.emplace(event["id"].get<int64_t>(), event["ts"].get<int64_t>()).second);
+    }
+    EXPECT_EQ(left.size(), crossings.size());
+    ASSERT_EQ(arrived.size(), left.size());
+    for (const auto& [id, at] : left) {
+      ASSERT_EQ(arrived.count(id), 1u);
+      EXPECT_LE(at, arrived.at(id));
+    }
+  }
   ASSERT_OK(session->Close());
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "core/hash_table.h"
 #include "nlohmann/json.hpp"
+#include "runtime/transfer_trace.h"
 
 namespace millrace {
 namespace {
@@ -56,9 +59,83 @@ std::string ProducerName(absl::string_view input) {
   return std::string(input.substr(0, input.find(':')));
 }
 
-ordered_json ProcessName(int pid, const std::string& name) {
-  return {{"name", "process_name"}, {"ph", "M"}, {"pid", pid}, {"args", {{"name", name}}}};
+// `of` is "name" or "labels", what a viewer shows behind the name.
+ordered_json AboutProcess(int pid, const std::string& of, const std::string& text) {
+  return {{"name", "process_" + of}, {"ph", "M"}, {"pid", pid}, {"args", {{of, text}}}};
 }
+
+// Slices of one process without overlap: each gets the first row that is free.
+class Rows {
+ public:
+  int Place(int64_t start, int64_t end) {
+    auto row = std::find_if(ends_.begin(), ends_.end(),
+                            [start](int64_t row_end) { return row_end <= start; });
+    if (row == ends_.end()) row = ends_.insert(row, 0);
+    // A slice of no length still takes its place.
+    *row = std::max(end, start + 1);
+    return static_cast<int>(row - ends_.begin());
+  }
+
+ private:
+  std::vector<int64_t> ends_;
+};
+
+// The tensors that crossed tasks: a process per device, and an arrow from each sender's slice to
+// the receiver's.
+class Transfers {
+ public:
+  void Add(const tensorflow::NodeExecStats& line, int pid, Rows* rows, ordered_json* events) {
+    const std::string& label = line.timeline_label();
+    const bool is_send = TransferSideOf(line) == TransferSide::kSender;
+    const TransferParts parts = ParseTransferLabel(label);
+    const int64_t start = line.all_start_micros();
+    // Viewers bind arrows to slices that have a length.
+    const int64_t length = std::max(line.all_end_rel_micros(), int64_t{1});
+    const int row = rows->Place(start, start + length);
+    events->push_back({{"name", line.node_name()},
+                       {"cat", "Transfer"},
+                       {"ph", "X"},
+                       {"pid", pid},
+                       {"tid", row},
+                       {"ts", start},
+                       {"dur", length},
+                       {"args",
+                        {{"name", std::string(parts.tensor)},
+                         {"op", line.node_name()},
+                         {"bytes", TransferBytes(line)},
+                         {"peer", std::string(is_send ? parts.to : parts.from)}}}});
+    Crossing& crossing = crossings_[label];
+    // Inside of the slice: at its very end it would belong to none.
+    (is_send ? crossing.send : crossing.recv) = End{pid, row, start + length - 1};
+  }
+
+  void AddArrows(int64_t id, ordered_json* events) const {
+    for (const auto& [label, crossing] : crossings_) {
+      if (!crossing.send || !crossing.recv) continue;
+      const std::string tensor(ParseTransferLabel(label).tensor);
+      const auto add = [&](const char* phase, const End& end, int64_t at) {
+        ordered_json event = {{"name", tensor}, {"cat", "Transfer"}, {"ph", phase}, {"id", id},
+                              {"pid", end.pid}, {"tid", end.row},    {"ts", at}};
+        if (*phase == 'f') event["bp"] = "e";  // it ends in the slice around it
+        events->push_back(std::move(event));
+      };
+      add("s", *crossing.send, crossing.send->at);
+      // Both may be one microsecond.
+      add("f", *crossing.recv, std::max(crossing.send->at, crossing.recv->at));
+      ++id;
+    }
+  }
+
+ private:
+  struct End {
+    int pid, row;
+    int64_t at;
+  };
+  struct Crossing {
+    std::optional<End> send, recv;
+  };
+  std::map<std::string, Crossing> crossings_;  // by label
+};
 
 }  // namespace
 
@@ -131,24 +208,28 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
     int64_t at;
   };
   std::vector<Arrow> arrows;
+  Transfers transfers;
   int pid = 0;
   for (const tensorflow::DeviceStepStats& device : stats.dev_stats()) {
-    events.push_back(ProcessName(pid, absl::StrCat(device.device(), " Compute")));
-    std::vector<const tensorflow::NodeExecStats*> nodes;
-    for (const tensorflow::NodeExecStats& node : device.node_stats()) nodes.push_back(&node);
-    std::stable_sort(nodes.begin(), nodes.end(), [](const auto* a, const auto* b) {
-      return a->all_start_micros() < b->all_start_micros();
-    });
-    std::vector<int64_t> row_ends;  // greedy: the first row that is free
+    events.push_back(AboutProcess(pid, "name", absl::StrCat(device.device(), " Compute")));
+    std::vector<const tensorflow::NodeExecStats*> nodes, crossing;
+    for (const tensorflow::NodeExecStats& node : device.node_stats()) {
+      if (IsClockStats(node)) {
+        events.push_back(AboutProcess(pid, "labels", node.timeline_label()));
+      } else {
+        (TransferSideOf(node) ? crossing : nodes).push_back(&node);
+      }
+    }
+    for (auto* lines : {&nodes, &crossing}) {
+      std::stable_sort(lines->begin(), lines->end(), [](const auto* a, const auto* b) {
+        return a->all_start_micros() < b->all_start_micros();
+      });
+    }
+    Rows rows;
     for (const tensorflow::NodeExecStats* node : nodes) {
       const int64_t start = node->all_start_micros();
       const int64_t end = start + node->all_end_rel_micros();
-      auto free_row = std::find_if(row_ends.begin(), row_ends.end(),
-                                   [start](int64_t row_end) { return row_end <= start; });
-      if (free_row == row_ends.end()) free_row = row_ends.insert(free_row, 0);
-      // A slice of no length still takes its place.
-      *free_row = std::max(end, start + 1);
-      const int row = static_cast<int>(free_row - row_ends.begin());
+      const int row = rows.Place(start, end);
       const Label label = ParseLabel(node->timeline_label());
       ordered_json args = {{"name", node->node_name()}, {"op", label.op}};
       if (!label.iteration.empty()) args["iteration"] = label.iteration;
@@ -165,6 +246,13 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
                         {"dur", node->all_end_rel_micros()},
                         {"args", args}});
       producers[node->node_name()].push_back({pid, row, end});
+    }
+    ++pid;
+    if (crossing.empty()) continue;
+    events.push_back(AboutProcess(pid, "name", absl::StrCat(device.device(), " Transfers")));
+    Rows transfer_rows;
+    for (const tensorflow::NodeExecStats* line : crossing) {
+      transfers.Add(*line, pid, &transfer_rows, &events);
     }
     ++pid;
   }
@@ -188,6 +276,7 @@ std::string WriteChromeTrace(const tensorflow::StepStats& stats) {
     }
     ++id;
   }
+  transfers.AddArrows(id, &events);
   const ordered_json trace = {{"traceEvents", events}};
   // Names come from graphs: bytes that are not UTF-8 are replaced, not thrown at the caller.
   return trace.dump(1, ' ', false, ordered_json::error_handler_t::replace);

@@ -57,7 +57,9 @@ uint32_t TraceThreadId();
 
 // JSON of the Trace Event format: a process per device, rows without overlap, one slice per run of
 // a node with its op, inputs and, in a loop, iteration, and arrows from producers to consumers (in
-// a loop from the latest run of the producer that had ended).
+// a loop from the latest run of the producer that had ended). Tensors that crossed tasks
+// (transfer_trace.h) have a process of their own per device, and an arrow from the sender's slice
+// to the receiver's; how a task's clock was compared stands next to the name of its processes.
 std::string WriteChromeTrace(const tensorflow::StepStats& stats);
 
 }  // namespace millrace

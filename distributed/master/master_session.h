@@ -46,6 +46,7 @@
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_connector.h"
+#include "distributed/master/trace_clocks.h"
 #include "distributed/master/wait_watch.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
@@ -135,6 +136,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
 
   void ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id, const Status& error,
                       absl::AnyInvocable<void(Status)> done) override;
+  TraceClocks* trace_clocks() override { return &trace_clocks_; }
   void StepEnded(MasterStep* step) override;
 
  private:
@@ -171,6 +173,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
   const std::string handle_;
   const tensorflow::ConfigProto config_;
   const absl::Duration timeout_;
+  TraceClocks trace_clocks_;
   CancellationManager setup_;  // of what is asked of tasks besides steps; ended by closing
 
   // One extension at a time. Taken before the compiler's locks, as these are before mu_.

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master/master_step.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/random_bits.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/transport/run_times.h"
 #include "graph/signature.h"
 #include "runtime/engine/executor.h"
 #include "runtime/plan.h"
@@ -243,17 +246,42 @@ StatusOr<StepResult> MasterStep::TakeResult() {
   MR_RETURN_IF_ERROR(CheckFetched(compiled_->signature, fetched));
   result.fetches.resize(binding_->bound.results.size());
   ArrangeResults(binding_->bound, feeds_, absl::MakeSpan(fetched), absl::MakeSpan(result.fetches));
-  if (trace_ || record_graphs_) {
+  if (trace_) TakeTrace(result.metadata.mutable_step_stats());
+  if (record_graphs_) {
     for (tensorflow::RunGraphResponse& response : responses_) {
-      for (auto& device : *response.mutable_step_stats()->mutable_dev_stats()) {
-        result.metadata.mutable_step_stats()->add_dev_stats()->Swap(&device);
-      }
       for (auto& graph : *response.mutable_partition_graph()) {
         result.metadata.add_partition_graphs()->Swap(&graph);
       }
     }
   }
   return result;
+}
+
+void MasterStep::TakeTrace(tensorflow::StepStats* stats) {
+  std::map<std::string, tensorflow::DeviceStepStats*> devices;
+  std::vector<TracedPart> parts;
+  for (size_t i = 0; i < responses_.size(); ++i) {
+    const Transport& transport = *compiled_->parts[i].transport;
+    parts.push_back({transport.task(), transport.is_local(), ClockExchangeOf(responses_[i])});
+    for (auto& device : *responses_[i].mutable_step_stats()->mutable_dev_stats()) {
+      tensorflow::DeviceStepStats*& merged = devices[device.device()];
+      if (merged == nullptr) {
+        merged = stats->add_dev_stats();
+        merged->Swap(&device);
+      } else {
+        // What another task received from this device.
+        merged->MergeFrom(device);
+      }
+    }
+  }
+  owner_->trace_clocks()->Align(parts, absl::GetCurrentTimeNanos(), stats);
+  for (auto& [name, device] : devices) {
+    auto* const lines = device->mutable_node_stats();
+    std::stable_sort(lines->pointer_begin(), lines->pointer_end(),
+                     [](const tensorflow::NodeExecStats* a, const tensorflow::NodeExecStats* b) {
+                       return a->all_start_nanos() < b->all_start_nanos();
+                     });
+  }
 }
 
 void MasterStep::Wait() {

@@ -35,6 +35,7 @@
 #include "core/tensor.h"
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/master_interface.h"
+#include "distributed/master/trace_clocks.h"
 #include "distributed/transport/transport.h"
 #include "net/timers.h"
 #include "runtime/session/signature_compiler.h"
@@ -50,6 +51,8 @@ class MasterStepOwner {
   // Asks a task whose `error` tells of a restart who it is now; `done` gets the step's error.
   virtual void ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id, const Status& error,
                               absl::AnyInvocable<void(Status)> done) = 0;
+  // What the session's traced steps have learned of its tasks' clocks; lives as long as the owner.
+  virtual TraceClocks* trace_clocks() = 0;
   // The step runs no more; its `done` is called next.
   virtual void StepEnded(MasterStep* step) = 0;
 };
@@ -91,6 +94,7 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   void End();
   void Complete(Status status);
   StatusOr<StepResult> TakeResult();
+  void TakeTrace(tensorflow::StepStats* stats);
 
   const std::shared_ptr<MasterStepOwner> owner_;
   const std::shared_ptr<const SignatureBinding<CompiledStep>> binding_;

@@ -4,12 +4,17 @@
 #include "distributed/master/master.h"
 
 #include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/io_pool.h"
@@ -20,7 +25,9 @@
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/testing/watched_clock.h"
+#include "distributed/transport/run_times.h"
 #include "distributed/transport/transport.h"
+#include "distributed/transport/transport.pb.h"
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -29,10 +36,12 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
+#include "runtime/transfer_trace.h"
 
 // covers: clusters: a time limit covers compiling and registration; the error and the log name the
 //   task or tensor that the step waits for
 // covers: clusters: closing a session is bounded, even if a worker hangs
+// covers: clusters: a trace of all tasks is in the master's time though a clock is ahead
 
 namespace millrace {
 namespace {
@@ -836,6 +845,90 @@ TEST_F(MasterTest, ATracedStepNamesTheNodesOfAllTasks) {
   EXPECT_EQ(devices, (std::vector<std::string>{std::string(kPs0) + "/device:CPU:0",
                                                std::string(kWorker0) + "/device:CPU:0"}));
   EXPECT_EQ(result.metadata.partition_graphs_size(), 2);
+}
+
+// The ps as on a machine whose clock is ahead: so are all times that it tells, its answers' and
+// those of its tensors, which the worker's part of the trace has.
+TEST_F(MasterTest, ATraceIsInTheMastersTimeThoughAClockIsAhead) {
+  constexpr int64_t kAhead = 3'600'000'000'000;
+  class Skewed : public Redirect {
+   public:
+    using Redirect::Redirect;
+    bool is_local() const override { return task() != kPs0; }
+    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
+                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
+                  Done d) override {
+      auto done = std::make_shared<Done>(std::move(d));
+      const int64_t asked_ns = absl::GetCurrentTimeNanos();
+      const int64_t begun_ns = absl::GetCurrentTimeNanos();
+      const bool is_ahead = !is_local();
+      Redirect::RunGraph(o, g, r, send, block, s, t, [=](const Status& status) {
+        const int64_t ended_ns = absl::GetCurrentTimeNanos();
+        for (auto& device : *s->mutable_step_stats()->mutable_dev_stats()) {
+          if (!absl::StartsWith(device.device(), kPs0)) continue;
+          for (auto& line : *device.mutable_node_stats()) {
+            line.set_all_start_nanos(line.all_start_nanos() + kAhead);
+            line.set_all_start_micros(line.all_start_micros() + kAhead / 1000);
+          }
+        }
+        if (is_ahead) {
+          wire::RunTimes times;
+          times.set_begun_ns(begun_ns + kAhead);
+          times.set_ended_ns(ended_ns + kAhead);
+          EXPECT_TRUE(s->MergeFromString(times.SerializeAsString()));
+          AddCallerTimes(asked_ns, absl::GetCurrentTimeNanos(), s);
+        }
+        (*done)(status);
+      });
+    }
+  };
+  for (const char* task : {kPs0, kWorker0}) {
+    auto skewed = std::make_shared<Skewed>(this, task);
+    MutexLock lock(&mu_);
+    replaced_[task] = std::move(skewed);
+  }
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
+  tensorflow::RunStepRequest request;
+  request.set_session_handle(session);
+  request.add_fetch("loss:0");
+  request.add_target("train");
+  request.mutable_options()->set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+  const int64_t before = absl::GetCurrentTimeNanos();
+  ASSERT_OK_AND_ASSIGN(const StepResult result, master->RunStep(request, Batch(0)));
+  const int64_t after = absl::GetCurrentTimeNanos();
+  std::map<std::string, std::pair<int64_t, int64_t>> crossings;  // left, arrived
+  int64_t bound = -1;
+  for (const auto& device : result.metadata.step_stats().dev_stats()) {
+    for (const auto& line : device.node_stats()) {
+      if (const auto offset = ClockOffsetOf(line)) {
+        EXPECT_EQ(bound, -1) << "one task has another clock";
+        bound = offset->bound_ns;
+        EXPECT_LE(std::abs(offset->ahead_ns - kAhead), bound);
+      }
+      if (const auto side = TransferSideOf(line)) {
+        auto& crossing = crossings[line.timeline_label()];
+        (*side == TransferSide::kSender ? crossing.first : crossing.second) =
+            line.all_start_nanos() + line.all_end_rel_nanos();
+      }
+    }
+  }
+  ASSERT_GE(bound, 0);
+  EXPECT_LE(bound, after - before);
+  for (const auto& device : result.metadata.step_stats().dev_stats()) {
+    for (const auto& line : device.node_stats()) {
+      EXPECT_GE(line.all_start_nanos(), before - bound) << line.timeline_label();
+      EXPECT_LE(line.all_start_nanos(), after + bound) << line.timeline_label();
+    }
+  }
+  EXPECT_GE(crossings.size(), 4u);
+  for (const auto& [label, crossing] : crossings) {
+    EXPECT_GT(crossing.first, 0) << label;
+    EXPECT_LE(crossing.first, crossing.second) << label;
+  }
 }
 
 }  // namespace

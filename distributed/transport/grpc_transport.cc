@@ -8,9 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "core/exceptions.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/transport/run_times.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/transport.pb.h"
@@ -152,6 +154,8 @@ class GrpcTransport : public Transport {
                 Done done) override {
     RpcOptions call = ToRpcOptions(options);
     call.deadline += kStepAnswerSlack;
+    const bool is_traced = step.exec_opts().record_timeline();
+    const int64_t asked_ns = is_traced ? absl::GetCurrentTimeNanos() : 0;
     Begin(
         kWorkerService, "RunGraph", call, std::move(done),
         [&](MessageWriter* writer) -> Status {
@@ -163,10 +167,12 @@ class GrpcTransport : public Transport {
           }
           return absl::OkStatus();
         },
-        [response, received](const grpc::ByteBuffer& answer) -> Status {
+        [response, received, is_traced, asked_ns](const grpc::ByteBuffer& answer) -> Status {
+          const int64_t answered_ns = is_traced ? absl::GetCurrentTimeNanos() : 0;
           std::vector<DecodedTensor> tensors;
           MR_RETURN_IF_ERROR(DecodeMessage("RunGraphResponse", answer, kRunGraphRecv,
                                            TensorField::kNamedOrIndexed, &tensors, response));
+          if (is_traced) AddCallerTimes(asked_ns, answered_ns, response);
           for (NamedTensor& tensor : ToNamed(std::move(tensors))) {
             received->push_back(std::move(tensor));
           }
@@ -184,6 +190,10 @@ class GrpcTransport : public Transport {
             MR_RETURN_IF_ERROR(DecodeMessage("RecvTensorResponse", answer, kRecvTensorTensor,
                                              TensorField::kTensor, &tensors, &rest));
             tensor->is_dead = rest.is_dead();
+            // Nonsense is worth as little as nothing.
+            if (rest.send_start_micros() > 0 && rest.send_start_micros() < INT64_MAX / 2000) {
+              tensor->sent_ns = rest.send_start_micros() * 1000;
+            }
             if (!tensors.empty()) tensor->value = std::move(tensors.back().value);
             return absl::OkStatus();
           });
@@ -198,6 +208,7 @@ class GrpcTransport : public Transport {
       wire.set_num_keys(request.num_keys);
       wire.set_fingerprint(request.fingerprint);
       wire.set_src_incarnation(request.src_incarnation);
+      wire.set_trace(request.trace);
       MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, EncodeMessage(wire));
       // What the last message says.
       struct End {
@@ -215,6 +226,9 @@ class GrpcTransport : public Transport {
             if (counter != nullptr) {
               counter->AddReceived(static_cast<int64_t>(part.Length()),
                                    static_cast<int64_t>(tensors.size()));
+            }
+            for (const wire::SendTime& sent : rest.send_time()) {
+              sink->OnSendTimes(sent.index(), {sent.ready_ns(), rest.left_ns()});
             }
             for (DecodedTensor& tensor : tensors) {
               sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);

@@ -5,12 +5,14 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/exit_code.h"
@@ -91,9 +93,11 @@ class AnsweringChannel : public RpcChannel {
 
 class KeptEnd : public PullSink {
  public:
+  void OnSendTimes(uint64_t index, const SendTimes& sent) override { times[index] = sent; }
   void OnTensor(uint64_t, Tensor, bool) override {}
   void OnDone(const Status& end) override { status = end; }
   Status status = absl::UnknownError("not ended");
+  std::map<uint64_t, SendTimes> times;
 };
 
 Status ThroughAPull(const Status& status) {
@@ -104,6 +108,29 @@ Status ThroughAPull(const Status& status) {
   const auto end = std::make_shared<KeptEnd>();
   transport->Pull(CallOptions(), PullRequest(), end);
   return end->status;
+}
+
+TEST(PullStreamTest, TensorsOfATracedStepArriveWithTheTimesOfTheirSender) {
+  for (const bool traced : {true, false}) {
+    const auto call = std::make_shared<KeptCall>();
+    const std::shared_ptr<PullSink> stream = MakePullStream(call, nullptr, traced);
+    const int64_t before = absl::GetCurrentTimeNanos();
+    stream->OnSendTimes(3, {.ready_ns = 1234});
+    stream->OnTensor(3, Tensor::Scalar(1.0f), false);
+    stream->OnTensor(4, Tensor::Scalar(1.0f), false);  // its time is not known
+    stream->OnDone(absl::OkStatus());
+    const int64_t after = absl::GetCurrentTimeNanos();
+    const auto transport = MakeGrpcTransport("/job:ps/replica:0/task:0",
+                                             std::make_shared<AnsweringChannel>(call->last));
+    const auto end = std::make_shared<KeptEnd>();
+    transport->Pull(CallOptions(), PullRequest(), end);
+    ASSERT_OK(end->status);
+    ASSERT_EQ(end->times.size(), traced ? 1u : 0u);
+    if (!traced) continue;
+    EXPECT_EQ(end->times.at(3).ready_ns, 1234);
+    EXPECT_GE(end->times.at(3).left_ns, before);
+    EXPECT_LE(end->times.at(3).left_ns, after);
+  }
 }
 
 // Whoever holds tensors back decides when they leave; the stream must not do it for them when a

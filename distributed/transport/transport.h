@@ -39,6 +39,8 @@ struct NamedTensor {
   std::string name;
   Tensor value;
   bool is_dead = false;
+  // Of RecvTensor: when it left, in nanoseconds since the epoch by the sender's clock; 0: not told.
+  int64_t sent_ns = 0;
 };
 
 struct CallOptions {
@@ -60,6 +62,14 @@ struct PullRequest {
   uint64_t fingerprint = 0;
   // Of the sending task's first device. Aborted when it has another one.
   uint64_t src_incarnation = 0;
+  // The step is traced: the sink wants OnSendTimes.
+  bool trace = false;
+};
+
+// By the sender's clock, in nanoseconds since the epoch.
+struct SendTimes {
+  int64_t ready_ns = 0;
+  int64_t left_ns = 0;  // 0: it is about to leave
 };
 
 // Where pulled tensors go. Methods are called one at a time by the in-process transport and on
@@ -67,6 +77,8 @@ struct PullRequest {
 class PullSink {
  public:
   virtual ~PullSink() = default;
+  // Of a traced step, perhaps: before OnTensor of the same index, by the same thread.
+  virtual void OnSendTimes(uint64_t /*index*/, const SendTimes& /*times*/) {}
   // The tensor of key number `index` of the sorted keys. Any thread; several at once.
   virtual void OnTensor(uint64_t index, Tensor value, bool is_dead) = 0;
   // More may take a while: what was given so far should leave now. Until this or the end a sink

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/tensor.h"
 #include "distributed/worker/send_groups.h"
@@ -62,6 +63,8 @@ std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
   return edges_;
 }
 
+void StepRendezvous::TraceSends() { sent_ns_.resize(started_edges_->is_sent.size()); }
+
 Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead) {
   if (transfer.in_loop() && edges()->loop_send_numbers.contains(transfer.number)) {
     outstanding_.fetch_add(1, std::memory_order_relaxed);
@@ -69,6 +72,9 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
   const std::vector<bool>& is_sent = started_edges_->is_sent;
   if (transfer.number < is_sent.size() && is_sent[transfer.number]) {
     unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+  }
+  if (transfer.number < sent_ns_.size() && !transfer.in_loop()) {
+    sent_ns_[transfer.number] = absl::GetCurrentTimeNanos();
   }
   return local_->Send(transfer, std::move(value), is_dead);
 }
@@ -277,6 +283,9 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
   if (!status.ok()) return pull->End(Derived(status));
   const int64_t bytes = value.TotalBytes();
   unpulled_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (const uint32_t number = pull->peer->numbers[index]; number < sent_ns_.size()) {
+    pull->sink->OnSendTimes(index, {.ready_ns = sent_ns_[number]});
+  }
   pull->sink->OnTensor(index, std::move(value), is_dead);
   const SendGroups::Next next = pull->groups->Add(index, bytes);
   const bool immediates_complete =

@@ -70,6 +70,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   int64_t step_id() const { return step_id_; }
 
+  // By the run of a traced step, once it is started and before it sends anything: sinks of pulls
+  // hear when each tensor was ready (PullSink::OnSendTimes); not of those in loops.
+  void TraceSends();
   // By the run, once the step is started.
   Status Send(const Transfer& transfer, Tensor value, bool is_dead) override;
   void RecvAsync(const Transfer& transfer, DoneCallback done) override;
@@ -163,6 +166,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Null until the step is started, then for good: read by those who know that it is started.
   std::shared_ptr<Rendezvous> local_;
   const StepEdges* started_edges_ = nullptr;  // *edges_, in the same way
+  // By number, when each tensor was sent; empty unless the step is traced. An entry is written
+  // before its tensor is in local_, and read by who got the tensor from there.
+  std::vector<int64_t> sent_ns_;
   FetchTensor fetch_;
   CancellationManager cancellation_;
   // The sends that have not been pulled yet (in loops: of those that were sent), and one for the

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/step_rendezvous.h"
 
+#include <map>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "core/clock.h"
 #include "core/shape.h"
 #include "core/tensor.h"
@@ -96,6 +98,7 @@ RendezvousKey KeyOf(const std::string& edge) {
 // Writes down what it is given: "0=1.5 | flush".
 class Recorder : public PullSink {
  public:
+  void OnSendTimes(uint64_t index, const SendTimes& sent) override { times[index] = sent; }
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     events.push_back(absl::StrCat(index, is_dead ? " dead" : ""));
     values.push_back(std::move(value));
@@ -104,6 +107,7 @@ class Recorder : public PullSink {
   void OnDone(const Status& status) override { events.push_back(status.ToString()); }
   std::vector<std::string> events;
   std::vector<Tensor> values;
+  std::map<uint64_t, SendTimes> times;
 };
 
 class StepRendezvousTest : public ::testing::Test {
@@ -303,6 +307,25 @@ TEST_F(StepRendezvousTest, ItSaysWhatItWaitsForByItsNameOnTheWireAndSinceWhen) {
   EXPECT_EQ(step->Describe(edges_->recvs[0].numbers[0]),
             "tensor 'g' of /job:worker/replica:0/task:0, for 1.5s");
   EXPECT_EQ(step->Describe(edges_->sends[0].numbers[0]), "");
+}
+
+TEST_F(StepRendezvousTest, PullsOfATracedStepHearWhenEachTensorWasSent) {
+  for (const bool traced : {true, false}) {
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(traced ? 1 : 2, edges_));
+    if (traced) step->TraceSends();
+    const int64_t before = absl::GetCurrentTimeNanos();
+    ASSERT_OK(step->Send(Transfer(edges_->sends[0].numbers[1]), Tensor::Scalar(1.0f), false));
+    const int64_t after = absl::GetCurrentTimeNanos();
+    auto sink = std::make_shared<Recorder>();
+    step->ServePull(Request(traced ? 1 : 2), sink, nullptr);
+    ASSERT_EQ(sink->values.size(), 1u);
+    ASSERT_EQ(sink->times.size(), traced ? 1u : 0u);
+    if (!traced) continue;
+    // When it was sent, not when it was asked for.
+    EXPECT_GE(sink->times.at(1).ready_ns, before);
+    EXPECT_LE(sink->times.at(1).ready_ns, after);
+    EXPECT_EQ(sink->times.at(1).left_ns, 0);
+  }
 }
 
 TEST_F(StepRendezvousTest, APullThatComesFirstWaitsForTheStep) {

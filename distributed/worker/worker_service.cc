@@ -10,11 +10,13 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/run_times.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
 #include "distributed/transport/transport.pb.h"
@@ -65,9 +67,18 @@ RpcServer::Handler Plain(const char* name, std::function<Status(Request&, Respon
 // message is written at a time; what Flush asks for meanwhile follows in one.
 class PullStream : public PullSink, public std::enable_shared_from_this<PullStream> {
  public:
-  PullStream(std::shared_ptr<ServerCall> call, std::shared_ptr<PeerCounter> counter)
-      : call_(std::move(call)), counter_(std::move(counter)) {}
+  PullStream(std::shared_ptr<ServerCall> call, std::shared_ptr<PeerCounter> counter, bool trace)
+      : call_(std::move(call)), counter_(std::move(counter)), trace_(trace) {}
 
+  void OnSendTimes(uint64_t index, const SendTimes& times) override {
+    if (!trace_) return;
+    MutexLock lock(&mu_);
+    try {
+      ready_ns_[index] = times.ready_ns;
+    } catch (...) {
+      // Without memory for its time a tensor travels without it.
+    }
+  }
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     MutexLock lock(&mu_);
     if (done_) return;
@@ -78,6 +89,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       if (counter_ != nullptr && gathered_ == 0) since_ns_ = NowNanos();
       added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
       if (added.ok()) ++gathered_;
+      if (added.ok() && trace_) AddSendTime(index);
       if (added.ok() && writer_.num_bytes() >= kMaxBatchBytes) Cut();
     } catch (...) {
       // The writer may hold half of the tensor.
@@ -107,6 +119,22 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     int64_t tensors = 0;
     int64_t since_ns = 0;  // when its first tensor came
   };
+  // Goes with the tensor, in one message.
+  void AddSendTime(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto ready = ready_ns_.find(index);
+    if (ready == ready_ns_.end()) return;
+    wire::SendTime* const time = times_.add_send_time();
+    time->set_index(index);
+    time->set_ready_ns(ready->second);
+    ready_ns_.erase(ready);
+  }
+  // Behind all tensors of a message, which leaves now.
+  void AddTimes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (times_.send_time().empty()) return;
+    times_.set_left_ns(absl::GetCurrentTimeNanos());
+    writer_.AddMessage(times_);
+    times_.Clear();
+  }
   // A tensor cannot travel. The puller hears of it now: the rest may depend on what it would send.
   void Fail(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (done_) return;
@@ -119,6 +147,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     if (writer_.num_bytes() == 0) return;
     is_due_ = false;
     const int64_t tensors = std::exchange(gathered_, 0);
+    AddTimes();
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
     if (message.ok()) {
       ready_.push_back({*std::move(message), tensors, since_ns_});
@@ -146,6 +175,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       last.set_status_code(static_cast<int>(error_.code()));
       last.set_status_message(WireText(error_.message()));
       AddPayloads(error_, &last);
+      AddTimes();
       writer_.AddMessage(last);
       const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
       if (!message.ok()) return call_->FinishWithStatus(message.status());
@@ -178,7 +208,10 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
 
   const std::shared_ptr<ServerCall> call_;
   const std::shared_ptr<PeerCounter> counter_;  // may be null
+  const bool trace_;
   Mutex mu_;
+  std::map<uint64_t, int64_t> ready_ns_ ABSL_GUARDED_BY(mu_);  // by index; of tensors to come
+  wire::PullResponse times_ ABSL_GUARDED_BY(mu_);              // of the tensors in writer_
   MessageWriter writer_ ABSL_GUARDED_BY(mu_);
   int64_t gathered_ ABSL_GUARDED_BY(mu_) = 0;  // tensors in writer_
   int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came
@@ -197,6 +230,7 @@ struct RunGraphCall {
   tensorflow::RunGraphRequest request;
   tensorflow::RunGraphResponse response;
   std::vector<NamedTensor> received;
+  int64_t begun_ns = 0;  // the request came
 };
 
 // The message that answers a step that ended with `status`; an error is what the call ends with.
@@ -216,6 +250,9 @@ StatusOr<grpc::ByteBuffer> EncodeRun(RunGraphCall* run, const Status& status) {
   run->response.set_status_error_message(WireText(failed.message()));
   AddPayloads(failed, &run->response);
   writer.AddMessage(run->response);
+  if (run->request.exec_opts().record_timeline()) {
+    AddWorkerTimes(run->begun_ns, absl::GetCurrentTimeNanos(), &writer);
+  }
   return writer.Finish();
 }
 
@@ -223,6 +260,7 @@ void ServeRunGraph(Worker* worker, std::shared_ptr<ServerCall> call,
                    const grpc::ByteBuffer& bytes) {
   auto run = std::make_shared<RunGraphCall>();
   run->call = std::move(call);
+  run->begun_ns = absl::GetCurrentTimeNanos();  // whether the step is traced is not known yet
   std::vector<DecodedTensor> tensors;
   const Status read =
       DecodeMessage("RunGraphRequest", bytes, kRunGraphSend, TensorField::kNamedOrIndexed, &tensors,
@@ -269,18 +307,20 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
   request.num_keys = wire.num_keys();
   request.fingerprint = wire.fingerprint();
   request.src_incarnation = wire.src_incarnation();
+  request.trace = wire.trace();
   CancellationManager* const cancellation = call->cancellation();
   const PeerCounters* const counters = worker->peer_counters();
   std::shared_ptr<PeerCounter> counter =
       counters == nullptr ? nullptr : counters->Find(request.dst_task);
-  worker->Pull(request, MakePullStream(std::move(call), std::move(counter)), cancellation);
+  worker->Pull(request, MakePullStream(std::move(call), std::move(counter), request.trace),
+               cancellation);
 }
 
 }  // namespace
 
 std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call,
-                                         std::shared_ptr<PeerCounter> counter) {
-  return std::make_shared<PullStream>(std::move(call), std::move(counter));
+                                         std::shared_ptr<PeerCounter> counter, bool trace) {
+  return std::make_shared<PullStream>(std::move(call), std::move(counter), trace);
 }
 
 namespace {

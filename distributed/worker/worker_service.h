@@ -26,9 +26,11 @@ std::map<std::string, RpcServer::Handler> WorkerHandlers(Worker* worker);
 
 // Where a worker puts what `call`, a Pull, asks for: it travels as the call's answer, in a message
 // at each Flush or as soon as the one before has been written. Whatever throws, the call ends.
-// Methods from any thread. `counter` (may be null) counts the messages.
+// Methods from any thread. `counter` (may be null) counts the messages. With `trace` the messages
+// say when their tensors were ready, and when they left.
 std::shared_ptr<PullSink> MakePullStream(std::shared_ptr<ServerCall> call,
-                                         std::shared_ptr<PeerCounter> counter = nullptr);
+                                         std::shared_ptr<PeerCounter> counter = nullptr,
+                                         bool trace = false);
 
 }  // namespace millrace
 

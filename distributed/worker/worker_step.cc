@@ -9,11 +9,13 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_edges.h"
+#include "distributed/worker/trace_transfer.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
 #include "runtime/step_context.h"
@@ -35,15 +37,33 @@ Status OfPeer(const std::string& task, const Status& status) {
 // Puts what a peer sends into the step's rendezvous.
 class IncomingPull : public PullSink {
  public:
+  // `stats`: null unless the step is traced.
   IncomingPull(std::shared_ptr<StepRendezvous> rendezvous, std::shared_ptr<const StepEdges> edges,
-               const StepEdges::Peer* peer)
-      : rendezvous_(std::move(rendezvous)), edges_(std::move(edges)), peer_(peer) {}
+               const StepEdges::Peer* peer, std::shared_ptr<StepStatsCollector> stats)
+      : rendezvous_(std::move(rendezvous)),
+        edges_(std::move(edges)),
+        peer_(peer),
+        stats_(std::move(stats)) {
+    if (stats_ == nullptr) return;
+    asked_ns_ = absl::GetCurrentTimeNanos();
+    send_times_.resize(peer_->numbers.size());
+  }
+  void OnSendTimes(uint64_t index, const SendTimes& times) override {
+    if (index < send_times_.size()) send_times_[index] = times;
+  }
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
     received_.fetch_add(1, std::memory_order_relaxed);
     if (index >= peer_->numbers.size()) {
       return rendezvous_->StartAbort(absl::InternalError(
           absl::StrCat("Pull from ", peer_->task, ": a tensor's number must be below ",
                        peer_->numbers.size(), ", got ", index)));
+    }
+    if (stats_ != nullptr) {
+      const int64_t now_ns = absl::GetCurrentTimeNanos();
+      SendTimes& sent = send_times_[index];
+      if (sent.ready_ns != 0 && sent.left_ns == 0) sent.left_ns = now_ns;  // it is in this process
+      TraceTransfer(peer_->wire_keys[index], value.TotalBytes(),
+                    {.send = sent, .asked_ns = asked_ns_, .arrived_ns = now_ns}, stats_.get());
     }
     // An error means that the step was aborted, which says why.
     rendezvous_->Send(Transfer(peer_->numbers[index]), std::move(value), is_dead).IgnoreError();
@@ -62,7 +82,11 @@ class IncomingPull : public PullSink {
   const std::shared_ptr<StepRendezvous> rendezvous_;
   const std::shared_ptr<const StepEdges> edges_;
   const StepEdges::Peer* const peer_;  // in *edges_
-  std::atomic<size_t> received_{0};    // relaxed: OnDone comes after every OnTensor
+  const std::shared_ptr<StepStatsCollector> stats_;
+  int64_t asked_ns_ = 0;
+  // By index, each used by the thread that brings its tensor; empty unless traced.
+  std::vector<SendTimes> send_times_;
+  std::atomic<size_t> received_{0};  // relaxed: OnDone comes after every OnTensor
 };
 
 }  // namespace
@@ -142,7 +166,10 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
 
 Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
                            absl::Span<const NamedTensor> send) {
-  if (request.exec_opts().record_timeline()) stats_ = std::make_unique<StepStatsCollector>();
+  if (request.exec_opts().record_timeline()) {
+    stats_ = std::make_shared<StepStatsCollector>();
+    rendezvous_->TraceSends();
+  }
   record_graphs_ = request.exec_opts().record_partition_graphs();
   recv_keys_.assign(request.recv_key().begin(), request.recv_key().end());
   const WorkerPlan& plan = *graph_->plan;
@@ -178,6 +205,8 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
       tensorflow::RecvTensorRequest request;
       NamedTensor tensor;
       Rendezvous::DoneCallback done;
+      std::shared_ptr<StepStatsCollector> stats;
+      int64_t asked_ns = 0;
     };
     auto call = std::make_shared<Call>();
     call->task = task;
@@ -185,9 +214,19 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
     call->request.set_step_id(step_id);
     call->request.set_rendezvous_key(wire_key);
     call->done = std::move(done);
+    call->stats = stats_;
+    if (stats_ != nullptr) call->asked_ns = absl::GetCurrentTimeNanos();
     CallOptions options;
     options.cancellation = call->rendezvous->cancellation();
     transport->RecvTensor(options, call->request, &call->tensor, [call](const Status& status) {
+      if (call->stats != nullptr && status.ok()) {
+        const int64_t sent_ns = call->tensor.sent_ns;
+        TraceTransfer(call->request.rendezvous_key(), call->tensor.value.TotalBytes(),
+                      {.send = {.ready_ns = sent_ns, .left_ns = sent_ns},
+                       .asked_ns = call->asked_ns,
+                       .arrived_ns = absl::GetCurrentTimeNanos()},
+                      call->stats.get());
+      }
       call->done(OfPeer(call->task, status), std::move(call->tensor.value), call->tensor.is_dead);
     });
   };
@@ -212,10 +251,11 @@ void WorkerStep::AskPeers() {
     request.num_keys = peer.numbers.size();
     request.fingerprint = peer.fingerprint;
     request.src_incarnation = peer.src_incarnation;
+    request.trace = stats_ != nullptr;
     CallOptions options;
     options.cancellation = rendezvous_->cancellation();
     transport->Pull(options, request,
-                    std::make_shared<IncomingPull>(rendezvous_, graph_->edges, &peer));
+                    std::make_shared<IncomingPull>(rendezvous_, graph_->edges, &peer, stats_));
   }
 }
 

@@ -107,7 +107,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   ResourceManager step_resources_;
   const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();
   std::vector<StepContext> contexts_;
-  std::unique_ptr<StepStatsCollector> stats_;
+  std::shared_ptr<StepStatsCollector> stats_;  // null unless traced; also what arrives has it
   bool record_graphs_ = false;
   std::vector<std::string> recv_keys_;
   std::vector<Tensor> args_, results_;  // by position
