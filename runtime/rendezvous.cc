@@ -110,6 +110,8 @@ class LocalRendezvous : public Rendezvous {
  private:
   // A tensor sent and not received yet, or (waiter set) a receiver that waits.
   struct Item {
+    Item(Tensor&& v, bool dead, DoneCallback&& w)
+        : value(std::move(v)), is_dead(dead), waiter(std::move(w)) {}
     Tensor value;
     bool is_dead = false;
     DoneCallback waiter;
@@ -120,12 +122,12 @@ class LocalRendezvous : public Rendezvous {
     bool empty() const { return items_.empty(); }
     bool HasWaiter() const { return !empty() && items_[head_].waiter; }
     Item& front() { return items_[head_]; }
-    void Push(Tensor value, bool is_dead, DoneCallback waiter) {
+    void Push(Tensor&& value, bool is_dead, DoneCallback&& waiter) {
       MR_DCHECK(
           empty() || HasWaiter() == static_cast<bool>(waiter),
           "a queue has tensors or receivers, never both: the second of a kind takes the first "
           "of the other");
-      items_.push_back({std::move(value), is_dead, std::move(waiter)});
+      items_.emplace_back(std::move(value), is_dead, std::move(waiter));
     }
     void Pop() {
       MR_DCHECK(!empty(), "only what is in the queue leaves it");

@@ -96,7 +96,9 @@ absl::Span<char> WireTensor::mutable_bytes() {
 }
 
 StatusOr<Tensor> WireTensor::TakeTensor(int64_t* splat_bytes_left) {
-  WireTensor taken = std::exchange(*this, WireTensor());
+  WireTensor taken = std::move(*this);
+  bytes_ = {};
+  dtype_ = DT_INVALID;
   if (taken.form_ == Form::kRaw) {
     if (!taken.buffer_) return Tensor::Allocate(taken.dtype_, taken.shape_);  // no elements
     if (taken.dtype_ == DT_BOOL) {
