@@ -55,12 +55,12 @@ const Shape& LeftOpen() {
 }
 
 // Whether `shape`, which output i is to get, is the rule's and the rule does not know it. (A kernel
-// that gives no shape gives the rule's.) Asked for each output of each node: so it looks at the
-// length first, and calls nothing.
-bool IsLeftOpen(absl::Span<const Shape> rule_shapes, int i, const Shape& shape) {
+// that gives no shape gives the rule's.) Asked for each output of each node, so it calls nothing.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline bool IsLeftOpen(absl::Span<const Shape> rule_shapes, int i,
+                                                    const Shape& shape) {
+  if (ABSL_PREDICT_TRUE(shape.rank() != 4 || shape.dim(1) != Shape::kMaxElements)) return false;
   const size_t at = static_cast<size_t>(i);
-  return shape.rank() == 4 && shape.dim(1) == Shape::kMaxElements && at < rule_shapes.size() &&
-         &shape == &rule_shapes[at] && shape == LeftOpen();
+  return at < rule_shapes.size() && &shape == &rule_shapes[at] && shape.dim(0) == 0;
 }
 
 ABSL_ATTRIBUTE_NOINLINE Status NoShapeGiven(int i) {
