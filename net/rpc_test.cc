@@ -148,7 +148,8 @@ class Talker : public DuplexCall::User, public std::enable_shared_from_this<Talk
         to_say_.pop_front();
       }
     }
-    next.Valid() ? call_->Write(next) : call_->Close();
+    if (!next.Valid()) return call_->Close();
+    call_->Write(next);
   }
   template <typename Condition>
   bool Await(Condition condition) {
