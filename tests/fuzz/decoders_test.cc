@@ -30,6 +30,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/link/byte_link.h"
+#include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/grpc_wire.h"
 #include "distributed/link/testing/frame_text.h"
