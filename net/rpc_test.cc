@@ -376,7 +376,7 @@ TEST_F(RpcTest, ADuplexCallCarriesMessagesBothWaysUntilASideClosesIt) {
 TEST_F(RpcTest, ACloseOfADuplexCallLosesNothing) {
   for (int i = 0; i < 50; ++i) {
     const auto client = Start(channel_->Duplex("/test/Talk"));
-    for (const size_t length : {10, 200'000, 1}) client->Say(Bytes(length));
+    for (const size_t length : {size_t{10}, size_t{200'000}, size_t{1}}) client->Say(Bytes(length));
     client->CloseThen();
     ASSERT_TRUE(client->AwaitEnd());
     ASSERT_TRUE(server_talker()->AwaitEnd());
