@@ -108,6 +108,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
     context.step_id = step_id;
     context.device = graph_->plan->parts[i].device;
     context.cancellation = &cancellation_;
+    context.cancel_aborts_rendezvous = true;  // Cancel and Begin, and failed parts
     context.arena = own_arena_ != nullptr ? own_arena_.get() : Arena::Default();
     context.io_pool = options_->io_pool;
     context.step_resources = &step_resources_;
@@ -147,10 +148,13 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
   MR_ASSIGN_OR_RETURN(
       std::shared_ptr<StepRendezvous> started,
       steps_->Start(request.step_id(), graph_->edges, life_, loans_, FetchFor(request.step_id())));
+  Status cancelled;
   {
     MutexLock lock(&mu_);
     rendezvous_ = std::move(started);
+    cancelled = cancelled_with_;
   }
+  if (!cancelled.ok()) rendezvous_->StartAbort(Derived(cancelled));  // Cancel found none
   MR_RETURN_IF_ERROR(Prepare(request, send));
   if (cancellation != nullptr) {
     if (!cancellation->Register(&outer_token_, [self = shared_from_this()] {
