@@ -63,11 +63,16 @@ class ProbePlace {
   bool has_;
 };
 
-// Keeps a call and its CancellationManager together.
+// Keeps a call and its CancellationManager together. Destroyed before the call's context.
 class CancelOnRequest {
  public:
+  CancelOnRequest() = default;
+  CancelOnRequest(const CancelOnRequest&) = delete;
+  CancelOnRequest& operator=(const CancelOnRequest&) = delete;
+  ~CancelOnRequest() { End(); }
+
   // False when it is cancelled already.
-  bool Begin(CancellationManager* manager, std::shared_ptr<grpc::ClientContext> context) {
+  bool Begin(CancellationManager* manager, grpc::ClientContext* context) {
     if (manager == nullptr) return true;
     if (!manager->Register(&token_, [context] { context->TryCancel(); })) return false;
     manager_ = manager;
@@ -84,8 +89,8 @@ class CancelOnRequest {
   CancellationManager::Token token_ = 0;
 };
 
-std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const RpcOptions& options) {
-  auto context = std::make_shared<grpc::ClientContext>();
+// What a call says of itself, and how long it may take.
+void Fill(const Callee& callee, const RpcOptions& options, grpc::ClientContext* context) {
   if (options.deadline != absl::InfiniteFuture()) {
     context->set_deadline(absl::ToChronoTime(options.deadline));
   }
@@ -94,7 +99,6 @@ std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const Rpc
   if (!callee.credentials->token.empty()) {
     context->AddMetadata(kTokenKey, absl::StrCat(kTokenPrefix, callee.credentials->token));
   }
-  return context;
 }
 
 Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
@@ -108,11 +112,11 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
-    context_ = MakeContext(*callee_, options);
-    reader_ = stub->PrepareUnaryCall(context_.get(), method, request, ClientQueue());
-    if (!cancel_.Begin(options.cancellation, context_)) {
+    Fill(*callee_, options, &context_);
+    reader_ = stub->PrepareUnaryCall(&context_, method, request, ClientQueue());
+    if (!cancel_.Begin(options.cancellation, &context_)) {
       // A call that was prepared must be started to be freed.
-      context_->TryCancel();
+      context_.TryCancel();
     }
     reader_->StartCall();
     reader_->Finish(&response_, &status_, event_.Arm(shared_from_this(), &UnaryCall::Finished));
@@ -145,7 +149,7 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
   const bool asks_for_refusal_;
   RpcChannel::UnaryDone done_;
   std::atomic<bool> ended_{false};
-  std::shared_ptr<grpc::ClientContext> context_;
+  grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
   grpc::ByteBuffer response_;
   grpc::Status status_;
@@ -163,11 +167,11 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
-    context_ = MakeContext(*callee_, options);
+    Fill(*callee_, options, &context_);
     // Headers, request and end of the client's side leave in one piece; StartCall gives no event.
-    context_->set_initial_metadata_corked(true);
-    stream_ = stub->PrepareCall(context_.get(), method, ClientQueue());
-    if (!cancel_.Begin(options.cancellation, context_)) context_->TryCancel();
+    context_.set_initial_metadata_corked(true);
+    stream_ = stub->PrepareCall(&context_, method, ClientQueue());
+    if (!cancel_.Begin(options.cancellation, &context_)) context_.TryCancel();
     stream_->StartCall(nullptr);
     stream_->WriteLast(request, grpc::WriteOptions(),
                        wrote_.Arm(shared_from_this(), &StreamCall::Wrote));
@@ -205,7 +209,7 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
     if (another.ok()) return *another;
     error_ = another.status();
     // The end comes only behind what the peer still sends, and nobody reads that.
-    context_->TryCancel();
+    context_.TryCancel();
     return false;
   }
   void Finished(bool) {
@@ -220,7 +224,7 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
   RpcChannel::StreamDone done_;
   std::atomic<bool> ended_{false};  // relaxed, as in UnaryCall
   Status error_;                    // of on_message_
-  std::shared_ptr<grpc::ClientContext> context_;
+  grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer message_;
   grpc::Status status_;
@@ -245,13 +249,26 @@ grpc::ChannelArguments ChannelArguments() {
   return args;
 }
 
+// Calls to one address.
 struct CallCounts {
   Mutex mu;
-  std::map<std::string, int64_t> by_name ABSL_GUARDED_BY(mu);
+  std::map<std::string, int64_t> by_method ABSL_GUARDED_BY(mu);
 };
-CallCounts& call_counts() {
-  static CallCounts* const counts = new CallCounts;
+// Its channels share theirs; a call makes no name of both to be counted by.
+struct AllCallCounts {
+  Mutex mu;
+  std::map<std::string, std::shared_ptr<CallCounts>> by_address ABSL_GUARDED_BY(mu);
+};
+AllCallCounts& all_call_counts() {
+  static AllCallCounts* const counts = new AllCallCounts;
   return *counts;
+}
+std::shared_ptr<CallCounts> CallCountsOf(const std::string& address) {
+  AllCallCounts& all = all_call_counts();
+  MutexLock lock(&all.mu);
+  std::shared_ptr<CallCounts>& counts = all.by_address[address];
+  if (counts == nullptr) counts = std::make_shared<CallCounts>();
+  return counts;
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const Credentials& credentials) {
@@ -269,7 +286,8 @@ class GrpcRpcChannel : public RpcChannel {
       : callee_(std::make_shared<const Callee>(
             Callee{address, credentials, std::make_shared<PeerProbe>(address, credentials)})),
         stub_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
-                                        ChannelArguments())) {}
+                                        ChannelArguments())),
+        counts_(CallCountsOf(address)) {}
 
   void Unary(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
              UnaryDone done) override {
@@ -302,9 +320,8 @@ class GrpcRpcChannel : public RpcChannel {
  private:
   Status Begin(const std::string& method, const RpcOptions& options) {
     {
-      CallCounts& counts = call_counts();
-      MutexLock lock(&counts.mu);
-      ++counts.by_name[absl::StrCat(callee_->address, method)];
+      MutexLock lock(&counts_->mu);
+      ++counts_->by_method[method];
     }
     const bool cancelled = options.cancellation != nullptr && options.cancellation->IsCancelled();
     return cancelled ? CancelledBeforeStart() : absl::OkStatus();
@@ -312,6 +329,7 @@ class GrpcRpcChannel : public RpcChannel {
 
   const std::shared_ptr<const Callee> callee_;
   grpc::GenericStub stub_;
+  const std::shared_ptr<CallCounts> counts_;
 };
 
 // A channel that has nothing to show: its credentials cannot be read.
@@ -363,9 +381,16 @@ StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const Rpc
 }
 
 std::map<std::string, int64_t> RpcCallsBegun() {
-  CallCounts& counts = call_counts();
-  MutexLock lock(&counts.mu);
-  return counts.by_name;
+  std::map<std::string, int64_t> result;
+  AllCallCounts& all = all_call_counts();
+  MutexLock lock(&all.mu);
+  for (const auto& [address, counts] : all.by_address) {
+    MutexLock of_address(&counts->mu);
+    for (const auto& [method, calls] : counts->by_method) {
+      result[absl::StrCat(address, method)] = calls;
+    }
+  }
+  return result;
 }
 
 }  // namespace millrace

@@ -17,6 +17,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "absl/utility/utility.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
 #include "core/coding.h"
@@ -522,7 +523,7 @@ StatusOr<grpc::ByteBuffer> MessageWriter::Finish() {
     // Small messages, as most are, need no list.
     const grpc::Slice all(pending_);
     pending_.clear();
-    return grpc::ByteBuffer(&all, 1);
+    return StatusOr<grpc::ByteBuffer>(absl::in_place, &all, size_t{1});
   }
   Flush();
   const std::vector<grpc::Slice> slices = std::exchange(slices_, {});
@@ -530,7 +531,8 @@ StatusOr<grpc::ByteBuffer> MessageWriter::Finish() {
     return absl::ResourceExhaustedError(absl::StrCat(
         "Message: tensors that travel together must be below 2 GiB, got ", num_bytes, " bytes"));
   }
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  // In its place: a ByteBuffer cannot be moved, and a copy of it counts each of its slices.
+  return StatusOr<grpc::ByteBuffer>(absl::in_place, slices.data(), slices.size());
 }
 
 StatusOr<grpc::ByteBuffer> EncodeMessage(const google::protobuf::MessageLite& message) {

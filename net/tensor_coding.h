@@ -62,7 +62,8 @@ class MessageWriter {
   Status AddIndexedTensor(int field, uint64_t index, const Tensor& tensor, bool is_dead);
 
   int64_t num_bytes() const { return num_bytes_; }
-  // ResourceExhausted above kMaxMessageBytes. The writer is empty afterwards.
+  // ResourceExhausted above kMaxMessageBytes. The writer is empty afterwards. To move a ByteBuffer
+  // is to copy it, slice by slice: senders use it where it is.
   StatusOr<grpc::ByteBuffer> Finish();
 
  private:

@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -115,6 +115,14 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
  private:
   // That leaves when the one before it has left.
   struct Parcel {
+    Parcel() = default;
+    Parcel(Parcel&& other) noexcept { *this = std::move(other); }
+    Parcel& operator=(Parcel&& other) noexcept {
+      message.Swap(&other.message);  // to move it is to copy it
+      tensors = other.tensors;
+      since_ns = other.since_ns;
+      return *this;
+    }
     grpc::ByteBuffer message;
     int64_t tensors = 0;
     int64_t since_ns = 0;  // when its first tensor came
@@ -149,11 +157,11 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     const int64_t tensors = std::exchange(gathered_, 0);
     AddTimes();
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
-    if (message.ok()) {
-      ready_.push_back({*std::move(message), tensors, since_ns_});
-    } else {
-      Fail(message.status());
-    }
+    if (!message.ok()) return Fail(message.status());
+    Parcel& parcel = ready_.emplace_back();
+    parcel.message.Swap(&*message);
+    parcel.tensors = tensors;
+    parcel.since_ns = since_ns_;
   }
   void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writing_ || finished_) return;
@@ -185,7 +193,7 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     if (ready_.empty()) Cut();
     if (ready_.empty()) return;
     const Parcel parcel = std::move(ready_.front());
-    ready_.pop_front();
+    ready_.erase(ready_.begin());
     Count(parcel.message, parcel.tensors, parcel.since_ns);
     absl::AnyInvocable<void()> written = [self = shared_from_this()] { self->Written(); };
     writing_ = true;
@@ -213,9 +221,9 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   std::map<uint64_t, int64_t> ready_ns_ ABSL_GUARDED_BY(mu_);  // by index; of tensors to come
   wire::PullResponse times_ ABSL_GUARDED_BY(mu_);              // of the tensors in writer_
   MessageWriter writer_ ABSL_GUARDED_BY(mu_);
-  int64_t gathered_ ABSL_GUARDED_BY(mu_) = 0;  // tensors in writer_
-  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came
-  std::deque<Parcel> ready_ ABSL_GUARDED_BY(mu_);
+  int64_t gathered_ ABSL_GUARDED_BY(mu_) = 0;                  // tensors in writer_
+  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;                  // when the first of them came
+  absl::InlinedVector<Parcel, 1> ready_ ABSL_GUARDED_BY(mu_);  // nearly always one or none
   Status error_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool is_due_ ABSL_GUARDED_BY(mu_) = false;  // what writer_ has does not wait for Flush
