@@ -53,6 +53,8 @@ constexpr size_t kMinBytesInPlace = 64 << 10;
 constexpr uint64_t kMaxShapeBytes = 64 << 10;
 // What a writer takes at once: room for the heads of a wave and some small tensors.
 constexpr size_t kFirstBytes = 512;
+// Of fields that are no tensors, as a reader takes memory for them: a RunGraph's fit.
+constexpr uint64_t kOthersAtOnce = 128;
 
 // Relaxed: they only count.
 struct Counters {
@@ -555,6 +557,7 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     uint64_t tag;
     if (!in.ReadVarint(&tag)) return Malformed(what, "an end within a field");
     if (tag != Tag(field, kBytes)) {
+      if (others.empty()) others.reserve(std::min<uint64_t>(in.left(), kOthersAtOnce));
       if (!CopyField(&in, tag, &others)) return Malformed(what, "an end within a field");
       continue;
     }

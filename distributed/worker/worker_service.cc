@@ -311,7 +311,7 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
   if (!read.ok()) return call->FinishWithStatus(read);
   PullRequest request;
   request.step_id = wire.step_id();
-  request.dst_task = wire.dst_task();
+  request.dst_task = std::move(*wire.mutable_dst_task());
   request.num_keys = wire.num_keys();
   request.fingerprint = wire.fingerprint();
   request.src_incarnation = wire.src_incarnation();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/worker_step.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -177,6 +178,7 @@ Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
   record_graphs_ = request.exec_opts().record_partition_graphs();
   recv_keys_.assign(request.recv_key().begin(), request.recv_key().end());
   const WorkerPlan& plan = *graph_->plan;
+  args_.reserve(std::min(static_cast<size_t>(plan.num_args), send.size()));
   for (int i = 0; i < plan.num_args && static_cast<size_t>(i) < send.size(); ++i) {
     args_.push_back(send[static_cast<size_t>(i)].value);
   }
@@ -349,6 +351,7 @@ void WorkerStep::Cancel(const Status& status) {
 }
 
 void WorkerStep::CollectResults() {
+  received_->reserve(results_.size() + recv_keys_.size());
   for (Tensor& result : results_) {
     const bool is_dead = !result.has_value();
     received_->push_back({"", std::move(result), is_dead});
