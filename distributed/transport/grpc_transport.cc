@@ -272,23 +272,29 @@ class GrpcTransport : public Transport {
   void Begin(const char* service, const char* method, const RpcOptions& options, Done done,
              const Write& write, Read read) {
     // Kept until the channel has it: what becomes of it when that throws is not known.
-    std::shared_ptr<Done> kept;
+    struct Call {
+      Call(const char* m, Done&& d, Read&& r) : method(m), done(std::move(d)), read(std::move(r)) {}
+      const char* const method;
+      Done done;
+      Read read;
+    };
+    std::shared_ptr<Call> call;
     const Status begun = NoExceptions(method, [&]() -> Status {
       MessageWriter writer;
       MR_RETURN_IF_ERROR(write(&writer));
       const StatusOr<grpc::ByteBuffer> message = writer.Finish();
       MR_RETURN_IF_ERROR(message.status());
       const std::string name = absl::StrCat(service, method);
-      kept = std::make_shared<Done>(std::move(done));
-      RpcChannel::UnaryDone answered = [kept, method, read = std::move(read)](
-                                           const Status& status,
-                                           const grpc::ByteBuffer& answer) mutable {
-        (*kept)(!status.ok() ? status : NoExceptions(method, [&] { return read(answer); }));
-      };
-      channel_->Unary(name, options, *message, std::move(answered));
+      call = std::make_shared<Call>(method, std::move(done), std::move(read));
+      channel_->Unary(name, options, *message,
+                      [call](const Status& status, const grpc::ByteBuffer& answer) {
+                        call->done(!status.ok() ? status : NoExceptions(call->method, [&] {
+                          return call->read(answer);
+                        }));
+                      });
       return absl::OkStatus();
     });
-    if (!begun.ok()) (kept == nullptr ? done : *kept)(begun);
+    if (!begun.ok()) (call == nullptr ? done : call->done)(begun);
   }
   void Simple(const char* method, const CallOptions& options,
               const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response,
