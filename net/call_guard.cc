@@ -30,7 +30,7 @@ CallGuard::Ticket::~Ticket() {
   if (guard_ == nullptr) return;
   {
     MutexLock lock(&guard_->mu_);
-    const auto it = guard_->calls_of_.find(caller_);
+    const auto it = guard_->calls_of_.find(*caller_);
     MR_DCHECK(it != guard_->calls_of_.end() && it->second > 0 && guard_->calls_ >= it->second,
               "Admit has counted the call, in all and for its connection");
     if (--it->second == 0) guard_->calls_of_.erase(it);
@@ -85,15 +85,15 @@ Status CallGuard::Admit(const grpc::GenericServerContext& call, Ticket* ticket) 
     return BeyondLimit(call.method(), "calls at a time", "max_calls", limits_.max_calls,
                        calls_ + 1);
   }
-  const auto it = calls_of_.try_emplace(caller, 0).first;
+  const auto it = calls_of_.try_emplace(std::move(caller), 0).first;
   if (it->second >= limits_.max_calls_of_connection) {
-    return BeyondLimit(call.method(), absl::StrCat("calls at a time of ", caller),
+    return BeyondLimit(call.method(), absl::StrCat("calls at a time of ", it->first),
                        "max_calls_of_connection", limits_.max_calls_of_connection, it->second + 1);
   }
   MR_DCHECK(ticket->guard_ == nullptr, "a ticket counts one call");
   ++it->second;
   ++calls_;
-  ticket->caller_ = std::move(caller);
+  ticket->caller_ = &it->first;
   ticket->guard_ = shared_from_this();
   return absl::OkStatus();
 }

@@ -40,8 +40,8 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
 
    private:
     friend class CallGuard;
-    std::shared_ptr<CallGuard> guard_;  // null until it counts
-    std::string caller_;
+    std::shared_ptr<CallGuard> guard_;     // null until it counts
+    const std::string* caller_ = nullptr;  // of an entry of calls_of_, which counts the call
     int64_t bytes_ = 0;
   };
 

@@ -29,26 +29,39 @@ namespace {
 // Looks at peers at the same time, in all channels.
 constexpr int kProbes = 16;
 
+// Calls to one address.
+struct CallCounts {
+  Mutex mu;
+  std::map<std::string, int64_t> by_method ABSL_GUARDED_BY(mu);
+};
+// Its channels share theirs; a call makes no name of both to be counted by.
+struct AllCallCounts {
+  Mutex mu;
+  std::map<std::string, std::shared_ptr<CallCounts>> by_address ABSL_GUARDED_BY(mu);
+};
+AllCallCounts& all_call_counts() {
+  static AllCallCounts* const counts = new AllCallCounts;
+  return *counts;
+}
+std::shared_ptr<CallCounts> CallCountsOf(const std::string& address) {
+  AllCallCounts& all = all_call_counts();
+  MutexLock lock(&all.mu);
+  std::shared_ptr<CallCounts>& counts = all.by_address[address];
+  if (counts == nullptr) counts = std::make_shared<CallCounts>();
+  return counts;
+}
+
 // Whom a channel calls, and what it shows there.
 struct Callee {
   std::string address;
   std::shared_ptr<const Credentials> credentials;
   std::shared_ptr<PeerProbe> probe;
+  std::shared_ptr<CallCounts> counts;
 };
-
-struct CallCounts {
-  Mutex mu;
-  std::map<std::string, int64_t> by_name ABSL_GUARDED_BY(mu);
-};
-CallCounts& call_counts() {
-  static CallCounts* const counts = new CallCounts;
-  return *counts;
-}
 
 void CountCall(const Callee& callee, const std::string& method) {
-  CallCounts& counts = call_counts();
-  MutexLock lock(&counts.mu);
-  ++counts.by_name[absl::StrCat(callee.address, method)];
+  MutexLock lock(&callee.counts->mu);
+  ++callee.counts->by_method[method];
 }
 
 // Looks at peers that cannot be called; never behind files. Never destroyed, like the queue.
@@ -96,11 +109,16 @@ void Explain(const std::shared_ptr<const Callee>& callee, const Status& status,
   if (!asked.ok()) done(status);
 }
 
-// Keeps a call and its CancellationManager together.
+// Keeps a call and its CancellationManager together. Destroyed before the call's context.
 class CancelOnRequest {
  public:
+  CancelOnRequest() = default;
+  CancelOnRequest(const CancelOnRequest&) = delete;
+  CancelOnRequest& operator=(const CancelOnRequest&) = delete;
+  ~CancelOnRequest() { End(); }
+
   // False when it is cancelled already.
-  bool Begin(CancellationManager* manager, std::shared_ptr<grpc::ClientContext> context) {
+  bool Begin(CancellationManager* manager, grpc::ClientContext* context) {
     if (manager == nullptr) return true;
     if (!manager->Register(&token_, [context] { context->TryCancel(); })) return false;
     manager_ = manager;
@@ -117,8 +135,8 @@ class CancelOnRequest {
   CancellationManager::Token token_ = 0;
 };
 
-std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const RpcOptions& options) {
-  auto context = std::make_shared<grpc::ClientContext>();
+// What a call says of itself, and how long it may take.
+void Fill(const Callee& callee, const RpcOptions& options, grpc::ClientContext* context) {
   if (options.deadline != absl::InfiniteFuture()) {
     context->set_deadline(absl::ToChronoTime(options.deadline));
   }
@@ -127,7 +145,6 @@ std::shared_ptr<grpc::ClientContext> MakeContext(const Callee& callee, const Rpc
   if (!callee.credentials->token.empty()) {
     context->AddMetadata(kTokenKey, absl::StrCat(kTokenPrefix, callee.credentials->token));
   }
-  return context;
 }
 
 Status CancelledBeforeStart() { return absl::CancelledError("Call was cancelled before it began"); }
@@ -141,11 +158,11 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
-    context_ = MakeContext(*callee_, options);
-    reader_ = stub->PrepareUnaryCall(context_.get(), method, request, ClientQueue());
-    if (!cancel_.Begin(options.cancellation, context_)) {
+    Fill(*callee_, options, &context_);
+    reader_ = stub->PrepareUnaryCall(&context_, method, request, ClientQueue());
+    if (!cancel_.Begin(options.cancellation, &context_)) {
       // A call that was prepared must be started to be freed.
-      context_->TryCancel();
+      context_.TryCancel();
     }
     reader_->StartCall();
     reader_->Finish(&response_, &status_, event_.Arm(shared_from_this(), &UnaryCall::Finished));
@@ -175,7 +192,7 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
   const bool asks_for_refusal_;
   RpcChannel::UnaryDone done_;
   std::atomic<bool> ended_{false};
-  std::shared_ptr<grpc::ClientContext> context_;
+  grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
   grpc::ByteBuffer response_;
   grpc::Status status_;
@@ -193,11 +210,11 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
 
   void Start(grpc::GenericStub* stub, const std::string& method, const RpcOptions& options,
              const grpc::ByteBuffer& request) {
-    context_ = MakeContext(*callee_, options);
+    Fill(*callee_, options, &context_);
     // Headers, request and end of the client's side leave in one piece; StartCall gives no event.
-    context_->set_initial_metadata_corked(true);
-    stream_ = stub->PrepareCall(context_.get(), method, ClientQueue());
-    if (!cancel_.Begin(options.cancellation, context_)) context_->TryCancel();
+    context_.set_initial_metadata_corked(true);
+    stream_ = stub->PrepareCall(&context_, method, ClientQueue());
+    if (!cancel_.Begin(options.cancellation, &context_)) context_.TryCancel();
     stream_->StartCall(nullptr);
     stream_->WriteLast(request, grpc::WriteOptions(),
                        wrote_.Arm(shared_from_this(), &StreamCall::Wrote));
@@ -235,7 +252,7 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
     if (another.ok()) return *another;
     error_ = another.status();
     // The end comes only behind what the peer still sends, and nobody reads that.
-    context_->TryCancel();
+    context_.TryCancel();
     return false;
   }
   void Finished(bool) {
@@ -250,7 +267,7 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
   RpcChannel::StreamDone done_;
   std::atomic<bool> ended_{false};  // relaxed, as in UnaryCall
   Status error_;                    // of on_message_
-  std::shared_ptr<grpc::ClientContext> context_;
+  grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer message_;
   grpc::Status status_;
@@ -364,7 +381,8 @@ class GrpcRpcChannel : public RpcChannel {
  public:
   GrpcRpcChannel(const std::string& address, std::shared_ptr<const Credentials> credentials)
       : callee_(std::make_shared<const Callee>(
-            Callee{address, credentials, std::make_shared<PeerProbe>(address, credentials)})),
+            Callee{address, credentials, std::make_shared<PeerProbe>(address, credentials),
+                   CallCountsOf(address)})),
         channel_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
                                            ChannelArguments())),
         stub_(channel_) {}
@@ -470,9 +488,16 @@ StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const Rpc
 }
 
 std::map<std::string, int64_t> RpcCallsBegun() {
-  CallCounts& counts = call_counts();
-  MutexLock lock(&counts.mu);
-  return counts.by_name;
+  std::map<std::string, int64_t> result;
+  AllCallCounts& all = all_call_counts();
+  MutexLock lock(&all.mu);
+  for (const auto& [address, counts] : all.by_address) {
+    MutexLock of_address(&counts->mu);
+    for (const auto& [method, calls] : counts->by_method) {
+      result[absl::StrCat(address, method)] = calls;
+    }
+  }
+  return result;
 }
 
 }  // namespace millrace

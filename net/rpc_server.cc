@@ -331,7 +331,8 @@ Status GrpcServerCall::TakeRequest(bool ok) {
 void GrpcServerCall::RunCall() {
   MR_DCHECK(served_ != nullptr, "a call without a handler is refused with its request");
   try {
-    const grpc::ByteBuffer request = std::exchange(request_, grpc::ByteBuffer());
+    grpc::ByteBuffer request;
+    request.Swap(&request_);  // to move it is to copy it
     served_->handler(shared_from_this(), request);
   } catch (...) {
     HandlerThrew();

@@ -59,6 +59,7 @@ Status WithPayloads(Status status, absl::string_view bytes) {
 }
 
 Status WithPayloadsOf(Status status, const google::protobuf::Message& message) {
+  if (status.ok()) return status;
   wire::StatusPayloads payloads;
   const auto& fields = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < fields.field_count(); ++i) {

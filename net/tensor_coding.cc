@@ -14,10 +14,15 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "absl/utility/utility.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
 #include "core/coding.h"
+#include "core/dtype.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor_proto.h"
 #include "core/utf8.h"
@@ -37,6 +42,8 @@ constexpr uint32_t Tag(int field, WireType type) {
 
 // Fields of TensorProto.
 constexpr int kDtypeField = 1, kShapeField = 2, kVersionField = 3, kContentField = 4;
+// Of TensorShapeProto, and of its dimensions.
+constexpr int kDimField = 2, kSizeField = 1;
 // Fields of NamedTensorProto and of the entries of a pull.
 constexpr int kNameField = 1, kValueField = 2, kDeadField = 3;
 
@@ -44,6 +51,10 @@ constexpr int kNameField = 1, kValueField = 2, kDeadField = 3;
 constexpr size_t kMinBytesInPlace = 64 << 10;
 // A TensorProto that is read the slow way nests no deeper than this in practice; shapes are small.
 constexpr uint64_t kMaxShapeBytes = 64 << 10;
+// What a writer takes at once: room for the heads of a wave and some small tensors.
+constexpr size_t kFirstBytes = 512;
+// Of fields that are no tensors, as a reader takes memory for them: a RunGraph's fit.
+constexpr uint64_t kOthersAtOnce = 128;
 
 // Relaxed: they only count.
 struct Counters {
@@ -63,14 +74,16 @@ class SliceReader {
  public:
   explicit SliceReader(std::vector<grpc::Slice> slices) : slices_(std::move(slices)) {
     for (const grpc::Slice& slice : slices_) left_ += slice.size();
-    SkipEmpty();
+    Enter(0);
   }
+  SliceReader(const SliceReader&) = delete;
+  SliceReader& operator=(const SliceReader&) = delete;
 
   uint64_t left() const { return left_; }
 
   bool ReadByte(uint8_t* byte) {
     if (left_ == 0) return false;
-    *byte = *(slices_[slice_].begin() + offset_);
+    *byte = *at_;
     Advance(1);
     return true;
   }
@@ -87,8 +100,8 @@ class SliceReader {
   // n <= left().
   void Read(char* out, uint64_t n) {
     while (n > 0) {
-      const uint64_t here = std::min<uint64_t>(n, slices_[slice_].size() - offset_);
-      std::memcpy(out, slices_[slice_].begin() + offset_, here);
+      const uint64_t here = std::min(n, HereLeft());
+      std::memcpy(out, at_, here);
       out += here;
       n -= here;
       Advance(here);
@@ -102,45 +115,49 @@ class SliceReader {
     return true;
   }
   // The next n bytes where they lie, when they are in one slice.
-  const uint8_t* Contiguous(uint64_t n) const {
-    if (n == 0 || slices_[slice_].size() - offset_ < n) return nullptr;
-    return slices_[slice_].begin() + offset_;
-  }
+  const uint8_t* Contiguous(uint64_t n) const { return n == 0 || HereLeft() < n ? nullptr : at_; }
   const grpc::Slice& slice() const { return slices_[slice_]; }
   void Skip(uint64_t n) {
     while (n > 0) {
-      const uint64_t here = std::min<uint64_t>(n, slices_[slice_].size() - offset_);
+      const uint64_t here = std::min(n, HereLeft());
       n -= here;
       Advance(here);
     }
   }
 
   struct Position {
-    size_t slice, offset;
+    size_t slice;
+    const uint8_t* at;
     uint64_t left;
   };
-  Position position() const { return {slice_, offset_, left_}; }
+  Position position() const { return {slice_, at_, left_}; }
   void Return(const Position& p) {
     slice_ = p.slice;
-    offset_ = p.offset;
+    at_ = p.at;
+    slice_end_ = slice_ < slices_.size() ? slices_[slice_].end() : nullptr;
     left_ = p.left;
   }
 
  private:
+  uint64_t HereLeft() const { return static_cast<uint64_t>(slice_end_ - at_); }
+  // n <= HereLeft().
   void Advance(uint64_t n) {
-    offset_ += n;
+    at_ += n;
     left_ -= n;
-    SkipEmpty();
+    if (at_ == slice_end_) Enter(slice_ + 1);
   }
-  void SkipEmpty() {
-    while (slice_ < slices_.size() && offset_ == slices_[slice_].size()) {
-      ++slice_;
-      offset_ = 0;
-    }
+  // To the beginning of this slice, or of the first one behind it that has bytes.
+  void Enter(size_t slice) {
+    while (slice < slices_.size() && slices_[slice].size() == 0) ++slice;
+    slice_ = slice;
+    const bool has_more = slice < slices_.size();
+    at_ = has_more ? slices_[slice].begin() : nullptr;
+    slice_end_ = has_more ? slices_[slice].end() : nullptr;
   }
 
-  std::vector<grpc::Slice> slices_;
-  size_t slice_ = 0, offset_ = 0;
+  const std::vector<grpc::Slice> slices_;
+  size_t slice_ = 0;                                    // where at_ is; their number at the end
+  const uint8_t *at_ = nullptr, *slice_end_ = nullptr;  // null at the end
   uint64_t left_ = 0;
 };
 
@@ -210,6 +227,44 @@ class SplatBudget {
   int64_t taken_ = 0;
 };
 
+// The dimensions of a TensorShapeProto of `size` bytes that says nothing else. False, and the
+// reader somewhere in it, for one that does, and for bytes that are none.
+bool ReadPlainDims(SliceReader* in, uint64_t size, absl::InlinedVector<int64_t, 4>* dims) {
+  const uint64_t end = in->left() - size;
+  while (in->left() > end) {
+    uint64_t tag, dim_bytes;
+    if (!in->ReadVarint(&tag) || tag != Tag(kDimField, kBytes) || !in->ReadVarint(&dim_bytes) ||
+        in->left() < end || dim_bytes > in->left() - end) {
+      return false;
+    }
+    const uint64_t dim_end = in->left() - dim_bytes;
+    uint64_t dim = 0;  // protobuf leaves out what is 0
+    while (in->left() > dim_end) {
+      if (!in->ReadVarint(&tag) || tag != Tag(kSizeField, kVarint) || !in->ReadVarint(&dim)) {
+        return false;
+      }
+    }
+    if (in->left() != dim_end) return false;
+    dims->push_back(static_cast<int64_t>(dim));
+  }
+  return true;
+}
+
+// A TensorShapeProto of `size` bytes, size <= in->left().
+StatusOr<Shape> ReadShape(absl::string_view what, SliceReader* in, uint64_t size) {
+  const SliceReader::Position start = in->position();
+  absl::InlinedVector<int64_t, 4> dims;
+  if (ReadPlainDims(in, size, &dims)) return Shape::Make(dims);
+  // Names of dimensions, an unknown rank, fields of others: as any other TensorShapeProto.
+  in->Return(start);
+  std::string bytes;
+  tensorflow::TensorShapeProto proto;
+  if (!in->ReadString(size, &bytes) || !proto.ParseFromString(bytes)) {
+    return Malformed(what, "a shape that is none");
+  }
+  return Shape::FromProto(proto);
+}
+
 // A TensorProto of `size` bytes.
 StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t size,
                             SplatBudget* budget) {
@@ -226,14 +281,11 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
       MR_ASSIGN_OR_RETURN(dtype, DTypeFromNumber(value > INT32_MAX ? -1 : static_cast<int>(value)));
     } else if (tag == Tag(kShapeField, kBytes) && !result) {
-      std::string bytes;
-      if (!in->ReadVarint(&value) || value > in->left() - end || value > kMaxShapeBytes ||
-          !in->ReadString(value, &bytes)) {
+      if (!in->ReadVarint(&value) || in->left() < end || value > in->left() - end ||
+          value > kMaxShapeBytes) {
         return Malformed(what, "a shape that is longer than the message");
       }
-      tensorflow::TensorShapeProto proto;
-      if (!proto.ParseFromString(bytes)) return Malformed(what, "a shape that is none");
-      MR_ASSIGN_OR_RETURN(shape, Shape::FromProto(proto));
+      MR_ASSIGN_OR_RETURN(shape, ReadShape(what, in, value));
     } else if (tag == Tag(kVersionField, kVarint)) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
     } else if (tag == Tag(kContentField, kBytes) && !result && IsMemcopyable(dtype)) {
@@ -302,13 +354,46 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
 
 void PutTag(std::string* out, int field, WireType type) { PutVarint32(out, Tag(field, type)); }
 
+// Of a field that is a message of `num_bytes`, or a text.
+size_t BytesOfField(int field, size_t num_bytes) {
+  return VarintLength(Tag(field, kBytes)) + VarintLength(num_bytes) + num_bytes;
+}
+void PutBytesHead(std::string* out, int field, size_t num_bytes) {
+  PutTag(out, field, kBytes);
+  PutVarint64(out, num_bytes);
+}
+size_t BytesOfNumber(int field, uint64_t value) {
+  return VarintLength(Tag(field, kVarint)) + VarintLength(value);
+}
+void PutNumber(std::string* out, int field, uint64_t value) {
+  PutTag(out, field, kVarint);
+  PutVarint64(out, value);
+}
+
+// A dimension's message; protobuf leaves out what is 0.
+size_t BytesOfDim(int64_t dim) {
+  return dim == 0 ? 0 : BytesOfNumber(kSizeField, static_cast<uint64_t>(dim));
+}
+size_t BytesOfShape(const Shape& shape) {
+  size_t num_bytes = 0;
+  for (const int64_t dim : shape.dims()) num_bytes += BytesOfField(kDimField, BytesOfDim(dim));
+  return num_bytes;
+}
+void PutShape(std::string* out, const Shape& shape) {
+  for (const int64_t dim : shape.dims()) {
+    PutBytesHead(out, kDimField, BytesOfDim(dim));
+    if (dim != 0) PutNumber(out, kSizeField, static_cast<uint64_t>(dim));
+  }
+}
+
 }  // namespace
 
-// A TensorProto: its bytes up to the elements, and the elements unless they are among these.
+// A tensor that is about to be written as a TensorProto.
 struct MessageWriter::Encoded {
-  std::string header;
-  grpc::Slice content;
-  int64_t num_bytes = 0;
+  bool is_raw = true;
+  size_t shape_bytes = 0;  // of a raw one
+  std::string proto;       // of another one
+  size_t num_bytes = 0;    // of the TensorProto
 
   static StatusOr<Encoded> Of(const Tensor& tensor);
 };
@@ -323,38 +408,16 @@ StatusOr<MessageWriter::Encoded> MessageWriter::Encoded::Of(const Tensor& tensor
           absl::StrCat("Tensor ", DTypeName(tensor.dtype()), tensor.shape().ToString(),
                        ": must be below 2 GiB to travel, got ", proto.ByteSizeLong(), " bytes"));
     }
-    result.header = proto.SerializeAsString();
-    result.num_bytes = static_cast<int64_t>(result.header.size());
-    Count(counters().through_proto, 1);
-    Count(counters().sent_copied, result.header.size());
+    result.is_raw = false;
+    result.proto = proto.SerializeAsString();
+    result.num_bytes = result.proto.size();
     return result;
   }
-  PutTag(&result.header, kDtypeField, kVarint);
-  PutVarint32(&result.header, static_cast<uint32_t>(tensor.dtype()));
-  tensorflow::TensorShapeProto shape;
-  tensor.shape().ToProto(&shape);
-  const std::string shape_bytes = shape.SerializeAsString();
-  PutTag(&result.header, kShapeField, kBytes);
-  PutVarint64(&result.header, shape_bytes.size());
-  result.header += shape_bytes;
-  const absl::Span<const char> bytes = tensor.bytes();
-  if (!bytes.empty()) {
-    PutTag(&result.header, kContentField, kBytes);
-    PutVarint64(&result.header, bytes.size());
-  }
-  result.num_bytes = static_cast<int64_t>(result.header.size() + bytes.size());
-  if (static_cast<int64_t>(bytes.size()) < kMinBytesByReference) {
-    result.header.append(bytes.data(), bytes.size());
-    Count(counters().sent_copied, bytes.size());
-    return result;
-  }
-  // The slice holds the buffer; gRPC drops it on whatever thread has sent it.
-  const Buffer* const buffer = tensor.buffer().get();
-  buffer->Ref();
-  result.content = grpc::Slice(
-      const_cast<char*>(bytes.data()), bytes.size(),
-      [](void* data) { static_cast<const Buffer*>(data)->Unref(); }, const_cast<Buffer*>(buffer));
-  Count(counters().sent_by_reference, bytes.size());
+  result.shape_bytes = BytesOfShape(tensor.shape());
+  result.num_bytes = BytesOfNumber(kDtypeField, static_cast<uint32_t>(tensor.dtype())) +
+                     BytesOfField(kShapeField, result.shape_bytes);
+  const size_t content = tensor.bytes().size();
+  if (content > 0) result.num_bytes += BytesOfField(kContentField, content);
   return result;
 }
 
@@ -374,8 +437,9 @@ void MessageWriter::AddMessage(const google::protobuf::MessageLite& message) {
     return;
   }
   const size_t old = pending_.size();
-  message.AppendPartialToString(&pending_);
-  num_bytes_ += static_cast<int64_t>(pending_.size() - old);
+  pending_.resize(old + size);
+  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(pending_.data() + old));
+  num_bytes_ += static_cast<int64_t>(size);
 }
 
 void MessageWriter::Flush() {
@@ -384,71 +448,93 @@ void MessageWriter::Flush() {
   pending_.clear();
 }
 
-Status MessageWriter::AddTensor(int field, const Tensor& tensor) {
-  MR_ASSIGN_OR_RETURN(Encoded encoded, Encoded::Of(tensor));
-  const size_t old = pending_.size();
-  PutTag(&pending_, field, kBytes);
-  PutVarint64(&pending_, static_cast<uint64_t>(encoded.num_bytes));
-  num_bytes_ += static_cast<int64_t>(pending_.size() - old) + encoded.num_bytes;
-  pending_ += encoded.header;
-  if (encoded.content.size() > 0) {
-    Flush();
-    slices_.push_back(std::move(encoded.content));
-  }
-  return absl::OkStatus();
+void MessageWriter::BeginField(int field, size_t num_bytes) {
+  if (pending_.capacity() < kFirstBytes) pending_.reserve(kFirstBytes);
+  PutBytesHead(&pending_, field, num_bytes);
+  num_bytes_ += static_cast<int64_t>(BytesOfField(field, num_bytes));
 }
 
-Status MessageWriter::AddEntry(int field, absl::string_view prefix, const Tensor& tensor,
-                               bool has_tensor) {
-  Encoded encoded;
-  std::string head(prefix);
-  if (has_tensor) {
-    MR_ASSIGN_OR_RETURN(encoded, Encoded::Of(tensor));
-    PutTag(&head, kValueField, kBytes);
-    PutVarint64(&head, static_cast<uint64_t>(encoded.num_bytes));
+void MessageWriter::PutTensor(const Tensor& tensor, const Encoded& encoded) {
+  if (!encoded.is_raw) {
+    pending_ += encoded.proto;
+    Count(counters().through_proto, 1);
+    Count(counters().sent_copied, encoded.proto.size());
+    return;
   }
-  const size_t old = pending_.size();
-  PutTag(&pending_, field, kBytes);
-  PutVarint64(&pending_, head.size() + static_cast<uint64_t>(encoded.num_bytes));
-  pending_ += head;
-  num_bytes_ += static_cast<int64_t>(pending_.size() - old) + encoded.num_bytes;
-  pending_ += encoded.header;
-  if (encoded.content.size() > 0) {
-    Flush();
-    slices_.push_back(std::move(encoded.content));
+  PutNumber(&pending_, kDtypeField, static_cast<uint32_t>(tensor.dtype()));
+  PutBytesHead(&pending_, kShapeField, encoded.shape_bytes);
+  PutShape(&pending_, tensor.shape());
+  const absl::Span<const char> bytes = tensor.bytes();
+  if (!bytes.empty()) PutBytesHead(&pending_, kContentField, bytes.size());
+  if (static_cast<int64_t>(bytes.size()) < kMinBytesByReference) {
+    pending_.append(bytes.data(), bytes.size());
+    Count(counters().sent_copied, bytes.size());
+    return;
   }
+  Flush();
+  // The slice holds the buffer; gRPC drops it on whatever thread has sent it.
+  const Buffer* const buffer = tensor.buffer().get();
+  buffer->Ref();
+  slices_.push_back(grpc::Slice(
+      const_cast<char*>(bytes.data()), bytes.size(),
+      [](void* data) { static_cast<const Buffer*>(data)->Unref(); }, const_cast<Buffer*>(buffer)));
+  Count(counters().sent_by_reference, bytes.size());
+}
+
+Status MessageWriter::AddTensor(int field, const Tensor& tensor) {
+  MR_ASSIGN_OR_RETURN(const Encoded encoded, Encoded::Of(tensor));
+  BeginField(field, encoded.num_bytes);
+  PutTensor(tensor, encoded);
   return absl::OkStatus();
 }
 
 Status MessageWriter::AddNamedTensor(int field, absl::string_view name, const Tensor& tensor) {
-  std::string prefix;
-  PutTag(&prefix, kNameField, kBytes);
-  PutVarint64(&prefix, name.size());
-  prefix.append(name.data(), name.size());
-  return AddEntry(field, prefix, tensor, true);
+  MR_ASSIGN_OR_RETURN(const Encoded encoded, Encoded::Of(tensor));
+  BeginField(field,
+             BytesOfField(kNameField, name.size()) + BytesOfField(kValueField, encoded.num_bytes));
+  PutBytesHead(&pending_, kNameField, name.size());
+  pending_.append(name.data(), name.size());
+  PutBytesHead(&pending_, kValueField, encoded.num_bytes);
+  PutTensor(tensor, encoded);
+  return absl::OkStatus();
 }
 
 Status MessageWriter::AddIndexedTensor(int field, uint64_t index, const Tensor& tensor,
                                        bool is_dead) {
-  std::string prefix;
-  PutTag(&prefix, kNameField, kVarint);
-  PutVarint64(&prefix, index);
-  if (is_dead) {
-    PutTag(&prefix, kDeadField, kVarint);
-    PutVarint64(&prefix, 1);
+  const bool has_value = !is_dead && tensor.has_value();
+  Encoded encoded;
+  size_t num_bytes = BytesOfNumber(kNameField, index);
+  if (is_dead) num_bytes += BytesOfNumber(kDeadField, 1);
+  if (has_value) {
+    MR_ASSIGN_OR_RETURN(encoded, Encoded::Of(tensor));
+    num_bytes += BytesOfField(kValueField, encoded.num_bytes);
   }
-  return AddEntry(field, prefix, tensor, !is_dead && tensor.has_value());
+  BeginField(field, num_bytes);
+  PutNumber(&pending_, kNameField, index);
+  if (is_dead) PutNumber(&pending_, kDeadField, 1);
+  if (has_value) {
+    PutBytesHead(&pending_, kValueField, encoded.num_bytes);
+    PutTensor(tensor, encoded);
+  }
+  return absl::OkStatus();
 }
 
 StatusOr<grpc::ByteBuffer> MessageWriter::Finish() {
-  Flush();
   const int64_t num_bytes = std::exchange(num_bytes_, 0);
+  if (slices_.empty() && !pending_.empty() && num_bytes <= kMaxMessageBytes) {
+    // Small messages, as most are, need no list.
+    const grpc::Slice all(pending_);
+    pending_.clear();
+    return StatusOr<grpc::ByteBuffer>(absl::in_place, &all, size_t{1});
+  }
+  Flush();
   const std::vector<grpc::Slice> slices = std::exchange(slices_, {});
   if (num_bytes > kMaxMessageBytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "Message: tensors that travel together must be below 2 GiB, got ", num_bytes, " bytes"));
   }
-  return grpc::ByteBuffer(slices.data(), slices.size());
+  // In its place: a ByteBuffer cannot be moved, and a copy of it counts each of its slices.
+  return StatusOr<grpc::ByteBuffer>(absl::in_place, slices.data(), slices.size());
 }
 
 StatusOr<grpc::ByteBuffer> EncodeMessage(const google::protobuf::MessageLite& message) {
@@ -471,6 +557,7 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     uint64_t tag;
     if (!in.ReadVarint(&tag)) return Malformed(what, "an end within a field");
     if (tag != Tag(field, kBytes)) {
+      if (others.empty()) others.reserve(std::min<uint64_t>(in.left(), kOthersAtOnce));
       if (!CopyField(&in, tag, &others)) return Malformed(what, "an end within a field");
       continue;
     }

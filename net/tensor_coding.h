@@ -8,7 +8,8 @@
 // protobuf implementation can read and write them. Only the way there differs: the elements of a
 // tensor are a slice of their own that refers to the tensor's buffer, and on arrival they are
 // copied once, straight into a tensor's buffer, or not at all when they lie together and aligned.
-// Strings, handles and variants, which have no raw form, go through TensorProto.
+// Strings, handles and variants, which have no raw form, go through TensorProto; all others are
+// written and read without a protobuf object or a string of their own.
 //
 // Sizes in a message are checked against the message before anything is allocated. A TensorProto
 // may list fewer elements than it has (the last one repeats): what is not listed is counted first,
@@ -18,6 +19,7 @@
 // Failure: InvalidArgument when bytes are no such message; ResourceExhausted for a message above
 // 2 GiB, gRPC's limit, and when there is no memory.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -60,12 +62,15 @@ class MessageWriter {
   Status AddIndexedTensor(int field, uint64_t index, const Tensor& tensor, bool is_dead);
 
   int64_t num_bytes() const { return num_bytes_; }
-  // ResourceExhausted above kMaxMessageBytes. The writer is empty afterwards.
+  // ResourceExhausted above kMaxMessageBytes. The writer is empty afterwards. To move a ByteBuffer
+  // is to copy it, slice by slice: senders use it where it is.
   StatusOr<grpc::ByteBuffer> Finish();
 
  private:
   struct Encoded;
-  Status AddEntry(int field, absl::string_view prefix, const Tensor& tensor, bool has_tensor);
+  // Field `field` is a message of `num_bytes`, which follow.
+  void BeginField(int field, size_t num_bytes);
+  void PutTensor(const Tensor& tensor, const Encoded& encoded);
   void Flush();
 
   std::string pending_;  // bytes after the last slice

@@ -4,10 +4,17 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "core/allocator.h"
+#include "core/dtype.h"
+#include "core/shape.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -79,6 +86,116 @@ TEST(TensorCodingTest, WritesTheBytesThatProtobufReads) {
     ASSERT_OK_AND_ASSIGN(const Tensor read, TensorFromProto(request.send(i).tensor()));
     ExpectTensorEqual(read, tensors[static_cast<size_t>(i)]);
   }
+}
+
+// Shapes have no protobuf object here.
+TEST(TensorCodingTest, TensorsOfAnyShapeTakeTheBytesOfProtobuf) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {}, {1}, {127}, {128}, {0}, {3, 0, 5}, {1, 2, 3, 4, 5, 6}, {int64_t{1} << 35, 0}};
+  for (const std::vector<int64_t>& dims : shapes) {
+    ASSERT_OK_AND_ASSIGN(const Shape shape, Shape::Make(dims));
+    SCOPED_TRACE(shape.ToString());
+    ASSERT_OK_AND_ASSIGN(const Tensor tensor, Tensor::Zeros(DT_INT16, shape));
+    tensorflow::NamedTensorProto named;
+    named.set_name("x");
+    tensorflow::TensorProto* const proto = named.mutable_tensor();
+    proto->set_dtype(tensorflow::DT_INT16);
+    shape.ToProto(proto->mutable_tensor_shape());
+    proto->set_tensor_content(std::string(tensor.bytes().data(), tensor.bytes().size()));
+    tensorflow::RunGraphRequest request;
+    *request.add_send() = named;
+    tensorflow::RecvTensorResponse response;
+    *response.mutable_tensor() = *proto;
+
+    MessageWriter writer;
+    ASSERT_OK(writer.AddNamedTensor(3, "x", tensor));
+    EXPECT_EQ(writer.num_bytes(), static_cast<int64_t>(request.ByteSizeLong()));
+    ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer sent, writer.Finish());
+    EXPECT_EQ(Bytes(sent), request.SerializeAsString());
+    ASSERT_OK(writer.AddTensor(1, tensor));
+    ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer answer, writer.Finish());
+    EXPECT_EQ(Bytes(answer), response.SerializeAsString());
+
+    for (const size_t piece : {size_t{1}, size_t{1000}}) {
+      std::vector<DecodedTensor> read;
+      ASSERT_OK(DecodeMessage("m", InPieces(Bytes(sent), piece), 3, TensorField::kNamedOrIndexed,
+                              &read, nullptr));
+      ASSERT_EQ(read.size(), 1u);
+      EXPECT_EQ(read[0].name, "x");
+      EXPECT_EQ(read[0].value.dtype(), DT_INT16);
+      EXPECT_EQ(read[0].value.shape(), shape);
+    }
+  }
+}
+
+TEST(TensorCodingTest, ShapesOfOthersAreReadAsProtobufReadsThem) {
+  // An int16 tensor of `elements`.
+  const auto tensor_of = [](const std::string& shape, int elements) {
+    std::string tensor = std::string("\x08\x05\x12") + static_cast<char>(shape.size()) + shape;
+    if (elements > 0) {
+      tensor += std::string("\x22") + static_cast<char>(2 * elements);
+      tensor += std::string(static_cast<size_t>(2 * elements), 'x');
+    }
+    return std::string("\x0a") + static_cast<char>(tensor.size()) + tensor;
+  };
+  std::string many_dims;
+  for (int i = 0; i < 40; ++i) many_dims += std::string("\x12\x00", 2);
+  struct Case {
+    const char* what;
+    std::string shape;
+    int elements;
+    const char* result;  // a shape, or what the error says
+  };
+  const Case cases[] = {
+      {"a dimension with a name",
+       std::string("\x12\x05\x08\x02\x12\x01"
+                   "a",
+                   7),
+       2, "[2]"},
+      {"a size that comes twice", std::string("\x12\x04\x08\x02\x08\x03", 6), 3, "[3]"},
+      {"a size that is left out", std::string("\x12\x00", 2), 0, "[0]"},
+      {"a number longer than it must be", std::string("\x12\x03\x08\x82\x00", 5), 2, "[2]"},
+      {"a field of others", std::string("\x12\x02\x08\x02\x28\x01", 6), 2, "[2]"},
+      {"an unknown rank", std::string("\x18\x01", 2), 1, "the rank must be known"},
+      {"a dimension below zero",
+       std::string("\x12\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 13), 1,
+       "dimension 0 must be >= 0, got -1"},
+      {"a dimension longer than its shape", std::string("\x12\x05\x08\x02", 4), 1,
+       "a shape that is none"},
+      {"a size without an end", std::string("\x12\x02\x08\x80", 4), 1, "a shape that is none"},
+      {"a size as a double", std::string("\x12\x09\x09\x00\x00\x00\x00\x00\x00\x00\x00", 11), 0,
+       "[0]"},
+      {"forty dimensions", many_dims, 0,
+       "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.what);
+    for (const size_t piece : {size_t{1}, size_t{1000}}) {
+      std::vector<DecodedTensor> read;
+      const Status status = DecodeMessage("m", InPieces(tensor_of(c.shape, c.elements), piece), 1,
+                                          TensorField::kTensor, &read, nullptr);
+      if (c.result[0] == '[') {
+        ASSERT_OK(status);
+        ASSERT_EQ(read.size(), 1u);
+        EXPECT_EQ(read[0].value.shape().ToString(), c.result);
+      } else {
+        EXPECT_STATUS(status, absl::StatusCode::kInvalidArgument, c.result);
+      }
+    }
+  }
+}
+
+TEST(TensorCodingTest, AShapeOfTooHighARankIsRefused) {
+  tensorflow::RecvTensorResponse response;
+  response.mutable_tensor()->set_dtype(tensorflow::DT_INT16);
+  for (int i = 0; i < 255; ++i) {
+    response.mutable_tensor()->mutable_tensor_shape()->add_dim()->set_size(1);
+  }
+  response.mutable_tensor()->set_tensor_content("ab");
+  std::vector<DecodedTensor> read;
+  EXPECT_STATUS(DecodeMessage("m", InPieces(response.SerializeAsString(), 64), 1,
+                              TensorField::kTensor, &read, nullptr),
+                absl::StatusCode::kInvalidArgument, "Shape: the rank must be at most 254, got 255");
 }
 
 TEST(TensorCodingTest, ReadsTheBytesThatProtobufWritesInPiecesOfAnySize) {

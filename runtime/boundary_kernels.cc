@@ -110,7 +110,8 @@ class RecvKernel : public AsyncKernel {
     Rendezvous* const rendezvous = ctx->rendezvous();
     if (rendezvous == nullptr) return done(NoRendezvous());
     // A step that is cancelled ends all its receives.
-    CancellationManager* const cancellation = ctx->cancellation();
+    CancellationManager* const cancellation =
+        ctx->step().cancel_aborts_rendezvous ? nullptr : ctx->cancellation();
     CancellationManager::Token token = -1;
     if (cancellation != nullptr && !cancellation->Register(&token, [keep = ctx->step().rendezvous] {
           keep->StartAbort(Derived(absl::CancelledError("Step was cancelled.")));

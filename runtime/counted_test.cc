@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -25,6 +26,7 @@
 #include "runtime/testing/step_ops.h"
 
 // covers: steps: a step of cheap nodes takes no lock, allocates nothing, wakes no thread
+// covers: steps: a tensor that has come is received with one lock and one block of memory
 // covers: steps: an iteration on one thread allocates nothing and takes no lock; a million take the
 //   memory of a hundred; any allocation of a loop may fail
 // covers: steps: any allocation of a step may fail: the step ends with a Status and no memory is
@@ -256,6 +258,51 @@ TEST(CountedTest, ATransferByNumberTakesTwoLocksAndNoMemory) {
   EXPECT_EQ(allocations - allocated, 0);
   EXPECT_EQ(MutexLockCountForTesting() - locks, 200);
   EXPECT_EQ(arrived, 100);
+}
+
+// What a step that is part of several tasks pays for each tensor that has come: its callback, and
+// the lock of its slot.
+TEST(CountedTest, AReceiveThatEndsWithItsRendezvousTakesOneLockAndOneBlock) {
+  constexpr int64_t kReceives = 20, kSteps = 50;
+  const std::string device = "/job:localhost/replica:0/task:0/device:CPU:";
+  TestGraph graph;
+  for (int64_t i = 0; i < kReceives; ++i) {
+    graph.Add("_Recv", absl::StrCat("recv", i), {},
+              {{"tensor_type", testing::AttrOf(DT_FLOAT)},
+               {"tensor_name", testing::AttrOf(absl::StrCat("edge", i))},
+               {"send_device", testing::AttrOf(device + "1")},
+               {"send_device_incarnation", testing::AttrOf(int64_t{1})},
+               {"recv_device", testing::AttrOf(device + "0")}});
+  }
+  TestStep step;
+  const StatusOr<std::shared_ptr<const Plan>> plan =
+      Plan::Build(*graph.graph(), &step.device, nullptr);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  StatusOr<std::unique_ptr<Executor>> executor = Executor::Make(*plan);
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  step.context.rendezvous = MakeLocalRendezvous((*plan)->transfer_table());
+  const Tensor value = Tensor::Scalar<float>(1);
+  const auto costs = [&](bool cancel_aborts_rendezvous) {
+    step.context.cancel_aborts_rendezvous = cancel_aborts_rendezvous;
+    Costs sum = {};
+    for (int64_t i = 0; i < kSteps + 10; ++i) {
+      for (const Plan::TransferEnd& end : (*plan)->transfers()) {
+        EXPECT_TRUE(step.context.rendezvous->Send(Transfer(end.number), value, false).ok());
+      }
+      const int64_t locks = MutexLockCountForTesting(), allocated = allocations;
+      EXPECT_TRUE((*executor)->Run(step.context).ok());
+      if (i < 10) continue;  // until states are recycled
+      sum.locks += MutexLockCountForTesting() - locks;
+      sum.allocations += allocations - allocated;
+    }
+    return sum;
+  };
+  const Costs by_rendezvous = costs(true), by_cancellation = costs(false);
+  EXPECT_EQ(by_rendezvous.locks, kSteps * kReceives);
+  EXPECT_EQ(by_rendezvous.allocations, kSteps * kReceives);
+  // To be told by the cancellation costs each receive two locks and two blocks more.
+  EXPECT_EQ(by_cancellation.locks, 3 * kSteps * kReceives);
+  EXPECT_EQ(by_cancellation.allocations, 3 * kSteps * kReceives);
 }
 
 TEST(CountedTest, AChainOfElementwiseKernelsMakesOneTensor) {

@@ -34,6 +34,9 @@ struct StepContext {
   Device* device = nullptr;
   std::shared_ptr<Rendezvous> rendezvous;
   CancellationManager* cancellation = nullptr;
+  // Whoever starts the cancellation aborts the rendezvous first: receivers that wait there need not
+  // be told by both.
+  bool cancel_aborts_rendezvous = false;
   Arena* arena = nullptr;
   IoPool* io_pool = nullptr;
   // Resources that end with the step (temporary variables, tensor arrays).

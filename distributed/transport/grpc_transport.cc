@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/grpc_transport.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <utility>
@@ -23,6 +24,12 @@
 
 namespace millrace {
 namespace {
+
+// Of a pull's message; more take memory again.
+constexpr uint64_t kTensorsAtOnce = 64;
+
+// Once for all calls.
+const std::string& kPull = *new std::string(absl::StrCat(kTransportService, "Pull"));
 
 RpcOptions ToRpcOptions(const CallOptions& options) {
   RpcOptions rpc;
@@ -209,39 +216,46 @@ class GrpcTransport : public Transport {
       wire.set_fingerprint(request.fingerprint);
       wire.set_src_incarnation(request.src_incarnation);
       wire.set_trace(request.trace);
-      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, EncodeMessage(wire));
-      // What the last message says.
-      struct End {
-        bool has_come = false;
-        Status status;
+      const StatusOr<grpc::ByteBuffer> message = EncodeMessage(wire);
+      MR_RETURN_IF_ERROR(message.status());
+      struct Incoming {
+        std::shared_ptr<PullSink> sink;
+        std::shared_ptr<PeerCounter> counter;
+        std::vector<DecodedTensor> tensors;  // of the message that is read
+        // What the last message says.
+        bool has_end = false;
+        Status end;
       };
-      auto end = std::make_shared<End>();
+      auto in = std::make_shared<Incoming>();
+      in->sink = sink;
+      in->counter = counter_;
+      in->tensors.reserve(std::min(request.num_keys, kTensorsAtOnce));
       channel_->Stream(
-          absl::StrCat(kTransportService, "Pull"), ToRpcOptions(options), message,
-          [sink, end, counter = counter_](const grpc::ByteBuffer& part) -> StatusOr<bool> {
+          kPull, ToRpcOptions(options), *message,
+          [in](const grpc::ByteBuffer& part) -> StatusOr<bool> {
             wire::PullResponse rest;
-            std::vector<DecodedTensor> tensors;
+            in->tensors.clear();
             MR_RETURN_IF_ERROR(DecodeMessage("PullResponse", part, kPulled,
-                                             TensorField::kNamedOrIndexed, &tensors, &rest));
-            if (counter != nullptr) {
-              counter->AddReceived(static_cast<int64_t>(part.Length()),
-                                   static_cast<int64_t>(tensors.size()));
+                                             TensorField::kNamedOrIndexed, &in->tensors, &rest));
+            if (in->counter != nullptr) {
+              in->counter->AddReceived(static_cast<int64_t>(part.Length()),
+                                       static_cast<int64_t>(in->tensors.size()));
             }
             for (const wire::SendTime& sent : rest.send_time()) {
-              sink->OnSendTimes(sent.index(), {sent.ready_ns(), rest.left_ns()});
+              in->sink->OnSendTimes(sent.index(), {sent.ready_ns(), rest.left_ns()});
             }
-            for (DecodedTensor& tensor : tensors) {
-              sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
+            for (DecodedTensor& tensor : in->tensors) {
+              in->sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
             }
             if (!rest.last()) return true;
-            end->status =
+            in->end =
                 WithPayloadsOf(StatusFromBody(rest.status_code(), rest.status_message()), rest);
-            end->has_come = true;
+            in->has_end = true;
             return false;
           },
-          [sink, end](const Status& status) {
-            sink->OnDone(NoExceptions("Pull", [&]() -> Status {
-              if (end->has_come) return end->status;
+          [in](const Status& status) {
+            in->sink->OnDone(NoExceptions("Pull", [&]() -> Status {
+              if (in->has_end) return in->end;
               if (!status.ok()) return status;
               return absl::UnavailableError("all tensors must arrive, got an early end");
             }));
@@ -258,22 +272,29 @@ class GrpcTransport : public Transport {
   void Begin(const char* service, const char* method, const RpcOptions& options, Done done,
              const Write& write, Read read) {
     // Kept until the channel has it: what becomes of it when that throws is not known.
-    std::shared_ptr<Done> kept;
+    struct Call {
+      Call(const char* m, Done&& d, Read&& r) : method(m), done(std::move(d)), read(std::move(r)) {}
+      const char* const method;
+      Done done;
+      Read read;
+    };
+    std::shared_ptr<Call> call;
     const Status begun = NoExceptions(method, [&]() -> Status {
       MessageWriter writer;
       MR_RETURN_IF_ERROR(write(&writer));
-      MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer message, writer.Finish());
+      const StatusOr<grpc::ByteBuffer> message = writer.Finish();
+      MR_RETURN_IF_ERROR(message.status());
       const std::string name = absl::StrCat(service, method);
-      kept = std::make_shared<Done>(std::move(done));
-      RpcChannel::UnaryDone answered = [kept, method, read = std::move(read)](
-                                           const Status& status,
-                                           const grpc::ByteBuffer& answer) mutable {
-        (*kept)(!status.ok() ? status : NoExceptions(method, [&] { return read(answer); }));
-      };
-      channel_->Unary(name, options, message, std::move(answered));
+      call = std::make_shared<Call>(method, std::move(done), std::move(read));
+      channel_->Unary(name, options, *message,
+                      [call](const Status& status, const grpc::ByteBuffer& answer) {
+                        call->done(!status.ok() ? status : NoExceptions(call->method, [&] {
+                          return call->read(answer);
+                        }));
+                      });
       return absl::OkStatus();
     });
-    if (!begun.ok()) (kept == nullptr ? done : *kept)(begun);
+    if (!begun.ok()) (call == nullptr ? done : call->done)(begun);
   }
   void Simple(const char* method, const CallOptions& options,
               const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response,

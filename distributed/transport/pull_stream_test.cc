@@ -73,6 +73,16 @@ class WritingCall : public KeptCall {
   absl::AnyInvocable<void()> written_;
 };
 
+// A call whose network has taken each message before the thread that gave it is back.
+class TakingCall : public KeptCall {
+ public:
+  void Write(const grpc::ByteBuffer&, absl::AnyInvocable<void()> written) override {
+    ++writes;
+    written();
+  }
+  int writes = 0;
+};
+
 // Answers a stream with one message.
 class AnsweringChannel : public RpcChannel {
  public:
@@ -163,6 +173,20 @@ TEST(PullStreamTest, OnlyWhatIsFlushedLeaves) {
   stream->OnDone(absl::OkStatus());
   EXPECT_EQ(call->writes, 3);
   EXPECT_GT(call->last.Length(), 400'000u);  // the last tensor leaves with the end
+}
+
+// The thread that gives a message may write it to the socket: nobody else waits for it meanwhile.
+TEST(PullStreamTest, AMessageIsGivenToTheNetworkWithoutTheLockOfTheStream) {
+  const auto call = std::make_shared<TakingCall>();
+  const std::shared_ptr<PullSink> stream = MakePullStream(call);
+  for (int i = 0; i < 3; ++i) {
+    stream->OnTensor(static_cast<uint64_t>(i), Tensor::Scalar(1.0f), false);
+    stream->Flush();
+    EXPECT_EQ(call->writes, i + 1);
+  }
+  stream->OnDone(absl::OkStatus());
+  EXPECT_EQ(call->writes, 3);
+  EXPECT_GT(call->last.Length(), 0u);
 }
 
 // Whoever hears first that the run has ended, or that another chief has it, hears it from the task

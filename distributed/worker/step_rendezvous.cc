@@ -28,6 +28,14 @@ Status StepIsOver(int64_t step_id) {
 
 // One pull under way.
 struct StepRendezvous::ServedPull {
+  // What a callback that waits for one tensor needs: all of a pull are its pull's, so that a
+  // callback holds one pointer and takes no memory.
+  struct Place {
+    ServedPull* pull;
+    uint64_t index;
+  };
+  std::weak_ptr<StepRendezvous> step;
+  std::vector<Place> places;  // by index
   std::shared_ptr<PullSink> sink;
   std::shared_ptr<const StepEdges> edges;
   const StepEdges::Peer* peer = nullptr;  // in *edges
@@ -259,6 +267,11 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   pull->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
   pull->immediate_left.store(pull->peer->num_immediate, std::memory_order_relaxed);
   pull->groups.emplace(*pull->peer);
+  // A second pull of the same tensors waits here for what will not come again: it must not keep
+  // the step in which it waits.
+  pull->step = weak_from_this();
+  pull->places.reserve(n);
+  for (uint64_t i = 0; i < n; ++i) pull->places.push_back({pull.get(), i});
   {
     MutexLock lock(&mu_);
     served_.push_back(pull);
@@ -266,20 +279,18 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   // What is there already leaves in one message.
   Cork cork(this);
   for (uint64_t i = 0; i < n; ++i) {
-    // A second pull of the same tensors waits here for what will not come again: it must not keep
-    // the step in which it waits.
-    local_->RecvAsync(
-        Transfer(pull->peer->numbers[i]),
-        [weak = weak_from_this(), pull, i](const Status& status, Tensor value, bool is_dead) {
-          const std::shared_ptr<StepRendezvous> step = weak.lock();
-          if (step == nullptr) return pull->End(Derived(status));
-          step->Served(pull, i, status, std::move(value), is_dead);
-        });
+    local_->RecvAsync(Transfer(pull->peer->numbers[i]),
+                      [place = std::shared_ptr<const ServedPull::Place>(pull, &pull->places[i])](
+                          const Status& status, Tensor value, bool is_dead) {
+                        const std::shared_ptr<StepRendezvous> step = place->pull->step.lock();
+                        if (step == nullptr) return place->pull->End(Derived(status));
+                        step->Served(place->pull, place->index, status, std::move(value), is_dead);
+                      });
   }
 }
 
-void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t index,
-                            const Status& status, Tensor value, bool is_dead) {
+void StepRendezvous::Served(ServedPull* pull, uint64_t index, const Status& status, Tensor value,
+                            bool is_dead) {
   if (!status.ok()) return pull->End(Derived(status));
   const int64_t bytes = value.TotalBytes();
   unpulled_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -296,7 +307,7 @@ void StepRendezvous::Served(const std::shared_ptr<ServedPull>& pull, uint64_t in
   if (left == 1) {
     pull->End(absl::OkStatus());
     MutexLock lock(&mu_);
-    served_.erase(std::remove(served_.begin(), served_.end(), pull), served_.end());
+    std::erase_if(served_, [pull](const auto& served) { return served.get() == pull; });
   } else if (next == SendGroups::Next::kWait) {
     pull->grouped.store(true, std::memory_order_release);
   } else if (next == SendGroups::Next::kFree && corked == this && !immediates_complete) {

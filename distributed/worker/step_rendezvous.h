@@ -151,8 +151,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   void TellGivenUp();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
-  void Served(const std::shared_ptr<ServedPull>& pull, uint64_t index, const Status& status,
-              Tensor value, bool is_dead);
+  void Served(ServedPull* pull, uint64_t index, const Status& status, Tensor value, bool is_dead);
   void Consumed();
   // Whether it was the last of `outstanding_`: then the loans have been settled.
   bool ReleaseOne();

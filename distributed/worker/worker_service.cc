@@ -3,11 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -64,7 +64,9 @@ RpcServer::Handler Plain(const char* name, std::function<Status(Request&, Respon
 }
 
 // The buffer of a pull: tensors gather until Flush, or until they are too much for one message. One
-// message is written at a time; what Flush asks for meanwhile follows in one.
+// message is written at a time; what Flush asks for meanwhile follows in one. The network is given
+// a message without the lock, because the thread that gives it may write to the socket: the thread
+// that hears that it was written, and those that bring tensors, do not wait for that.
 class PullStream : public PullSink, public std::enable_shared_from_this<PullStream> {
  public:
   PullStream(std::shared_ptr<ServerCall> call, std::shared_ptr<PeerCounter> counter, bool trace)
@@ -80,45 +82,76 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     }
   }
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
-    MutexLock lock(&mu_);
+    Outgoing out;
+    {
+      MutexLock lock(&mu_);
+      Add(index, value, is_dead, &out);
+    }
+    Give(&out);
+  }
+  void Flush() override {
+    Outgoing out;
+    {
+      MutexLock lock(&mu_);
+      is_due_ = writer_.num_bytes() > 0;
+      Take(&out);
+    }
+    Give(&out);
+  }
+  void OnDone(const Status& status) override {
+    Outgoing out;
+    {
+      MutexLock lock(&mu_);
+      if (done_) return;
+      error_ = status;
+      done_ = true;
+      Take(&out);
+    }
+    Give(&out);
+  }
+
+ private:
+  // What a thread has taken under the lock and gives to the network without it.
+  struct Outgoing {
+    enum class Kind { kNothing, kWrite, kFinish, kFinishWithStatus };
+    Kind kind = Kind::kNothing;
+    grpc::ByteBuffer message;
+    Status status;
+  };
+  // That leaves when the one before it has left.
+  struct Parcel {
+    Parcel() = default;
+    Parcel(Parcel&& other) noexcept { *this = std::move(other); }
+    Parcel& operator=(Parcel&& other) noexcept {
+      message.Swap(&other.message);  // to move it is to copy it
+      tensors = other.tensors;
+      since_ns = other.since_ns;
+      return *this;
+    }
+    grpc::ByteBuffer message;
+    int64_t tensors = 0;
+    int64_t since_ns = 0;  // when its first tensor came
+  };
+  void Add(uint64_t index, const Tensor& value, bool is_dead, Outgoing* out)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (done_) return;
     Status added;
     try {
       // What has gathered and a large tensor may be too much for one message.
-      if (value.TotalBytes() >= kMaxBatchBytes) Cut();
+      if (value.TotalBytes() >= kMaxBatchBytes) Cut(out);
       if (counter_ != nullptr && gathered_ == 0) since_ns_ = NowNanos();
       added = writer_.AddIndexedTensor(kPulled, index, value, is_dead);
       if (added.ok()) ++gathered_;
       if (added.ok() && trace_) AddSendTime(index);
-      if (added.ok() && writer_.num_bytes() >= kMaxBatchBytes) Cut();
+      if (added.ok() && writer_.num_bytes() >= kMaxBatchBytes) Cut(out);
     } catch (...) {
       // The writer may hold half of the tensor.
       added = StatusOfException("Pull");
       is_broken_ = true;
     }
-    if (!added.ok()) return Fail(added);
-    if (!ready_.empty()) Send();
+    if (!added.ok()) return Fail(added, out);
+    if (!ready_.empty()) Take(out);
   }
-  void Flush() override {
-    MutexLock lock(&mu_);
-    is_due_ = writer_.num_bytes() > 0;
-    Send();
-  }
-  void OnDone(const Status& status) override {
-    MutexLock lock(&mu_);
-    if (done_) return;
-    error_ = status;
-    done_ = true;
-    Send();
-  }
-
- private:
-  // That leaves when the one before it has left.
-  struct Parcel {
-    grpc::ByteBuffer message;
-    int64_t tensors = 0;
-    int64_t since_ns = 0;  // when its first tensor came
-  };
   // Goes with the tensor, in one message.
   void AddSendTime(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto ready = ready_ns_.find(index);
@@ -136,40 +169,45 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     times_.Clear();
   }
   // A tensor cannot travel. The puller hears of it now: the rest may depend on what it would send.
-  void Fail(const Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void Fail(const Status& status, Outgoing* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (done_) return;
     error_ = status;
     done_ = true;
     ready_.clear();
-    Send();
+    Take(out);
   }
-  void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void Cut(Outgoing* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writer_.num_bytes() == 0) return;
     is_due_ = false;
     const int64_t tensors = std::exchange(gathered_, 0);
     AddTimes();
     StatusOr<grpc::ByteBuffer> message = writer_.Finish();
-    if (message.ok()) {
-      ready_.push_back({*std::move(message), tensors, since_ns_});
-    } else {
-      Fail(message.status());
-    }
+    if (!message.ok()) return Fail(message.status(), out);
+    Parcel& parcel = ready_.emplace_back();
+    parcel.message.Swap(&*message);
+    parcel.tensors = tensors;
+    parcel.since_ns = since_ns_;
   }
-  void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  // What may leave now. Until it was written, or for good, there is nothing more to take.
+  void Take(Outgoing* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (writing_ || finished_) return;
     try {
-      SendOrThrow();
+      TakeOrThrow(out);
     } catch (...) {
-      done_ = finished_ = true;
-      ready_.clear();
-      call_->FinishWithStatus(StatusOfException("Pull"));
+      EndWith(StatusOfException("Pull"), out);
     }
   }
-  void SendOrThrow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void EndWith(const Status& status, Outgoing* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    done_ = finished_ = true;
+    ready_.clear();
+    out->kind = Outgoing::Kind::kFinishWithStatus;
+    out->status = status;
+  }
+  void TakeOrThrow(Outgoing* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (done_ && ready_.empty()) {
       finished_ = true;
       // The trailers hold less of an error's text than a message does.
-      if (is_broken_) return call_->FinishWithStatus(error_);
+      if (is_broken_) return EndWith(error_, out);
       wire::PullResponse last;
       last.set_last(true);
       last.set_status_code(static_cast<int>(error_.code()));
@@ -177,19 +215,43 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
       AddPayloads(error_, &last);
       AddTimes();
       writer_.AddMessage(last);
-      const StatusOr<grpc::ByteBuffer> message = writer_.Finish();
-      if (!message.ok()) return call_->FinishWithStatus(message.status());
+      StatusOr<grpc::ByteBuffer> message = writer_.Finish();
+      if (!message.ok()) return EndWith(message.status(), out);
       Count(*message, gathered_, since_ns_);
-      return call_->Finish(*message);
+      out->message.Swap(&*message);
+      out->kind = Outgoing::Kind::kFinish;
+      return;
     }
-    if (ready_.empty()) Cut();
+    if (ready_.empty()) Cut(out);
     if (ready_.empty()) return;
-    const Parcel parcel = std::move(ready_.front());
-    ready_.pop_front();
+    Parcel parcel = std::move(ready_.front());
+    ready_.erase(ready_.begin());
     Count(parcel.message, parcel.tensors, parcel.since_ns);
-    absl::AnyInvocable<void()> written = [self = shared_from_this()] { self->Written(); };
+    out->message.Swap(&parcel.message);
+    out->kind = Outgoing::Kind::kWrite;
     writing_ = true;
-    call_->Write(parcel.message, std::move(written));
+  }
+  // Without the lock.
+  void Give(Outgoing* out) {
+    try {
+      switch (out->kind) {
+        case Outgoing::Kind::kNothing:
+          return;
+        case Outgoing::Kind::kWrite:
+          return call_->Write(out->message, [self = shared_from_this()] { self->Written(); });
+        case Outgoing::Kind::kFinish:
+          return call_->Finish(out->message);
+        case Outgoing::Kind::kFinishWithStatus:
+          return call_->FinishWithStatus(out->status);
+      }
+    } catch (...) {
+      const Status status = StatusOfException("Pull");
+      {
+        MutexLock lock(&mu_);
+        EndWith(status, out);
+      }
+      call_->FinishWithStatus(status);
+    }
   }
   // As it is given to the network.
   void Count(const grpc::ByteBuffer& message, int64_t tensors, int64_t since_ns) {
@@ -201,9 +263,13 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
     return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
   }
   void Written() {
-    MutexLock lock(&mu_);
-    writing_ = false;
-    if (is_due_ || done_ || !ready_.empty()) Send();
+    Outgoing out;
+    {
+      MutexLock lock(&mu_);
+      writing_ = false;
+      if (is_due_ || done_ || !ready_.empty()) Take(&out);
+    }
+    Give(&out);
   }
 
   const std::shared_ptr<ServerCall> call_;
@@ -213,9 +279,9 @@ class PullStream : public PullSink, public std::enable_shared_from_this<PullStre
   std::map<uint64_t, int64_t> ready_ns_ ABSL_GUARDED_BY(mu_);  // by index; of tensors to come
   wire::PullResponse times_ ABSL_GUARDED_BY(mu_);              // of the tensors in writer_
   MessageWriter writer_ ABSL_GUARDED_BY(mu_);
-  int64_t gathered_ ABSL_GUARDED_BY(mu_) = 0;  // tensors in writer_
-  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came
-  std::deque<Parcel> ready_ ABSL_GUARDED_BY(mu_);
+  int64_t gathered_ ABSL_GUARDED_BY(mu_) = 0;                  // tensors in writer_
+  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;                  // when the first of them came
+  absl::InlinedVector<Parcel, 1> ready_ ABSL_GUARDED_BY(mu_);  // nearly always one or none
   Status error_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool is_due_ ABSL_GUARDED_BY(mu_) = false;  // what writer_ has does not wait for Flush
@@ -303,7 +369,7 @@ void ServePull(Worker* worker, std::shared_ptr<ServerCall> call, const grpc::Byt
   if (!read.ok()) return call->FinishWithStatus(read);
   PullRequest request;
   request.step_id = wire.step_id();
-  request.dst_task = wire.dst_task();
+  request.dst_task = std::move(*wire.mutable_dst_task());
   request.num_keys = wire.num_keys();
   request.fingerprint = wire.fingerprint();
   request.src_incarnation = wire.src_incarnation();

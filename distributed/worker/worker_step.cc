@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/worker_step.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -108,6 +109,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
     context.step_id = step_id;
     context.device = graph_->plan->parts[i].device;
     context.cancellation = &cancellation_;
+    context.cancel_aborts_rendezvous = true;  // Cancel and Begin, and failed parts
     context.arena = own_arena_ != nullptr ? own_arena_.get() : Arena::Default();
     context.io_pool = options_->io_pool;
     context.step_resources = &step_resources_;
@@ -147,10 +149,13 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
   MR_ASSIGN_OR_RETURN(
       std::shared_ptr<StepRendezvous> started,
       steps_->Start(request.step_id(), graph_->edges, life_, loans_, FetchFor(request.step_id())));
+  Status cancelled;
   {
     MutexLock lock(&mu_);
     rendezvous_ = std::move(started);
+    cancelled = cancelled_with_;
   }
+  if (!cancelled.ok()) rendezvous_->StartAbort(Derived(cancelled));  // Cancel found none
   MR_RETURN_IF_ERROR(Prepare(request, send));
   if (cancellation != nullptr) {
     if (!cancellation->Register(&outer_token_, [self = shared_from_this()] {
@@ -173,6 +178,7 @@ Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
   record_graphs_ = request.exec_opts().record_partition_graphs();
   recv_keys_.assign(request.recv_key().begin(), request.recv_key().end());
   const WorkerPlan& plan = *graph_->plan;
+  args_.reserve(std::min(static_cast<size_t>(plan.num_args), send.size()));
   for (int i = 0; i < plan.num_args && static_cast<size_t>(i) < send.size(); ++i) {
     args_.push_back(send[static_cast<size_t>(i)].value);
   }
@@ -345,6 +351,7 @@ void WorkerStep::Cancel(const Status& status) {
 }
 
 void WorkerStep::CollectResults() {
+  received_->reserve(results_.size() + recv_keys_.size());
   for (Tensor& result : results_) {
     const bool is_dead = !result.has_value();
     received_->push_back({"", std::move(result), is_dead});

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/arena.h"
@@ -106,8 +107,8 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   CancellationManager cancellation_;
   ResourceManager step_resources_;
   const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();
-  std::vector<StepContext> contexts_;
-  std::shared_ptr<StepStatsCollector> stats_;  // null unless traced; also what arrives has it
+  absl::InlinedVector<StepContext, 1> contexts_;  // by part
+  std::shared_ptr<StepStatsCollector> stats_;     // null unless traced; also what arrives has it
   bool record_graphs_ = false;
   std::vector<std::string> recv_keys_;
   std::vector<Tensor> args_, results_;  // by position

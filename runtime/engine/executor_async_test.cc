@@ -27,6 +27,8 @@
 
 // covers: steps: a kernel that drops its callback, calls it twice or never answers holds up neither
 //   Run nor Close
+// covers: steps: a step that waited for other tasks goes on without locks once its last tensor has
+//   come, and may wait again
 // covers: steps: a dropped done callback fails its node, a second call is ignored
 
 namespace millrace {
@@ -74,6 +76,51 @@ TEST_F(ExecutorTest, WhatAMessageMadeReadyIsDoneByTheVisitOfItsThread) {
     EXPECT_TRUE(result.ok()) << result;
   }
   EXPECT_EQ(executor->counters().wakeups, 0);
+}
+
+// The visit that runs all of the rest is the step's only thread, and goes on as one, until a kernel
+// makes the step wait once more.
+TEST_F(ExecutorTest, AStepThatIsOneThreadsAgainWaitsAndIsTakenUpOnceMore) {
+  for (const int threads : {1, 2}) {
+    SCOPED_TRACE(threads);
+    Gate gate;
+    SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      gate.Wait(ctx, std::move(done));
+    });
+    TestGraph graph;
+    std::vector<TestGraph::In> received;
+    for (int i = 0; i < 3; ++i) {
+      received.push_back(graph.ProbeAsync(absl::StrCat("recv", i), {}, 1, "wait"));
+    }
+    Node* node = graph.Probe("sum", received, 1, "sum");
+    for (int i = 0; i < 20; ++i) node = graph.Probe(absl::StrCat("n", i), {node}, 1, "sum");
+    node = graph.ProbeAsync("again", {node}, 1, "wait");
+    for (int i = 20; i < 40; ++i) node = graph.Probe(absl::StrCat("n", i), {node}, 1, "sum");
+    graph.Probe("last", {node}, 0, "sum");
+    TestStep step(threads);
+    std::unique_ptr<Executor> executor = MakeExecutor(graph, step);
+    for (int i = 0; i < 20; ++i) {
+      last_ = 0;
+      Notification finished;
+      Status result;
+      const PartitionRun part = {executor.get(), &step.context};
+      DetachedParts parts;
+      parts.Start({&part, 1}, {}, [&](Status status) {
+        result = status;
+        finished.Notify();
+      });
+      for (const size_t waiters : {size_t{3}, size_t{1}}) {
+        gate.AwaitWaiters(waiters);
+        EXPECT_FALSE(finished.HasBeenNotified());
+        Visit visit;
+        EXPECT_EQ(gate.Open(), waiters);
+        if (Visit::Work* const work = visit.End()) Visit::Run(work);
+      }
+      finished.Wait();
+      EXPECT_TRUE(result.ok()) << result;
+      EXPECT_EQ(last_, 1);  // what the gate gives "again"
+    }
+  }
 }
 
 TEST_F(ExecutorTest, AHostThatWaitsIsAskedBeforeAVisit) {

@@ -51,6 +51,8 @@ uint32_t FlatStep::TakeShared(Lane& lane) {
       block_.links.SetBelow(chain.last, kNoEntry);
       lane.measured = block_.links.Below(chain.first);
     }
+    // A step whose last tensor has come is one thread's again: it goes on without locks.
+    if (life_.IsOnlyPart() && shared_.IsEmpty()) life_.EnterSolo();
     return chain.first;
   } while (!crew_.Leave());
   return kNoEntry;

@@ -142,7 +142,10 @@ void FunctionRuntime::Call::Start(const Compiled& compiled, const StepContext& s
 
 void FunctionRuntime::Call::StartParts(const Compiled& compiled) {
   if (compiled.parts.empty()) return End(absl::OkStatus());
-  if (compiled.transfers != nullptr) context_.rendezvous = MakeLocalRendezvous(compiled.transfers);
+  if (compiled.transfers != nullptr) {
+    context_.rendezvous = MakeLocalRendezvous(compiled.transfers);
+    context_.cancel_aborts_rendezvous = false;  // the caller's step does not know this one
+  }
   contexts_.assign(compiled.parts.size(), context_);
   std::vector<PartitionRun> runs;
   for (size_t i = 0; i < compiled.parts.size(); ++i) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a training step costs on the wire, counted: calls, stream messages, tensors, threads that
-// network threads wake on the parameter servers, allocations. Servers of this process talk over
-// gRPC, and each counts for itself.
+// network threads wake on the parameter servers, bytes, memory of tensors and blocks of operator
+// new. Servers of this process talk over gRPC, and each counts for itself; blocks are those of the
+// process, with what gRPC takes of them.
 //
 // Each figure has a bound: what it is today. Whoever makes a step cheaper lowers the bound in the
 // same commit; nobody raises one. The counts of one run are printed:
@@ -12,13 +13,17 @@
 // Some figures depend on who is faster, and have slack for that:
 //   * messages: those of one wave leave together (graph/place/waves.h), and the last ones with the
 //     end of the stream, whoever is faster. Large tensors leave apart;
+//   * blocks: vectors grow as messages gather;
 //   * wake-ups: the thread that takes a message off the wire does what it made ready (core/visit.h)
 //     and wakes another one for kernels that are worth a thread, by their measured time alone.
 // Calls and tensors do not depend on it.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,6 +49,26 @@
 
 // covers: clusters: messages, tensors, wake-ups and allocations of a training step stay within
 //   counted bounds: linear, census with one and two parameter servers, a convolutional network
+
+namespace {
+
+std::atomic<int64_t> blocks{0};  // by all threads; relaxed: a count
+
+void* Allocate(size_t bytes) {
+  blocks.fetch_add(1, std::memory_order_relaxed);
+  void* const block = std::malloc(bytes == 0 ? 1 : bytes);
+  if (block == nullptr) throw std::bad_alloc();
+  return block;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return Allocate(bytes); }
+void* operator new[](size_t bytes) { return Allocate(bytes); }
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete[](void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete[](void* block, size_t) noexcept { std::free(block); }
 
 namespace millrace {
 namespace {
@@ -95,30 +120,37 @@ struct Counts {
   double messages_to_ps = 0;    // from the task that trains
   double ps_wakeups = 0;        // arena tasks of steps there; network threads give them all
   double trainer_wakeups = 0;   // likewise, and of kernels that are worth a thread
-  double allocations = 0;       // of memory of tensors, in all tasks together
+  double bytes_from_ps = 0;     // of these messages
+  double bytes_to_ps = 0;
+  double allocations = 0;  // of memory of tensors, in all tasks together
+  double blocks = 0;       // of operator new, likewise
 
   std::string ToString() const {
     return absl::StrCat(calls, " calls, ", messages_from_ps, " messages from ps, ", messages_to_ps,
                         " to ps, ", ps_wakeups, " wake-ups on ps, ", trainer_wakeups,
-                        " where it trains, ", allocations, " allocations");
+                        " where it trains, ", bytes_from_ps, " bytes from ps, ", bytes_to_ps,
+                        " to ps, ", allocations, " allocations of tensors, ", blocks, " blocks");
   }
 };
 
 Counts CountsNow(const Tasks& tasks) {
   Counts counts;
-  const auto add = [&counts](const ServerCounts& server, double* messages, double* wakeups) {
+  const auto add = [&counts](const ServerCounts& server, double* messages, double* bytes,
+                             double* wakeups) {
     for (const auto& [name, method] : server.methods) {
       if (absl::EndsWith(name, "/RenewSessions")) continue;  // by time, not by step
       counts.calls += static_cast<double>(method.calls);
     }
     *messages += static_cast<double>(server.messages("Pull"));
+    for (const auto& [name, peer] : server.peers) *bytes += static_cast<double>(peer.bytes_sent);
     *wakeups += static_cast<double>(server.wakeups);
   };
   for (const auto& ps : tasks.ps) {
-    add(CountsOf(*ps), &counts.messages_from_ps, &counts.ps_wakeups);
+    add(CountsOf(*ps), &counts.messages_from_ps, &counts.bytes_from_ps, &counts.ps_wakeups);
   }
-  add(CountsOf(*tasks.chief), &counts.messages_to_ps, &counts.trainer_wakeups);
+  add(CountsOf(*tasks.chief), &counts.messages_to_ps, &counts.bytes_to_ps, &counts.trainer_wakeups);
   counts.allocations = static_cast<double>(DefaultAllocatorStats().num_allocations);
+  counts.blocks = static_cast<double>(blocks.load(std::memory_order_relaxed));
   return counts;
 }
 
@@ -131,7 +163,10 @@ Counts PerStep(const Counts& before, const Counts& after) {
           .messages_to_ps = per_step(&Counts::messages_to_ps),
           .ps_wakeups = per_step(&Counts::ps_wakeups),
           .trainer_wakeups = per_step(&Counts::trainer_wakeups),
-          .allocations = per_step(&Counts::allocations)};
+          .bytes_from_ps = per_step(&Counts::bytes_from_ps),
+          .bytes_to_ps = per_step(&Counts::bytes_to_ps),
+          .allocations = per_step(&Counts::allocations),
+          .blocks = per_step(&Counts::blocks)};
 }
 
 struct Bounds {
@@ -178,12 +213,18 @@ void ExpectWithin(const Bounds& bounds) {
   EXPECT_GT(counts.calls, 0);
   EXPECT_GE(counts.messages_from_ps, 1);
   EXPECT_GE(counts.messages_to_ps, 1);
+  EXPECT_GT(counts.bytes_from_ps, 0);
+  EXPECT_GT(counts.bytes_to_ps, 0);
   EXPECT_GT(counts.allocations, 0);
+  EXPECT_GT(counts.blocks, 0);
   EXPECT_LE(counts.calls, bounds.counts.calls);
   EXPECT_LE(counts.messages_from_ps, bounds.counts.messages_from_ps);
   EXPECT_LE(counts.messages_to_ps, bounds.counts.messages_to_ps);
   EXPECT_LE(counts.ps_wakeups, bounds.counts.ps_wakeups);
+  EXPECT_LE(counts.bytes_from_ps, bounds.counts.bytes_from_ps);
+  EXPECT_LE(counts.bytes_to_ps, bounds.counts.bytes_to_ps);
   EXPECT_LE(counts.allocations, bounds.counts.allocations);
+  EXPECT_LE(counts.blocks, bounds.counts.blocks);
 
   EXPECT_OK(session->Close());
 }
@@ -202,7 +243,11 @@ TEST(WireCountsTest, ALinearStep) {
                            .messages_from_ps = 2 + kLate,
                            .messages_to_ps = 1 + kLate,
                            .ps_wakeups = 0.5,
-                           .allocations = 32}});
+                           // 16 a scalar, 20 the step, 2 the end; one may be late.
+                           .bytes_from_ps = 55,
+                           .bytes_to_ps = 35,
+                           .allocations = 32,
+                           .blocks = 400}});
 }
 
 TEST(WireCountsTest, ACensusStep) {
@@ -221,7 +266,11 @@ TEST(WireCountsTest, ACensusStep) {
                            .messages_to_ps = 2.5,
                            // Measured 1.8: kernels that are worth a thread.
                            .ps_wakeups = 1.5,
-                           .allocations = 114}});
+                           // 75.5 KB of variables, and of gradients; rows and sums; ids.
+                           .bytes_from_ps = 85'000,
+                           .bytes_to_ps = 90'000,
+                           .allocations = 114,
+                           .blocks = 700}});
 }
 
 // The layers' tables stand on both: ids go to both, rows and sums come from both, and so do the
@@ -239,7 +288,10 @@ TEST(WireCountsTest, ACensusStepWithTwoServers) {
                            .messages_from_ps = 6.5,
                            .messages_to_ps = 5.5,
                            .ps_wakeups = 1.5,
-                           .allocations = 150}});
+                           .bytes_from_ps = 90'000,
+                           .bytes_to_ps = 100'000,
+                           .allocations = 150,
+                           .blocks = 1'200}});
 }
 
 TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
@@ -255,7 +307,11 @@ TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
                            .messages_from_ps = 2 + kLate,
                            .messages_to_ps = 1 + kLate,
                            .ps_wakeups = 1,
-                           .allocations = 250}});
+                           // 11,178 numbers, and at most 40 a tensor.
+                           .bytes_from_ps = 45'100,
+                           .bytes_to_ps = 45'100,
+                           .allocations = 250,
+                           .blocks = 2'000}});
 }
 
 // Else its bounds would hold for a counter that does not count. What waits for an element of a
