@@ -7,9 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "core/notification.h"
 #include "distributed/link/byte_link.h"
+#include "distributed/link/byte_wire.h"
 #include "distributed/link/in_process_link.h"
+#include "distributed/link/testing/counted_wires.h"
 #include "distributed/link/testing/simulated_wire.h"
+#include "distributed/link/unix_acceptor.h"
+#include "distributed/link/unix_dial.h"
+#include "distributed/link/unix_offer.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -71,11 +78,66 @@ class SimulatedPair : public LinkPair {
   bool is_open_ = false;
 };
 
+// Of one process, over the sockets that tasks of one host use.
+class UnixPair : public LinkPair {
+ public:
+  ~UnixPair() override {
+    for (const auto& link : links_) link->Close(absl::AbortedError("the test is over"));
+    if (!links_.empty()) {
+      EXPECT_TRUE(wires_.Settle());
+    }
+    for (const auto& end : {worker_end, ps_end}) end->LetGo();
+  }
+  void Settle() override {
+    if (links_.empty()) Open();
+    if (!links_.empty()) {
+      EXPECT_TRUE(wires_.Settle());
+    }
+  }
+
+ private:
+  void Open() {
+    StatusOr<std::unique_ptr<UnixAcceptor>> acceptor = UnixAcceptor::Listen();
+    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+    struct Accepted {
+      Notification heard;
+      StatusOr<std::unique_ptr<ByteWire>> wire;
+    };
+    const auto accepted = std::make_shared<Accepted>();
+    const StatusOr<UnixOffer> offer =
+        (*acceptor)->Offer([accepted](StatusOr<std::unique_ptr<ByteWire>> wire) {
+          accepted->wire = std::move(wire);
+          accepted->heard.Notify();
+        });
+    ASSERT_TRUE(offer.ok()) << offer.status();
+    StatusOr<std::unique_ptr<ByteWire>> dialled = DialUnix(*offer);
+    ASSERT_TRUE(dialled.ok()) << dialled.status();
+    ASSERT_TRUE(accepted->heard.WaitFor(absl::Minutes(1)));
+    ASSERT_TRUE(accepted->wire.ok()) << accepted->wire.status();
+    ByteLinkOptions worker;
+    worker.task = kWorkerTask;
+    worker.incarnation = kWorkerIncarnation;
+    worker.peer_task = kPsTask;
+    worker.peer_incarnation = kPsIncarnation;
+    ByteLinkOptions ps;
+    ps.task = kPsTask;
+    ps.incarnation = kPsIncarnation;
+    links_.push_back(
+        ByteLink::Open(wires_.Count(0, *std::move(dialled)), worker_end, std::move(worker)));
+    links_.push_back(
+        ByteLink::Open(wires_.Count(1, *std::move(accepted->wire)), ps_end, std::move(ps)));
+  }
+
+  CountedWires wires_;
+  std::vector<std::shared_ptr<ByteLink>> links_;
+};
+
 }  // namespace
 
 // --- RecordingEnd
 
 void RecordingEnd::Line(std::string line) {
+  if (!writes_down) return;
   MutexLock lock(&mu_);
   lines_.push_back(std::move(line));
 }
@@ -152,7 +214,7 @@ void RecordingEnd::OnTensors(SentTensors tensors) {
     indices.push_back(absl::StrCat(tensor.index));
   }
   Line(absl::StrCat("tensors step=", tensors.step_id, " ", absl::StrJoin(indices, " ")));
-  {
+  if (writes_down) {
     MutexLock lock(&mu_);
     tensors_.insert(tensors_.end(), tensors.tensors.begin(), tensors.tensors.end());
   }
@@ -194,6 +256,7 @@ std::vector<LinkKind> LinkKinds() {
   const std::vector<LinkKind> all = {
       {"in_process", [] { return std::make_unique<InProcessPair>(); }},
       {"simulated", [] { return std::make_unique<SimulatedPair>(1); }},
+      {"unix", [] { return std::make_unique<UnixPair>(); }},
   };
   const char* const wanted = std::getenv("MILLRACE_WIRE");
   if (wanted == nullptr || *wanted == '\0') return all;
@@ -202,7 +265,12 @@ std::vector<LinkKind> LinkKinds() {
     const auto kind = std::find_if(all.begin(), all.end(),
                                    [&](const LinkKind& known) { return known.name == name; });
     if (kind == all.end()) {
-      ADD_FAILURE() << "MILLRACE_WIRE: links must be in_process or simulated, got " << name;
+      ADD_FAILURE() << "MILLRACE_WIRE: links must be "
+                    << absl::StrJoin(all, " or ",
+                                     [](std::string* out, const LinkKind& known) {
+                                       absl::StrAppend(out, known.name);
+                                     })
+                    << ", got " << name;
     } else {
       kinds.push_back(*kind);
     }
