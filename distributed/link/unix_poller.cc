@@ -5,33 +5,16 @@
 
 #include <atomic>
 #include <cerrno>
-#include <new>
-#include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
+#include "net/visit_call.h"
 
 namespace millrace {
 namespace {
-
-// What a message on a Unix socket made ready.
-class UnixVisit final : public LongCall {
- public:
-  explicit UnixVisit(Visit::Work* work) : work_(work) {}
-  void RunCall() override {
-    if (Visit::Work* const work = std::exchange(work_, nullptr)) Visit::Run(work);
-  }
-  const std::string& call_name() const override {
-    static const std::string* const name = new std::string("a step's work behind a message");
-    return *name;
-  }
-
- private:
-  Visit::Work* work_;
-};
 
 epoll_event EventOf(const UnixPoller::Source& source, uint32_t events) {
   epoll_event event = {};
@@ -142,19 +125,7 @@ void UnixPoller::PollOne() {
     }
   }
   source = nullptr;  // the work may last
-  if (work != nullptr) Run(work);
-}
-
-void UnixPoller::Run(Visit::Work* work) {
-  std::shared_ptr<UnixVisit> visit;
-  try {
-    visit = std::make_shared<UnixVisit>(work);
-    threads_->Run(visit, CallThreads::Urgency::kNormal);
-  } catch (...) {
-    // No memory. Nothing else would run it, and steps wait for it.
-    if (visit == nullptr) return Visit::Run(work);
-    visit->RunCall();
-  }
+  if (work != nullptr) RunVisitOn(threads_.get(), work);
 }
 
 }  // namespace millrace

@@ -70,7 +70,6 @@ class UnixPoller {
   explicit UnixPoller(OwnedFd epoll) : epoll_(std::move(epoll)) {}
   static StatusOr<std::unique_ptr<UnixPoller>> Start();
   void PollOne();
-  void Run(Visit::Work* work);
 
   const OwnedFd epoll_;
   std::unique_ptr<CallThreads> threads_;  // set before the first Add

@@ -7,16 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/time.h"
-#include "core/notification.h"
 #include "distributed/link/byte_link.h"
-#include "distributed/link/byte_wire.h"
 #include "distributed/link/in_process_link.h"
-#include "distributed/link/testing/counted_wires.h"
+#include "distributed/link/testing/grpc_pair.h"
 #include "distributed/link/testing/simulated_wire.h"
-#include "distributed/link/unix_acceptor.h"
-#include "distributed/link/unix_dial.h"
-#include "distributed/link/unix_offer.h"
+#include "distributed/link/testing/unix_pair.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -76,60 +71,6 @@ class SimulatedPair : public LinkPair {
 
   SeededTime time_;
   bool is_open_ = false;
-};
-
-// Of one process, over the sockets that tasks of one host use.
-class UnixPair : public LinkPair {
- public:
-  ~UnixPair() override {
-    for (const auto& link : links_) link->Close(absl::AbortedError("the test is over"));
-    if (!links_.empty()) {
-      EXPECT_TRUE(wires_.Settle());
-    }
-    for (const auto& end : {worker_end, ps_end}) end->LetGo();
-  }
-  void Settle() override {
-    if (links_.empty()) Open();
-    if (!links_.empty()) {
-      EXPECT_TRUE(wires_.Settle());
-    }
-  }
-
- private:
-  void Open() {
-    StatusOr<std::unique_ptr<UnixAcceptor>> acceptor = UnixAcceptor::Listen();
-    ASSERT_TRUE(acceptor.ok()) << acceptor.status();
-    struct Accepted {
-      Notification heard;
-      StatusOr<std::unique_ptr<ByteWire>> wire;
-    };
-    const auto accepted = std::make_shared<Accepted>();
-    const StatusOr<UnixOffer> offer =
-        (*acceptor)->Offer([accepted](StatusOr<std::unique_ptr<ByteWire>> wire) {
-          accepted->wire = std::move(wire);
-          accepted->heard.Notify();
-        });
-    ASSERT_TRUE(offer.ok()) << offer.status();
-    StatusOr<std::unique_ptr<ByteWire>> dialled = DialUnix(*offer);
-    ASSERT_TRUE(dialled.ok()) << dialled.status();
-    ASSERT_TRUE(accepted->heard.WaitFor(absl::Minutes(1)));
-    ASSERT_TRUE(accepted->wire.ok()) << accepted->wire.status();
-    ByteLinkOptions worker;
-    worker.task = kWorkerTask;
-    worker.incarnation = kWorkerIncarnation;
-    worker.peer_task = kPsTask;
-    worker.peer_incarnation = kPsIncarnation;
-    ByteLinkOptions ps;
-    ps.task = kPsTask;
-    ps.incarnation = kPsIncarnation;
-    links_.push_back(
-        ByteLink::Open(wires_.Count(0, *std::move(dialled)), worker_end, std::move(worker)));
-    links_.push_back(
-        ByteLink::Open(wires_.Count(1, *std::move(accepted->wire)), ps_end, std::move(ps)));
-  }
-
-  CountedWires wires_;
-  std::vector<std::shared_ptr<ByteLink>> links_;
 };
 
 }  // namespace
@@ -256,7 +197,14 @@ std::vector<LinkKind> LinkKinds() {
   const std::vector<LinkKind> all = {
       {"in_process", [] { return std::make_unique<InProcessPair>(); }},
       {"simulated", [] { return std::make_unique<SimulatedPair>(1); }},
-      {"unix", [] { return std::make_unique<UnixPair>(); }},
+      {"grpc",
+       [] {
+         return MakeGrpcPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
+       }},
+      {"unix",
+       [] {
+         return MakeUnixPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
+       }},
   };
   const char* const wanted = std::getenv("MILLRACE_WIRE");
   if (wanted == nullptr || *wanted == '\0') return all;
