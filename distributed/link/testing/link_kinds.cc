@@ -78,7 +78,6 @@ class SimulatedPair : public LinkPair {
 // --- RecordingEnd
 
 void RecordingEnd::Line(std::string line) {
-  if (!writes_down) return;
   MutexLock lock(&mu_);
   lines_.push_back(std::move(line));
 }
@@ -144,18 +143,20 @@ void RecordingEnd::OnBind(BindFrame bind) {
 void RecordingEnd::OnUnbind(uint64_t number) { Line(absl::StrCat("unbind ", number)); }
 
 void RecordingEnd::OnRun(RunFrame run) {
-  Line(absl::StrCat("run step=", run.step_id, " number=", run.number,
-                    " timeout_us=", run.timeout_us, " args=", run.num_args));
+  if (writes_down) {
+    Line(absl::StrCat("run step=", run.step_id, " number=", run.number,
+                      " timeout_us=", run.timeout_us, " args=", run.num_args));
+  }
   if (on_run) on_run(run);
 }
 
 void RecordingEnd::OnTensors(SentTensors tensors) {
-  std::vector<std::string> indices;
-  for (const SentTensor& tensor : tensors.tensors) {
-    indices.push_back(absl::StrCat(tensor.index));
-  }
-  Line(absl::StrCat("tensors step=", tensors.step_id, " ", absl::StrJoin(indices, " ")));
   if (writes_down) {
+    std::vector<std::string> indices;
+    for (const SentTensor& tensor : tensors.tensors) {
+      indices.push_back(absl::StrCat(tensor.index));
+    }
+    Line(absl::StrCat("tensors step=", tensors.step_id, " ", absl::StrJoin(indices, " ")));
     MutexLock lock(&mu_);
     tensors_.insert(tensors_.end(), tensors.tensors.begin(), tensors.tensors.end());
   }

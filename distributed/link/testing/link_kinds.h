@@ -43,7 +43,7 @@ class RecordingEnd : public LinkEnd {
   // The test is over: lets go of the link.
   void LetGo();
 
-  // False: of tensors and lines nothing is kept, for benchmarks. Set before the link opens.
+  // False: RUN and tensors are not written down, for benchmarks. Set before the link opens.
   bool writes_down = true;
   // Called after the line was written, without a lock. Set before the link opens.
   std::function<void(const RunFrame&)> on_run;
