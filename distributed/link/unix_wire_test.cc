@@ -354,6 +354,35 @@ TEST(UnixWireTest, AReaderThatStopsHarmsNobodyElse) {
   Await("the link is lost", [&] { return end->num_losses() == 1; });
 }
 
+// covers: clusters: a task that writes to a Unix socket without an end, as fast as the peer reads,
+//   hears meanwhile what the peer says
+TEST(UnixWireTest, AWriterThatNeverStopsReadsToo) {
+  std::atomic<bool> stops{false};
+  const std::string text(256 << 10, 'x');
+  OneWire one;
+  const auto write_on = [&] {
+    while (!stops.load() && one.wire->Write(ChainOf(text))) {
+    }
+  };
+  one.user->on_written = write_on;
+  one.wire->Start(one.user);
+  std::thread writer(write_on);
+  std::thread peer([&] {
+    std::string buffer(1 << 20, '\0');
+    while (::recv(one.sockets.second.get(), buffer.data(), buffer.size(), 0) > 0) {
+    }
+  });
+  for (size_t i = 1; i <= 100; ++i) {
+    SendRaw(one.sockets.second, "y");
+    EXPECT_EQ(one.user->AwaitBytes(i).size(), i);
+  }
+  stops.store(true);
+  writer.join();
+  one.wire->Close();
+  EXPECT_FALSE(one.user->AwaitClosed());
+  peer.join();
+}
+
 // covers: clusters: a Unix socket that its peer closes: first all that the peer wrote, then the
 //   end, once, at both sides
 TEST(UnixWireTest, ACloseComesAfterWhatWasWritten) {
