@@ -197,6 +197,7 @@ bool UnixAcceptor::State::AcceptOne() {
     // It would be ready again at once, and again refused.
     MutexLock lock(&mu_);
     is_resting_ = true;
+    ++counts_.rests;
     return false;
   }
   if (!CheckPeerUser(socket.get(), options_.user).ok()) {

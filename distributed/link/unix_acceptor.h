@@ -65,6 +65,7 @@ class UnixAcceptor {
     int64_t closed = 0;  // by the peer, before it had said all
     int64_t silent = 0;
     int64_t too_many = 0;
+    int64_t rests = 0;  // the system had no descriptor, or no memory, until the next Tick
   };
 
   // On a socket with a random name.

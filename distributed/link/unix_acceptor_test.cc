@@ -286,6 +286,36 @@ TEST_F(UnixAcceptorTest, AThousandHalfOpenConnections) {
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+// covers: clusters: a task that has no descriptor for a connection neither spins nor loses it
+TEST_F(UnixAcceptorTest, WithoutDescriptorsItRestsUntilTheNextTick) {
+  Listen();
+  const auto heard = std::make_shared<Heard>();
+  const UnixOffer offer = Offer(heard);
+  rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  OwnedFd highest(::dup(0));
+  rlimit limit = before;
+  limit.rlim_cur = static_cast<rlim_t>(highest.get()) + 20;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<OwnedFd> taken;
+  for (;;) {
+    OwnedFd one(::dup(0));
+    if (!one.open()) break;
+    taken.push_back(std::move(one));
+  }
+  ASSERT_FALSE(taken.empty());
+  taken.pop_back();  // for the one that dials
+  StatusOr<std::unique_ptr<ByteWire>> dialled = DialUnix(offer);
+  Await("there is no descriptor", [&] { return acceptor_->counts().rests > 0; });
+  acceptor_->Tick();
+  Await("there is none yet", [&] { return acceptor_->counts().rests > 1; });
+  EXPECT_EQ(acceptor_->counts().rests, 2);  // and was not asked for again and again
+  taken.clear();
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  acceptor_->Tick();
+  ExpectConnected(std::move(dialled), heard.get());
+}
+
 // covers: clusters: both sides of a Unix link refuse a process of another user, the dialling one
 //   before it has said anything
 TEST_F(UnixAcceptorTest, AnotherUserIsRefused) {

@@ -68,7 +68,7 @@ class Connection final : public UnixPoller::Source,
   void EndServing(int fd);
   void TellClosed(const Status& status, bool by_peer);
 
-  // By the thread that set sending_.
+  // By the thread that set is_sending_.
   Sent SendOut(int fd);
   // After SendOut. True when all has left.
   bool EndSending(int fd, Sent sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -80,7 +80,7 @@ class Connection final : public UnixPoller::Source,
   // Why reading has ended; by the thread that serves.
   Status end_;
   bool end_is_by_peer_ = false;
-  // What is being written, and where the rest of it begins; by the thread that set sending_.
+  // What is being written, and where the rest of it begins; by the thread that set is_sending_.
   ByteChain out_;
   size_t out_piece_ = 0, out_offset_ = 0;
   int out_error_ = 0;  // with kBroken

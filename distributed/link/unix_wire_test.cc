@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +21,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -35,9 +38,11 @@
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/frame.h"
+#include "distributed/link/link.h"
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/system_state.h"
+#include "distributed/link/testing/unix_pair.h"
 #include "distributed/link/unix_poller.h"
 #include "gtest/gtest.h"
 
@@ -488,6 +493,108 @@ TEST(UnixWireTest, APeerThatIsKilledInTheMiddleOfATensor) {
   EXPECT_TRUE(end->tensors().empty());
   end->LetGo();
   EXPECT_EQ(::waitpid(peer, nullptr, 0), peer);
+}
+
+// covers: clusters: kill -9 of a peer on the same host that is being sent a large tensor is heard
+// at
+//   once, and nothing of what waits is kept
+TEST(UnixWireTest, APeerThatIsKilledWhileItIsSentATensor) {
+  SocketPair sockets;
+  const std::string hello = FrameBytes(
+      HelloFrame{kLinkVersion, "/job:worker/replica:0/task:0", 41, 5, int64_t{64} << 20});
+  const pid_t peer = ::fork();
+  ASSERT_GE(peer, 0);
+  if (peer == 0) {
+    // Only what is allowed between fork and exec. Never reads.
+    if (::write(sockets.second.get(), hello.data(), hello.size()) < 0) ::_exit(1);
+    for (;;) ::pause();
+  }
+  sockets.second.Close();
+  ByteLinkOptions options;
+  options.task = "/job:ps/replica:0/task:0";
+  options.incarnation = 42;
+  const auto end = std::make_shared<RecordingEnd>();
+  const std::shared_ptr<ByteLink> link =
+      ByteLink::Open(MakeUnixWire(Poller(), std::move(sockets.first)), end, options);
+  Await("the link opens", [&] { return end->link() != nullptr; });
+  SentTensors message;
+  message.step_id = 7;
+  message.tensors.emplace_back().value = *Tensor::Zeros(DT_FLOAT, Shape{4 << 20});
+  EXPECT_OK(link->Send(std::move(message)));
+  EXPECT_GT(link->queued_bytes(), 0);
+  const absl::Time killed = absl::Now();
+  EXPECT_EQ(::kill(peer, SIGKILL), 0);
+  Await("the link is lost", [&] { return end->num_losses() > 0; });
+  EXPECT_LT(absl::Now() - killed, absl::Seconds(2));
+  EXPECT_TRUE(end->lost_by_peer());
+  EXPECT_EQ(link->queued_bytes(), 0);
+  EXPECT_STATUS(link->Send(RunFrame()), absl::StatusCode::kUnavailable, "its process ended");
+  end->LetGo();
+  EXPECT_EQ(::waitpid(peer, nullptr, 0), peer);
+}
+
+// covers: clusters: threads that send on a Unix link, both ways at once: each keeps its order,
+// small
+//   tensors pass large ones, and every tensor arrives once and whole
+TEST(UnixWireTest, ThreadsSendBothWaysAtOnce) {
+  constexpr int64_t kThreads = 3, kLargeStep = 100;
+  constexpr uint32_t kSmall = 300, kLarge = 6;
+  const std::unique_ptr<LinkPair> pair =
+      MakeUnixPair({"/job:worker/replica:0/task:0", 41}, {"/job:ps/replica:0/task:0", 42});
+  pair->Settle();
+  Link* const links[2] = {pair->worker(), pair->ps()};
+  RecordingEnd* const ends[2] = {pair->worker_end.get(), pair->ps_end.get()};
+  ASSERT_TRUE(links[0] != nullptr && links[1] != nullptr);
+  const auto send = [](Link* link, int64_t step_id, uint32_t index, Tensor value) {
+    SentTensors message;
+    message.step_id = step_id;
+    SentTensor& tensor = message.tensors.emplace_back();
+    tensor.index = index;
+    tensor.value = std::move(value);
+    EXPECT_OK(link->Send(std::move(message)));
+  };
+  std::vector<std::thread> threads;
+  for (Link* const link : links) {
+    for (int64_t thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&send, link, thread] {
+        for (uint32_t i = 0; i < kSmall; ++i) {
+          send(link, thread, i, Tensor::Vector<float>({static_cast<float>(i)}));
+        }
+      });
+    }
+    threads.emplace_back([&send, link] {
+      for (uint32_t i = 0; i < kLarge; ++i) {
+        Tensor large = *Tensor::Zeros(DT_FLOAT, Shape{1 << 20});
+        for (float& element : large.mutable_flat<float>()) element = static_cast<float>(i + 1);
+        send(link, kLargeStep, i, std::move(large));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  pair->Settle();
+  for (int to = 0; to < 2; ++to) {
+    uint32_t next_small[kThreads] = {}, next_large = 0;
+    for (const std::string& line : ends[to]->lines()) {
+      if (!absl::StartsWith(line, "tensors step=")) continue;
+      if (absl::StartsWith(line, "tensors step=100 ")) {
+        EXPECT_EQ(line, absl::StrCat("tensors step=100 ", next_large++));
+        continue;
+      }
+      const int64_t thread = line[absl::string_view("tensors step=").size()] - '0';
+      ASSERT_TRUE(thread >= 0 && thread < kThreads) << line;
+      EXPECT_EQ(line, absl::StrCat("tensors step=", thread, " ", next_small[thread]++));
+    }
+    for (const uint32_t next : next_small) EXPECT_EQ(next, kSmall);
+    EXPECT_EQ(next_large, kLarge);
+    for (const SentTensor& tensor : ends[to]->tensors()) {
+      const absl::Span<const float> values = tensor.value.flat<float>();
+      const float expected =
+          static_cast<float>(values.size() == 1 ? tensor.index : tensor.index + 1);
+      EXPECT_EQ(std::count(values.begin(), values.end(), expected),
+                static_cast<std::ptrdiff_t>(values.size()));
+    }
+    EXPECT_EQ(links[to]->queued_bytes(), 0);
+  }
 }
 
 // Runs until it may end.
