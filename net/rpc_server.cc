@@ -20,6 +20,7 @@
 #include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/visit.h"
 #include "net/call_guard.h"
 #include "net/call_threads.h"
 #include "net/duplex_stream.h"

@@ -17,7 +17,7 @@
 //   any of them -> none                   lost, refused, or not there in time
 //
 // A task has the link that is open until it is lost; another one of the same task is refused. That
-// of a task that has restarted takes its place.
+// of a task that has restarted takes its place, and may open before the old one's OnLost.
 //
 // Threads: all methods, from any thread; none of them waits. No lock is held while a callback, a
 // dialler or an end is called. Callbacks must not block.
@@ -44,8 +44,8 @@ struct LinkTableOptions {
   // A way to the task, not started. Must not wait: that the task cannot be reached is the wire's
   // OnClosed. Null: this task never dials.
   std::function<StatusOr<std::unique_ptr<ByteWire>>(const std::string& task)> dial;
-  // The end of a link that opens: its OnOpen follows. The end of a link that never opens is not
-  // made. Not null, and returns none that is null.
+  // The end of a link that opens: its OnOpen follows, and only then Find and Get give the link. A
+  // link that never opens has none. Not null, and returns none that is null.
   std::function<std::shared_ptr<LinkEnd>(const LinkPeer& peer)> make_end;
   // Whether a task that dialled may have a link; what it is refused with. Null: any.
   std::function<Status(const LinkPeer& peer)> check_peer;

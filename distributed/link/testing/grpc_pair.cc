@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/grpc_wire.h"
 #include "gtest/gtest.h"

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "core/mutex.h"
 #include "distributed/link/byte_wire.h"
+#include "distributed/link/link.h"
 #include "distributed/link/testing/link_kinds.h"
 
 namespace millrace {
