@@ -17,8 +17,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/file_system.h"
+#include "core/owned_fd.h"
 #include "core/status.h"
-#include "tools/owned_fd.h"
 #include "tools/task_output.h"
 
 namespace millrace {

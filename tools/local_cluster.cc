@@ -25,8 +25,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/file_system.h"
+#include "core/owned_fd.h"
 #include "tools/cluster_task.h"
-#include "tools/owned_fd.h"
 #include "tools/server_ports.h"
 #include "tools/task_output.h"
 

@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "core/owned_fd.h"
 #include "core/random_bits.h"
-#include "tools/owned_fd.h"
 
 namespace millrace {
 namespace {

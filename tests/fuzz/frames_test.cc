@@ -3,6 +3,7 @@
 // The frames of a link, as strangers send them (fuzz.h).
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/testing/frame_text.h"
+#include "distributed/link/unix_offer.h"
 #include "distributed/link/wire_tensor.h"
 #include "gtest/gtest.h"
 #include "tests/fuzz/fuzz.h"
@@ -155,6 +157,30 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
   EXPECT_GT(frames, 6'250);
   EXPECT_GT(tensors, 2'000);
   EXPECT_GT(refused, 10'000);
+}
+
+// covers: clusters: the reader of offers of Unix links survives a seeded mutator, and what it
+// accepts
+//   is written again as it came
+TEST(UnixOffersTest, AnyBytes) {
+  UnixOffer numbered;
+  for (size_t i = 0; i < UnixOffer::kRandomBytes; ++i) {
+    numbered.socket[i] = static_cast<char>(i);
+    numbered.nonce[i] = static_cast<char>(0xff - i);
+  }
+  int64_t accepted = 0, refused = 0;
+  Fuzz(100'000, {UnixOffer().Encode(), numbered.Encode()}, [&](const std::string& bytes, Mutator*) {
+    const StatusOr<UnixOffer> offer = UnixOffer::Decode(bytes);
+    if (!offer.ok()) {
+      ++refused;
+      return;
+    }
+    ++accepted;
+    EXPECT_EQ(offer->Encode(), bytes);
+    EXPECT_EQ(offer->SocketName().size(), 46u);
+  });
+  EXPECT_GT(accepted, 5'000);
+  EXPECT_GT(refused, 5'000);
 }
 
 }  // namespace

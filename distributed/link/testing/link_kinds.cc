@@ -11,6 +11,7 @@
 #include "distributed/link/in_process_link.h"
 #include "distributed/link/testing/grpc_pair.h"
 #include "distributed/link/testing/simulated_wire.h"
+#include "distributed/link/testing/unix_pair.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -142,18 +143,20 @@ void RecordingEnd::OnBind(BindFrame bind) {
 void RecordingEnd::OnUnbind(uint64_t number) { Line(absl::StrCat("unbind ", number)); }
 
 void RecordingEnd::OnRun(RunFrame run) {
-  Line(absl::StrCat("run step=", run.step_id, " number=", run.number,
-                    " timeout_us=", run.timeout_us, " args=", run.num_args));
+  if (writes_down) {
+    Line(absl::StrCat("run step=", run.step_id, " number=", run.number,
+                      " timeout_us=", run.timeout_us, " args=", run.num_args));
+  }
   if (on_run) on_run(run);
 }
 
 void RecordingEnd::OnTensors(SentTensors tensors) {
-  std::vector<std::string> indices;
-  for (const SentTensor& tensor : tensors.tensors) {
-    indices.push_back(absl::StrCat(tensor.index));
-  }
-  Line(absl::StrCat("tensors step=", tensors.step_id, " ", absl::StrJoin(indices, " ")));
-  {
+  if (writes_down) {
+    std::vector<std::string> indices;
+    for (const SentTensor& tensor : tensors.tensors) {
+      indices.push_back(absl::StrCat(tensor.index));
+    }
+    Line(absl::StrCat("tensors step=", tensors.step_id, " ", absl::StrJoin(indices, " ")));
     MutexLock lock(&mu_);
     tensors_.insert(tensors_.end(), tensors.tensors.begin(), tensors.tensors.end());
   }
@@ -199,6 +202,10 @@ std::vector<LinkKind> LinkKinds() {
        [] {
          return MakeGrpcPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
        }},
+      {"unix",
+       [] {
+         return MakeUnixPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
+       }},
   };
   const char* const wanted = std::getenv("MILLRACE_WIRE");
   if (wanted == nullptr || *wanted == '\0') return all;
@@ -207,7 +214,12 @@ std::vector<LinkKind> LinkKinds() {
     const auto kind = std::find_if(all.begin(), all.end(),
                                    [&](const LinkKind& known) { return known.name == name; });
     if (kind == all.end()) {
-      ADD_FAILURE() << "MILLRACE_WIRE: links must be in_process, simulated or grpc, got " << name;
+      ADD_FAILURE() << "MILLRACE_WIRE: links must be "
+                    << absl::StrJoin(all, " or ",
+                                     [](std::string* out, const LinkKind& known) {
+                                       absl::StrAppend(out, known.name);
+                                     })
+                    << ", got " << name;
     } else {
       kinds.push_back(*kind);
     }

@@ -43,6 +43,8 @@ class RecordingEnd : public LinkEnd {
   // The test is over: lets go of the link.
   void LetGo();
 
+  // False: RUN and tensors are not written down, for benchmarks. Set before the link opens.
+  bool writes_down = true;
   // Called after the line was written, without a lock. Set before the link opens.
   std::function<void(const RunFrame&)> on_run;
   std::function<void(const SentTensors&)> on_tensors;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_TOOLS_OWNED_FD_H_
-#define MILLRACE_TOOLS_OWNED_FD_H_
+#ifndef MILLRACE_CORE_OWNED_FD_H_
+#define MILLRACE_CORE_OWNED_FD_H_
 
 // A file descriptor that is closed with its owner. Thread-compatible.
 
@@ -33,4 +33,4 @@ class OwnedFd {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_TOOLS_OWNED_FD_H_
+#endif  // MILLRACE_CORE_OWNED_FD_H_

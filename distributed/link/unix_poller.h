@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_LINK_UNIX_POLLER_H_
+#define MILLRACE_DISTRIBUTED_LINK_UNIX_POLLER_H_
+
+// UnixPoller: the threads that wait for the Unix sockets of this process.
+//
+// One epoll descriptor, at which kPollers threads sleep; nothing spins and no timer runs. The
+// thread that takes an event off the epoll descriptor handles it. What the event made ready
+// (core/visit.h) the same thread runs afterwards, when it has given up polling, so that a long
+// visit keeps neither its own socket nor others waiting (net/call_threads.h).
+//
+// An event comes once, then the source has to be armed again: while a thread handles a source, no
+// other thread is woken for it.
+//
+// Made when the first socket comes, and never destroyed, like the threads of gRPC's clients.
+//
+// Thread-safety: all methods, from any thread. Lifetime: the poller keeps a source from Add to
+// Remove, and while a thread is in its OnReady. The caller closes the descriptor, after Remove.
+// Failure: Shared and Add are ResourceExhausted while the system gives no descriptor, memory or
+// thread; the next call tries again.
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "core/mutex.h"
+#include "core/owned_fd.h"
+#include "core/status.h"
+#include "core/visit.h"
+#include "net/call_threads.h"
+
+namespace millrace {
+
+class UnixPoller {
+ public:
+  // What owns a descriptor.
+  class Source {
+   public:
+    Source();
+    virtual ~Source() = default;
+    Source(const Source&) = delete;
+    Source& operator=(const Source&) = delete;
+
+    // The descriptor is ready for what it was armed for, or was a moment ago, or is broken. Arms
+    // it again before it returns, or removes it. Returns what became ready, null if nothing.
+    // A second thread may call it when the source is armed outside of OnReady.
+    virtual Visit::Work* OnReady() = 0;
+
+    // Of no other source of the process, before or after.
+    uint64_t id() const { return id_; }
+
+   private:
+    const uint64_t id_;
+  };
+
+  // One more than what a long visit takes away.
+  static constexpr int kPollers = 2;
+
+  static StatusOr<UnixPoller*> Shared();
+
+  // `events`: EPOLLIN, EPOLLOUT or both. Armed from now on: OnReady may come before this returns.
+  Status Add(std::shared_ptr<Source> source, int fd, uint32_t events);
+  // One more event, also when the descriptor is ready already.
+  void Arm(const Source& source, int fd, uint32_t events);
+  // No OnReady begins any more, but one that has begun goes on.
+  void Remove(const Source& source, int fd);
+
+ private:
+  explicit UnixPoller(OwnedFd epoll) : epoll_(std::move(epoll)) {}
+  static StatusOr<std::unique_ptr<UnixPoller>> Start();
+  void PollOne();
+
+  const OwnedFd epoll_;
+  std::unique_ptr<CallThreads> threads_;  // set before the first Add
+
+  Mutex mu_;
+  std::unordered_map<uint64_t, std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_LINK_UNIX_POLLER_H_
