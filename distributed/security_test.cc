@@ -121,6 +121,7 @@ TEST_F(SecurityTest, EachMethodOfAllServicesAsksForTheTokenBeforeItReadsTheReque
   for (const char* method : {"RenewSessions", "EndRun", "FindTrainers"}) {
     methods.push_back(absl::StrCat("/millrace.Master/", method));
   }
+  methods.push_back("/millrace.Link/Connect");
   // Also what is not there: a stranger does not hear which methods are.
   methods.push_back("/no.Service/Method");
   const std::vector<std::map<std::string, std::string>> strangers = {

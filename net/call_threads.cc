@@ -2,7 +2,9 @@
 #include "net/call_threads.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <deque>
+#include <limits>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -27,7 +29,8 @@ thread_local Self* this_thread = nullptr;
 }  // namespace
 
 struct CallThreads::State : std::enable_shared_from_this<CallThreads::State> {
-  // Calls of one urgency.
+  // Calls of one urgency, by its number.
+  static constexpr int kLanes = 3;
   struct Lane {
     int max = 0;
     int running = 0;
@@ -37,6 +40,7 @@ struct CallThreads::State : std::enable_shared_from_this<CallThreads::State> {
   explicit State(Options o) : options(std::move(o)), min_polling((options.num_pollers + 1) / 2) {
     lanes[0].max = std::max(options.max_normal, 1);
     lanes[1].max = std::max(options.max_urgent, 1);
+    lanes[2].max = std::numeric_limits<int>::max();
   }
 
   bool StartThread();
@@ -53,7 +57,7 @@ struct CallThreads::State : std::enable_shared_from_this<CallThreads::State> {
   int unpark ABSL_GUARDED_BY(mu) = 0;  // of those, as many are to poll, and counted there
   int threads ABSL_GUARDED_BY(mu) = 0;
   bool over ABSL_GUARDED_BY(mu) = false;
-  Lane lanes[2] ABSL_GUARDED_BY(mu);
+  Lane lanes[kLanes] ABSL_GUARDED_BY(mu);
   std::set<Self*> selves ABSL_GUARDED_BY(mu);
 };
 
@@ -152,7 +156,7 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
   Self* const self = this_thread;
   MR_DCHECK(self != nullptr && !self->gave_up,
             "Run is the last thing that a thread does in poll_one: it still polls");
-  const int lane = urgency == Urgency::kUrgent ? 1 : 0;
+  const int lane = static_cast<int>(urgency);
   bool needs_thread = false;
   {
     MutexLock lock(&state.mu);
@@ -208,10 +212,10 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
 
 std::vector<std::string> CallThreads::Shutdown(absl::Time deadline) {
   State& state = *state_;
-  std::deque<std::shared_ptr<LongCall>> dropped[2];
+  std::deque<std::shared_ptr<LongCall>> dropped[State::kLanes];
   std::vector<std::string> left;
   MutexLock lock(&state.mu);
-  for (int i = 0; i < 2; ++i) dropped[i].swap(state.lanes[i].waiting);
+  for (int i = 0; i < State::kLanes; ++i) dropped[i].swap(state.lanes[i].waiting);
   // Who polls hears of the end: it is waited for.
   for (;;) {
     const absl::Time until = state.polling > 0 ? absl::InfiniteFuture() : deadline;
@@ -235,7 +239,9 @@ int CallThreads::num_threads() const {
 
 int CallThreads::num_waiting() const {
   MutexLock lock(&state_->mu);
-  return static_cast<int>(state_->lanes[0].waiting.size() + state_->lanes[1].waiting.size());
+  size_t waiting = 0;
+  for (const State::Lane& lane : state_->lanes) waiting += lane.waiting.size();
+  return static_cast<int>(waiting);
 }
 
 }  // namespace millrace

@@ -15,8 +15,8 @@
 //
 // Invariants: at least half of `num_pollers` threads always poll, whatever the calls do (one less
 // while the system gives no further thread, but never none as long as any call can end); of each
-// urgency at most as many calls run as its bound says, the others wait in order. Urgent calls never
-// wait for others.
+// urgency at most as many calls run as its bound says, the others wait in order. Urgent calls and
+// visits never wait for others.
 //
 // Thread-safety: all methods, from any thread, but Run.
 // Lifetime: threads that Shutdown has left behind hold what they need themselves.
@@ -48,6 +48,8 @@ class CallThreads {
   enum class Urgency {
     kNormal,  // steps, graphs, files
     kUrgent,  // what ends others: must not wait behind those
+    kVisit,   // what a message made ready: calls that run wait for it, and its own bound is how
+              // many were offered (core/visit.h)
   };
   struct Options {
     std::string owner = "";  // whose threads they are, for messages: "Server"

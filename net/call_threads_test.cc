@@ -125,7 +125,7 @@ TEST_F(CallThreadsTest, LightCallsAreAnsweredWhateverTheLongOnesWaitFor) {
   ended.Wait();
 }
 
-TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightAndUrgentOnesDoNot) {
+TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightUrgentOnesAndVisitsDoNot) {
   Start(/*max_normal=*/2);
   BlockingCounter running(2), ended(2 + 5);
   Notification go;
@@ -151,6 +151,20 @@ TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightAndUrgentOnesDoNot)
   Run(
       "urgent", [&] { urgent.Notify(); }, CallThreads::Urgency::kUrgent);
   urgent.Wait();
+  // As many as come.
+  BlockingCounter visits(10);
+  Notification over;
+  for (int i = 0; i < 10; ++i) {
+    Run(
+        "visit",
+        [&] {
+          visits.Decrement();
+          over.Wait();
+        },
+        CallThreads::Urgency::kVisit);
+  }
+  visits.Wait();
+  over.Notify();
   while (threads_->num_waiting() < 5) Ping();
   {
     MutexLock lock(&mu);

@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "net/call_threads.h"
 #include "net/grpc_events.h"
+#include "net/visit_call.h"
 
 namespace millrace {
 namespace {
@@ -45,36 +46,10 @@ Client* TheClient() {
   return client;
 }
 
-// What a message to this client made ready.
-class ClientVisit final : public LongCall {
- public:
-  explicit ClientVisit(Visit::Work* work) : work_(work) {}
-  void RunCall() override {
-    if (Visit::Work* const work = std::exchange(work_, nullptr)) Visit::Run(work);
-  }
-  const std::string& call_name() const override {
-    static const std::string* const name = new std::string("a step's work behind a message");
-    return *name;
-  }
-
- private:
-  Visit::Work* work_;
-};
-
 }  // namespace
 
 grpc::CompletionQueue* ClientQueue() { return &TheClient()->queue; }
 
-void RunOnClient(Visit::Work* work) {
-  std::shared_ptr<ClientVisit> visit;
-  try {
-    visit = std::make_shared<ClientVisit>(work);
-    TheClient()->threads->Run(visit, CallThreads::Urgency::kNormal);
-  } catch (...) {
-    // No memory. Nobody else would run it, and steps wait for it.
-    if (visit == nullptr) return Visit::Run(work);
-    visit->RunCall();
-  }
-}
+void RunOnClient(Visit::Work* work) { RunVisitOn(TheClient()->threads.get(), work); }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "core/visit.h"
 #include "net/call_metadata.h"
 #include "net/client_threads.h"
+#include "net/duplex_stream.h"
 #include "net/grpc_events.h"
 #include "net/grpc_settings.h"
 #include "net/grpc_status.h"
@@ -33,6 +35,21 @@ struct Callee {
   std::shared_ptr<const Credentials> credentials;
   std::shared_ptr<PeerProbe> probe;
 };
+
+struct CallCounts {
+  Mutex mu;
+  std::map<std::string, int64_t> by_name ABSL_GUARDED_BY(mu);
+};
+CallCounts& call_counts() {
+  static CallCounts* const counts = new CallCounts;
+  return *counts;
+}
+
+void CountCall(const Callee& callee, const std::string& method) {
+  CallCounts& counts = call_counts();
+  MutexLock lock(&counts.mu);
+  ++counts.by_name[absl::StrCat(callee.address, method)];
+}
 
 // Looks at peers that cannot be called; never behind files. Never destroyed, like the queue.
 IoPool* ProbePool() {
@@ -62,6 +79,22 @@ class ProbePlace {
   }
   bool has_;
 };
+
+// Calls `done` with the error of a call, explained if its callee cannot be reached: then later, and
+// on another thread.
+void Explain(const std::shared_ptr<const Callee>& callee, const Status& status,
+             const std::function<void(const Status&)>& done) {
+  if (!absl::IsUnavailable(status)) return done(status);
+  ProbePlace place;
+  if (!place.has()) return done(status);
+  const Status asked = NoExceptions("Call", [&] {
+    ProbePool()->Schedule([callee, done, status, place = std::move(place)] {
+      done(NoExceptions("Call", [&] { return callee->probe->Explain(status); }));
+    });
+    return absl::OkStatus();
+  });
+  if (!asked.ok()) done(status);
+}
 
 // Keeps a call and its CancellationManager together.
 class CancelOnRequest {
@@ -129,13 +162,10 @@ class UnaryCall : public std::enable_shared_from_this<UnaryCall> {
     const bool cancelled = cancel_.End();
     const Status status =
         NoExceptions("Call", [&] { return FromGrpcStatus(callee_->address, status_, cancelled); });
-    if (!asks_for_refusal_ || !absl::IsUnavailable(status)) return End(status);
-    ProbePlace place;
-    if (!place.has()) return End(status);
+    if (!asks_for_refusal_) return End(status);
     const Status asked = NoExceptions("Call", [&] {
-      ProbePool()->Schedule([self = shared_from_this(), status, place = std::move(place)] {
-        self->End(NoExceptions("Call", [&] { return self->callee_->probe->Explain(status); }));
-      });
+      Explain(callee_, status,
+              [self = shared_from_this()](const Status& explained) { self->End(explained); });
       return absl::OkStatus();
     });
     if (!asked.ok()) End(status);
@@ -228,6 +258,82 @@ class StreamCall : public std::enable_shared_from_this<StreamCall> {
   OwnedEvent<StreamCall> wrote_, read_, finish_;
 };
 
+// The calling side of a DuplexCall.
+class ClientSide : public StreamSide, public std::enable_shared_from_this<ClientSide> {
+ public:
+  ClientSide(std::shared_ptr<const Callee> callee, std::shared_ptr<grpc::Channel> channel,
+             std::string method)
+      : callee_(std::move(callee)), channel_(std::move(channel)), method_(std::move(method)) {}
+
+  Status Begin() override {
+    CountCall(*callee_, method_);
+    context_ = MakeContext(*callee_, RpcOptions());
+    grpc::GenericStub stub(channel_);
+    stream_ = stub.PrepareCall(context_.get(), method_, ClientQueue());
+    stream_->StartCall(start_.Arm(shared_from_this(), &ClientSide::Started));
+    return absl::OkStatus();
+  }
+  bool Read(grpc::ByteBuffer* message, void* tag) override {
+    stream_->Read(message, tag);
+    return true;
+  }
+  bool Write(const grpc::ByteBuffer& message, void* tag) override {
+    stream_->Write(message, tag);
+    return true;
+  }
+  bool EndWrites(void* tag) override {
+    stream_->WritesDone(tag);
+    return true;
+  }
+  bool Finish(void* tag) override {
+    stream_->Finish(&status_, tag);
+    return true;
+  }
+  void Cancel() override { context_->TryCancel(); }
+  void Result(bool was_heard, absl::AnyInvocable<void(const Status&)> done) override {
+    const Status status = NoExceptions("Stream", [&] {
+      return FromGrpcStatus(callee_->address, status_, /*cancelled_here=*/false);
+    });
+    if (was_heard) return done(status);
+    done_ = std::move(done);
+    const Status asked = NoExceptions("Stream", [&] {
+      Explain(callee_, status,
+              [self = shared_from_this()](const Status& explained) { self->Explained(explained); });
+      return absl::OkStatus();
+    });
+    if (!asked.ok()) Explained(status);
+  }
+  void RunVisit(Visit::Work* work) override { RunOnClient(work); }
+
+ private:
+  void Started(bool) {}  // when it fails, so do the read and the end
+  void Explained(const Status& status) {
+    absl::AnyInvocable<void(const Status&)> done = std::move(done_);
+    done(status);
+  }
+
+  const std::shared_ptr<const Callee> callee_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string method_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  grpc::Status status_;
+  OwnedEvent<ClientSide> start_;
+  absl::AnyInvocable<void(const Status&)> done_;  // while it is asked why there is no peer
+};
+
+// A call that cannot begin.
+class EndedCall : public DuplexCall {
+ public:
+  explicit EndedCall(Status why) : why_(std::move(why)) {}
+  void Start(std::shared_ptr<User> user) override { user->OnEnded(why_, /*by_peer=*/false); }
+  void Write(const grpc::ByteBuffer&) override {}
+  void Close() override {}
+
+ private:
+  const Status why_;
+};
+
 grpc::ChannelArguments ChannelArguments() {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(INT32_MAX);
@@ -245,15 +351,6 @@ grpc::ChannelArguments ChannelArguments() {
   return args;
 }
 
-struct CallCounts {
-  Mutex mu;
-  std::map<std::string, int64_t> by_name ABSL_GUARDED_BY(mu);
-};
-CallCounts& call_counts() {
-  static CallCounts* const counts = new CallCounts;
-  return *counts;
-}
-
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const Credentials& credentials) {
   if (!credentials.is_tls()) return grpc::InsecureChannelCredentials();
   grpc::SslCredentialsOptions options;
@@ -268,8 +365,9 @@ class GrpcRpcChannel : public RpcChannel {
   GrpcRpcChannel(const std::string& address, std::shared_ptr<const Credentials> credentials)
       : callee_(std::make_shared<const Callee>(
             Callee{address, credentials, std::make_shared<PeerProbe>(address, credentials)})),
-        stub_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
-                                        ChannelArguments())) {}
+        channel_(grpc::CreateCustomChannel(address, ChannelCredentialsOf(*callee_->credentials),
+                                           ChannelArguments())),
+        stub_(channel_) {}
 
   void Unary(const std::string& method, const RpcOptions& options, const grpc::ByteBuffer& request,
              UnaryDone done) override {
@@ -297,20 +395,21 @@ class GrpcRpcChannel : public RpcChannel {
     if (call != nullptr) return call->End(begun);
     done(begun);
   }
+  std::shared_ptr<DuplexCall> Duplex(const std::string& method) override {
+    return std::make_shared<DuplexStream>(std::make_shared<ClientSide>(callee_, channel_, method),
+                                          /*is_called=*/false);
+  }
   const std::string& address() const override { return callee_->address; }
 
  private:
   Status Begin(const std::string& method, const RpcOptions& options) {
-    {
-      CallCounts& counts = call_counts();
-      MutexLock lock(&counts.mu);
-      ++counts.by_name[absl::StrCat(callee_->address, method)];
-    }
+    CountCall(*callee_, method);
     const bool cancelled = options.cancellation != nullptr && options.cancellation->IsCancelled();
     return cancelled ? CancelledBeforeStart() : absl::OkStatus();
   }
 
   const std::shared_ptr<const Callee> callee_;
+  const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
 };
 
@@ -326,6 +425,9 @@ class UselessChannel : public RpcChannel {
   void Stream(const std::string&, const RpcOptions&, const grpc::ByteBuffer&, OnMessage,
               StreamDone done) override {
     done(why_);
+  }
+  std::shared_ptr<DuplexCall> Duplex(const std::string&) override {
+    return std::make_shared<EndedCall>(why_);
   }
   const std::string& address() const override { return address_; }
 
@@ -345,6 +447,11 @@ std::shared_ptr<RpcChannel> RpcChannel::Make(const std::string& address,
     credentials = *std::move(own);
   }
   return std::make_shared<GrpcRpcChannel>(address, std::move(credentials));
+}
+
+std::shared_ptr<DuplexCall> RpcChannel::Duplex(const std::string& method) {
+  return std::make_shared<EndedCall>(
+      Unimplemented("Channel to ", address(), ": has no calls of both directions, got ", method));
 }
 
 StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const RpcOptions& options,

@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/status.h"
+#include "net/duplex_call.h"
 #include "net/security.h"
 
 namespace millrace {
@@ -62,6 +63,10 @@ class RpcChannel {
   // One request, several messages in answer, in order; then `done`.
   virtual void Stream(const std::string& method, const RpcOptions& options,
                       const grpc::ByteBuffer& request, OnMessage on_message, StreamDone done) = 0;
+  // Messages both ways, without a deadline; the call begins when it is started. Unavailable before
+  // the peer was heard is explained, as with asks_for_refusal. Unimplemented by channels that have
+  // no such calls.
+  virtual std::shared_ptr<DuplexCall> Duplex(const std::string& method);
   // Blocks. Never on a poller.
   StatusOr<grpc::ByteBuffer> Call(const std::string& method, const RpcOptions& options,
                                   const grpc::ByteBuffer& request);

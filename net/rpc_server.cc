@@ -20,11 +20,14 @@
 #include "core/dcheck.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/visit.h"
 #include "net/call_guard.h"
 #include "net/call_threads.h"
+#include "net/duplex_stream.h"
 #include "net/grpc_events.h"
 #include "net/grpc_settings.h"
 #include "net/grpc_status.h"
+#include "net/visit_call.h"
 
 namespace millrace {
 namespace {
@@ -62,6 +65,7 @@ std::shared_ptr<CallGuard> GuardOf(const GrpcRpcServer* server);
 // A method, and what was done for it.
 struct ServedMethod {
   RpcServer::Handler handler;
+  std::function<void(std::shared_ptr<DuplexCall>)> duplex;  // instead of it
   // Relaxed: counts only.
   std::atomic<int64_t> calls{0}, messages{0};
 };
@@ -127,8 +131,33 @@ class GrpcServerCall : public ServerCall,
     stream_.Finish(answer, finish_.Arm(shared_from_this(), &GrpcServerCall::Finished));
   }
 
+  // Of a DuplexCall; as StreamSide says.
+  bool BeginRead(grpc::ByteBuffer* message, void* tag) {
+    ReaderLock lock(&gate_->mu);
+    if (gate_->closed) return false;
+    stream_.Read(message, tag);
+    return true;
+  }
+  bool BeginWrite(const grpc::ByteBuffer& message, void* tag) {
+    ReaderLock lock(&gate_->mu);
+    if (gate_->closed) return false;
+    CountMessage();
+    stream_.Write(message, tag);
+    return true;
+  }
+  bool BeginFinish(void* tag) {
+    ReaderLock lock(&gate_->mu);
+    if (gate_->closed || answered_.exchange(true, std::memory_order_relaxed)) return false;
+    stream_.Finish(grpc::Status::OK, tag);
+    return true;
+  }
+  void Cancel() { context_.TryCancel(); }
+  // On the thread of an event, last.
+  void RunVisit(Visit::Work* work);
+
  private:
   void Accepted(bool ok);
+  void Converse();
   void RequestRead(bool ok);
   Status TakeRequest(bool ok);
   void HandlerThrew();
@@ -165,6 +194,30 @@ class GrpcServerCall : public ServerCall,
   grpc::ByteBuffer request_;
   absl::AnyInvocable<void()> written_;
   OwnedEvent<GrpcServerCall> accept_, read_, write_, finish_, over_;
+};
+
+// The called side of a DuplexCall.
+class ServerSide : public StreamSide {
+ public:
+  explicit ServerSide(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
+  Status Begin() override { return absl::OkStatus(); }
+  bool Read(grpc::ByteBuffer* message, void* tag) override {
+    return call_->BeginRead(message, tag);
+  }
+  bool Write(const grpc::ByteBuffer& message, void* tag) override {
+    return call_->BeginWrite(message, tag);
+  }
+  bool EndWrites(void* tag) override { return call_->BeginFinish(tag); }
+  bool Finish(void* tag) override { return call_->BeginFinish(tag); }
+  void Cancel() override { call_->Cancel(); }
+  void Result(bool, absl::AnyInvocable<void(const Status&)> done) override {
+    // gRPC does not say why, nor whether the client or the connection ended it.
+    done(absl::UnavailableError("the caller has ended the call, or its process has ended"));
+  }
+  void RunVisit(Visit::Work* work) override { call_->RunVisit(work); }
+
+ private:
+  const std::shared_ptr<GrpcServerCall> call_;
 };
 
 class GrpcRpcServer : public RpcServer {
@@ -225,10 +278,27 @@ void GrpcServerCall::Accepted(bool ok) {
   const Status admitted =
       NoExceptions(method(), [this] { return guard_->Admit(context_, &ticket_); });
   if (!admitted.ok()) return FinishWithStatus(admitted);
+  ServedMethod* const served = methods_->Find(method());
+  if (served != nullptr && served->duplex) {
+    served_ = served;
+    return Converse();
+  }
   ReaderLock lock(&gate_->mu);
   if (gate_->closed) return;
   stream_.Read(&request_, read_.Arm(shared_from_this(), &GrpcServerCall::RequestRead));
 }
+
+void GrpcServerCall::Converse() {
+  served_->calls.fetch_add(1, std::memory_order_relaxed);
+  try {
+    served_->duplex(std::make_shared<DuplexStream>(std::make_shared<ServerSide>(shared_from_this()),
+                                                   /*is_called=*/true));
+  } catch (...) {
+    FinishWithStatus(StatusOfException(method()));
+  }
+}
+
+void GrpcServerCall::RunVisit(Visit::Work* work) { RunVisitOn(server_->threads(), work); }
 
 void GrpcServerCall::RequestRead(bool ok) {
   const Status taken = NoExceptions(method(), [&] { return TakeRequest(ok); });
@@ -382,6 +452,11 @@ Status GrpcRpcServer::Listen(Options options) {
   for (auto& [name, handler] : options.handlers) {
     auto method = std::make_unique<ServedMethod>();
     method->handler = std::move(handler);
+    methods->by_name[name] = std::move(method);
+  }
+  for (auto& [name, duplex] : options.duplex_handlers) {
+    auto method = std::make_unique<ServedMethod>();
+    method->duplex = std::move(duplex);
     methods->by_name[name] = std::move(method);
   }
   methods_ = std::move(methods);

@@ -31,6 +31,7 @@
 #include "core/exceptions.h"
 #include "core/status.h"
 #include "net/call_limits.h"
+#include "net/duplex_call.h"
 #include "net/security.h"
 
 namespace millrace {
@@ -88,6 +89,9 @@ class RpcServer {
   struct Options {
     std::string address;  // "host:port"; port 0: any
     std::map<std::string, Handler> handlers;
+    // Of calls with messages both ways. Called on a poller once the call was admitted, as all calls
+    // are; starts the call, then or later. Not a method of `handlers`.
+    std::map<std::string, std::function<void(std::shared_ptr<DuplexCall>)>> duplex_handlers;
     // What the handlers use; lives as long as any of them runs.
     std::shared_ptr<const void> keep;
     int num_pollers = 4;

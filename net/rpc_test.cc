@@ -2,20 +2,27 @@
 //
 // Calls whose own code throws: each ends, once, on both sides of the network. What servers count.
 #include <atomic>
+#include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/mutex.h"
 #include "core/notification.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "core/visit.h"
 #include "gtest/gtest.h"
+#include "net/duplex_call.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"
 
@@ -57,6 +64,116 @@ class Flood : public std::enable_shared_from_this<Flood> {
   std::atomic<bool> is_over_{false};
 };
 
+// One side of a DuplexCall: writes down what it hears, and says one message after the other.
+class Talker : public DuplexCall::User, public std::enable_shared_from_this<Talker> {
+ public:
+  using OnHeard = std::function<void(Talker*, const grpc::ByteBuffer&)>;
+
+  // `on_heard` is called after the length of a message was written down; may be null.
+  Talker(std::shared_ptr<DuplexCall> call, OnHeard on_heard)
+      : call_(std::move(call)), on_heard_(std::move(on_heard)) {}
+
+  void Start() { call_->Start(shared_from_this()); }
+  void Say(const grpc::ByteBuffer& message) {
+    {
+      MutexLock lock(&mu_);
+      to_say_.push_back(message);
+    }
+    SayNext();
+  }
+  // Once all is said.
+  void CloseThen() {
+    {
+      MutexLock lock(&mu_);
+      closes_ = true;
+    }
+    SayNext();
+  }
+
+  void OnMessage(const grpc::ByteBuffer& message) override {
+    {
+      MutexLock lock(&mu_);
+      lengths_.push_back(message.Length());
+      changed_.SignalAll();
+    }
+    if (on_heard_) on_heard_(this, message);
+  }
+  void OnWritten() override {
+    {
+      MutexLock lock(&mu_);
+      is_saying_ = false;
+    }
+    SayNext();
+  }
+  void OnEnded(const Status& status, bool by_peer) override {
+    MutexLock lock(&mu_);
+    ++ends_;
+    status_ = status;
+    by_peer_ = by_peer;
+    changed_.SignalAll();
+  }
+
+  // False when it takes too long.
+  bool AwaitMessages(size_t n) {
+    return Await([&] { return lengths_.size() >= n; });
+  }
+  bool AwaitEnd() {
+    return Await([&] { return ends_ > 0; });
+  }
+  std::vector<size_t> lengths() {
+    MutexLock lock(&mu_);
+    return lengths_;
+  }
+  Status status() {
+    MutexLock lock(&mu_);
+    EXPECT_EQ(ends_, 1);
+    return status_;
+  }
+  bool by_peer() {
+    MutexLock lock(&mu_);
+    return by_peer_;
+  }
+
+ private:
+  void SayNext() {
+    grpc::ByteBuffer next;
+    {
+      MutexLock lock(&mu_);
+      if (is_saying_) return;
+      if (to_say_.empty()) {
+        if (!closes_) return;
+      } else {
+        is_saying_ = true;
+        next = to_say_.front();
+        to_say_.pop_front();
+      }
+    }
+    if (!next.Valid()) return call_->Close();
+    call_->Write(next);
+  }
+  template <typename Condition>
+  bool Await(Condition condition) {
+    const absl::Time hang = absl::Now() + kHang;
+    MutexLock lock(&mu_);
+    while (!condition()) {
+      if (absl::Now() >= hang) return false;
+      changed_.WaitWithTimeout(&mu_, absl::Seconds(1));
+    }
+    return true;
+  }
+
+  const std::shared_ptr<DuplexCall> call_;
+  const OnHeard on_heard_;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<grpc::ByteBuffer> to_say_;
+  bool is_saying_ = false, closes_ = false;
+  std::vector<size_t> lengths_;
+  int ends_ = 0;
+  Status status_;
+  bool by_peer_ = false;
+};
+
 class RpcTest : public ::testing::Test {
  protected:
   RpcTest() {
@@ -78,6 +195,22 @@ class RpcTest : public ::testing::Test {
     options.handlers["/test/Refuse"] = [](std::shared_ptr<ServerCall> call,
                                           const grpc::ByteBuffer&) {
       call->FinishWithStatus(absl::InvalidArgumentError("refused"));
+    };
+    options.duplex_handlers["/test/Talk"] = [this](std::shared_ptr<DuplexCall> call) {
+      auto talker = std::make_shared<Talker>(std::move(call), on_server_message_);
+      {
+        MutexLock lock(&mu_);
+        server_talker_ = talker;
+      }
+      talker->Start();
+    };
+    // Never reads, and so does not follow when the call is closed.
+    options.duplex_handlers["/test/Deaf"] = [this](std::shared_ptr<DuplexCall> call) {
+      MutexLock lock(&mu_);
+      deaf_ = std::move(call);
+    };
+    options.duplex_handlers["/test/ThrowsBeforeItStarts"] = [](std::shared_ptr<DuplexCall>) {
+      throw std::bad_alloc();
     };
     auto server = RpcServer::Start(std::move(options));
     EXPECT_OK(server);
@@ -101,8 +234,25 @@ class RpcTest : public ::testing::Test {
     return *heard;
   }
 
-  std::unique_ptr<RpcServer> server_;
+  static std::shared_ptr<Talker> Start(std::shared_ptr<DuplexCall> call,
+                                       Talker::OnHeard on_heard = nullptr) {
+    auto talker = std::make_shared<Talker>(std::move(call), std::move(on_heard));
+    talker->Start();
+    return talker;
+  }
+  // Once its first message has been answered.
+  std::shared_ptr<Talker> server_talker() {
+    MutexLock lock(&mu_);
+    return server_talker_;
+  }
+
+  // Before a call begins.
+  Talker::OnHeard on_server_message_;
+  Mutex mu_;
+  std::shared_ptr<Talker> server_talker_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<DuplexCall> deaf_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<RpcChannel> channel_;
+  std::unique_ptr<RpcServer> server_;  // goes first: its handlers use the others
 };
 
 TEST_F(RpcTest, AStreamWhoseReaderThrowsEndsWithThatErrorWhileThePeerStillSends) {
@@ -185,6 +335,143 @@ TEST_F(RpcTest, AMessagesWorkRunsAlsoWhenItsReaderThrows) {
                        }),
                 absl::StatusCode::kResourceExhausted, "out of memory");
   EXPECT_TRUE(work.ran.WaitFor(kHang));
+}
+
+void Echo(Talker* server, const grpc::ByteBuffer& message) { server->Say(message); }
+
+// covers: clusters: a call with messages both ways carries them in order until a side closes it;
+//   both hear that once
+TEST_F(RpcTest, ADuplexCallCarriesMessagesBothWaysUntilASideClosesIt) {
+  for (const bool server_closes : {false, true}) {
+    SCOPED_TRACE(server_closes);
+    on_server_message_ = [server_closes](Talker* server, const grpc::ByteBuffer& message) {
+      server->Say(message);
+      if (server_closes && message.Length() == 3) server->CloseThen();
+    };
+    const auto client = Start(channel_->Duplex("/test/Talk"));
+    for (size_t length = 1; length <= 3; ++length) client->Say(Bytes(length));
+    ASSERT_TRUE(client->AwaitMessages(3));
+    if (!server_closes) client->CloseThen();
+    ASSERT_TRUE(client->AwaitEnd());
+    const auto server = server_talker();
+    ASSERT_TRUE(server->AwaitEnd());
+    EXPECT_EQ(client->lengths(), (std::vector<size_t>{1, 2, 3}));
+    EXPECT_EQ(server->lengths(), (std::vector<size_t>{1, 2, 3}));
+    EXPECT_EQ(client->by_peer(), server_closes);
+    EXPECT_EQ(server->by_peer(), !server_closes);
+    EXPECT_STATUS((server_closes ? server : client)->status(), absl::StatusCode::kCancelled,
+                  "closed here");
+    EXPECT_STATUS((server_closes ? client : server)->status(), absl::StatusCode::kUnavailable,
+                  "has ended the call");
+    // Nothing leaves any more.
+    client->Say(Bytes(4));
+    client->CloseThen();
+  }
+  auto counts = server_->counts();
+  EXPECT_EQ(counts["/test/Talk"].calls, 2);
+  EXPECT_EQ(counts["/test/Talk"].messages, 6);
+}
+
+// covers: clusters: what was written before a call of both directions is closed arrives
+TEST_F(RpcTest, ACloseOfADuplexCallLosesNothing) {
+  for (int i = 0; i < 50; ++i) {
+    const auto client = Start(channel_->Duplex("/test/Talk"));
+    for (const size_t length : {10, 200'000, 1}) client->Say(Bytes(length));
+    client->CloseThen();
+    ASSERT_TRUE(client->AwaitEnd());
+    ASSERT_TRUE(server_talker()->AwaitEnd());
+    ASSERT_EQ(server_talker()->lengths(), (std::vector<size_t>{10, 200'000, 1}));
+  }
+}
+
+TEST_F(RpcTest, ADuplexCallWhosePeerDoesNotFollowIsCutOff) {
+  const auto client = Start(channel_->Duplex("/test/Deaf"));
+  client->Say(Bytes(1));
+  client->CloseThen();
+  ASSERT_TRUE(client->AwaitEnd());
+  EXPECT_STATUS(client->status(), absl::StatusCode::kCancelled, "closed here");
+  // The other side hears it when it looks.
+  std::shared_ptr<DuplexCall> deaf;
+  {
+    MutexLock lock(&mu_);
+    deaf.swap(deaf_);
+  }
+  ASSERT_TRUE(deaf != nullptr);
+  const auto server = Start(std::move(deaf));
+  ASSERT_TRUE(server->AwaitEnd());
+  EXPECT_TRUE(server->by_peer());
+}
+
+TEST_F(RpcTest, ADuplexCallWhoseReaderThrowsEndsAtBothSides) {
+  // At the server.
+  on_server_message_ = [](Talker*, const grpc::ByteBuffer&) { throw std::bad_alloc(); };
+  auto client = Start(channel_->Duplex("/test/Talk"));
+  client->Say(Bytes(1));
+  ASSERT_TRUE(client->AwaitEnd());
+  EXPECT_FALSE(client->status().ok());
+  ASSERT_TRUE(server_talker()->AwaitEnd());
+  EXPECT_STATUS(server_talker()->status(), absl::StatusCode::kResourceExhausted, "out of memory");
+  EXPECT_FALSE(server_talker()->by_peer());
+  // At the client.
+  on_server_message_ = Echo;
+  client = Start(channel_->Duplex("/test/Talk"), [](Talker*, const grpc::ByteBuffer&) {
+    throw std::runtime_error("no such message");
+  });
+  client->Say(Bytes(1));
+  ASSERT_TRUE(client->AwaitEnd());
+  EXPECT_STATUS(client->status(), absl::StatusCode::kInternal, "no such message");
+  ASSERT_TRUE(server_talker()->AwaitEnd());
+  EXPECT_TRUE(server_talker()->by_peer());
+  // Before there is a reader.
+  client = Start(channel_->Duplex("/test/ThrowsBeforeItStarts"));
+  ASSERT_TRUE(client->AwaitEnd());
+  EXPECT_STATUS(client->status(), absl::StatusCode::kResourceExhausted, "out of memory");
+}
+
+// covers: clusters: work that a message of a call of both directions makes ready runs on the thread
+//   that read the message, at clients and at servers
+TEST_F(RpcTest, AMessagesWorkRunsOnTheThreadThatReadItAlsoAtTheServer) {
+  Notification at_once;
+  at_once.Notify();
+  WaitingWork at_server(&at_once), at_client(&at_once);
+  on_server_message_ = [&](Talker* server, const grpc::ByteBuffer& message) {
+    EXPECT_TRUE(Visit::Offer(&at_server, 2));
+    server->Say(message);
+  };
+  const auto client = Start(channel_->Duplex("/test/Talk"), [&](Talker*, const grpc::ByteBuffer&) {
+    EXPECT_TRUE(Visit::Offer(&at_client, 2));
+  });
+  client->Say(Bytes(1));
+  EXPECT_TRUE(at_server.ran.WaitFor(kHang));
+  EXPECT_TRUE(at_client.ran.WaitFor(kHang));
+  client->CloseThen();
+  ASSERT_TRUE(client->AwaitEnd());
+  ASSERT_TRUE(server_talker()->AwaitEnd());
+}
+
+TEST_F(RpcTest, ADuplexCallOfNoMethodOrNoServerEndsOnce) {
+  const auto none = Start(channel_->Duplex("/test/None"));
+  none->Say(Bytes(1));
+  ASSERT_TRUE(none->AwaitEnd());
+  EXPECT_STATUS(none->status(), absl::StatusCode::kUnimplemented,
+                "Method must be one of this server, got /test/None");
+  EXPECT_FALSE(none->by_peer());
+  const auto nobody = Start(RpcChannel::Make("127.0.0.1:1")->Duplex("/test/Talk"));
+  ASSERT_TRUE(nobody->AwaitEnd());
+  EXPECT_STATUS(nobody->status(), absl::StatusCode::kUnavailable, "127.0.0.1:1");
+  EXPECT_FALSE(nobody->by_peer());
+}
+
+TEST_F(RpcTest, AServerThatShutsDownEndsItsDuplexCalls) {
+  on_server_message_ = Echo;
+  const auto client = Start(channel_->Duplex("/test/Talk"));
+  client->Say(Bytes(1));
+  ASSERT_TRUE(client->AwaitMessages(1));
+  server_->Shutdown(absl::InfinitePast());
+  ASSERT_TRUE(client->AwaitEnd());
+  EXPECT_TRUE(client->by_peer());
+  EXPECT_STATUS(client->status(), absl::StatusCode::kUnavailable, "");
+  ASSERT_TRUE(server_talker()->AwaitEnd());
 }
 
 TEST_F(RpcTest, AServersStreamThatThrowsBetweenMessagesEndsForItsClient) {

@@ -47,6 +47,7 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
       end_(std::move(end)),
       reader_(this),
       incoming_(options_.transfers),
+      hello_waits_(options_.waits_for_hello),
       peer_name_(options_.peer_task.empty() ? "a task that has not said HELLO"
                                             : options_.peer_task),
       receive_credit_(options_.window_bytes),
@@ -264,7 +265,7 @@ void ByteLink::Pump() {
 
 ByteChain ByteLink::NextBatch() {
   ByteChain batch;
-  batch.Append(std::exchange(hello_, std::string()));
+  if (!hello_waits_) batch.Append(std::exchange(hello_, std::string()));
   if (state_ == State::kOpening) return batch;
   AddMessages(&batch);
   if (state_ != State::kOpen || (batch.empty() && !flushes_ && !ReceiptsAreDue())) return batch;
@@ -381,6 +382,9 @@ Status ByteLink::OnFrame(LinkFrame frame, int64_t num_bytes) {
   if (is_over()) return absl::OkStatus();
   if (!greeted_) {
     const HelloFrame* const hello = std::get_if<HelloFrame>(&frame);
+    if (ByeFrame* const bye = std::get_if<ByeFrame>(&frame)) {
+      return Take(std::move(*bye), num_bytes);
+    }
     if (hello == nullptr) {
       return InvalidArgument("Link: the first frame must be HELLO, got another one");
     }
@@ -413,8 +417,13 @@ Status ByteLink::Greet(const HelloFrame& hello) {
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(send_credit_.Open(hello.window_bytes));
+  }
+  if (options_.admit) MR_RETURN_IF_ERROR(options_.admit({hello.task, hello.incarnation}));
+  {
+    MutexLock lock(&mu_);
     if (state_ != State::kOpening) return absl::OkStatus();  // closed meanwhile
     state_ = State::kOpen;
+    hello_waits_ = false;
     since_ = options_.clock->Now();
     peer_name_ = hello.task;
   }

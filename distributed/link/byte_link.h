@@ -6,8 +6,9 @@
 // it: greeting, parts, credit, order and bounds are written once.
 //
 // Each end sends HELLO first and nothing else until the peer's HELLO has come; what is sent
-// meanwhile waits. A peer of another version, of another task or incarnation than was dialled, or
-// with a window that is too small is refused with BYE, which tells it why.
+// meanwhile waits. Who was dialled may answer HELLO with its own or with BYE (waits_for_hello). A
+// peer of another version, of another task or incarnation than was dialled, with a window that is
+// too small, or that `admit` does not take is refused with BYE, which tells it why.
 //
 // What leaves next, in one write of about kBatchBytes:
 //   1. RECEIVED, when something else leaves or enough is owed;
@@ -26,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -54,6 +56,12 @@ struct ByteLinkOptions {
   // Who was dialled. Empty and 0: anyone, which is for who was dialled by others.
   std::string peer_task;
   uint64_t peer_incarnation = 0;
+  // Called with the peer's HELLO, before OnOpen, by the thread that reads, without a lock: an error
+  // refuses the peer. Null: nobody else is asked.
+  std::function<Status(const LinkPeer& peer)> admit;
+  // For who was dialled: HELLO leaves once the peer was admitted. A peer that is refused, or whose
+  // link is closed before, gets BYE alone: it has not been open for a moment.
+  bool waits_for_hello = false;
 
   // What the peer may have on its way to here; at least kMinWindowBytes.
   int64_t window_bytes = kDefaultWindowBytes;
@@ -189,6 +197,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;
   std::string hello_ ABSL_GUARDED_BY(mu_);      // empty once it leaves
+  bool hello_waits_ ABSL_GUARDED_BY(mu_);       // until the peer was admitted
   std::string peer_name_ ABSL_GUARDED_BY(mu_);  // for messages
   Status lost_ ABSL_GUARDED_BY(mu_);            // why, from closing on
   bool lost_by_peer_ ABSL_GUARDED_BY(mu_) = false;

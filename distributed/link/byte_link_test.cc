@@ -446,6 +446,32 @@ TEST(ByteLinkTest, AGreetingThatDoesNotFitIsRefused) {
   }
 }
 
+// covers: clusters: who was dialled may refuse the caller by its HELLO, and then neither end was
+//   open
+TEST(ByteLinkTest, WhoWasDialledMayRefuseBeforeEitherEndIsOpen) {
+  for (const bool waits : {true, false}) {
+    SCOPED_TRACE(waits);
+    World world;
+    world.options[1].waits_for_hello = waits;
+    world.options[1].admit = [](const LinkPeer& peer) {
+      return absl::PermissionDeniedError(absl::StrCat("not ", peer.task, " ", peer.incarnation));
+    };
+    world.OpenBoth();
+    EXPECT_EQ(world.ends[1]->lines(),
+              std::vector<std::string>{"lost not /job:worker/replica:0/task:0 41"});
+    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kPermissionDenied,
+                  "was closed by the peer: not /job:worker/replica:0/task:0 41");
+    EXPECT_TRUE(world.ends[0]->lost_by_peer());
+    // HELLO that did not wait has opened the caller's end for a moment.
+    EXPECT_EQ(world.ends[0]->link() == nullptr, waits);
+  }
+  World world;
+  world.options[1].waits_for_hello = true;
+  world.options[1].admit = [](const LinkPeer&) { return absl::OkStatus(); };
+  world.OpenBoth();
+  EXPECT_TRUE(world.ends[0]->link() != nullptr && world.ends[1]->link() != nullptr);
+}
+
 // covers: clusters: frames of a stranger that break the rules of a link end it, and the stranger is
 //   told which
 TEST(ByteLinkTest, FramesThatBreakTheRulesEndTheLink) {

@@ -29,6 +29,13 @@
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/link/byte_link.h"
+#include "distributed/link/credit.h"
+#include "distributed/link/frame.h"
+#include "distributed/link/grpc_wire.h"
+#include "distributed/link/testing/frame_text.h"
+#include "distributed/link/testing/link_kinds.h"
+#include "distributed/link/wire_tensor.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_service.h"
@@ -45,6 +52,7 @@
 #include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "net/call_limits.h"
+#include "net/duplex_call.h"
 #include "net/rpc_server.h"
 #include "net/status_payloads.h"
 #include "net/tensor_coding.h"
@@ -518,6 +526,62 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       EXPECT_GE(answered, 62);
     }
   }
+}
+
+// A call whose peer is the test. What is written to it never leaves.
+class SpokenCall : public DuplexCall {
+ public:
+  void Start(std::shared_ptr<User> user) override { user_ = std::move(user); }
+  void Write(const grpc::ByteBuffer&) override {}
+  void Close() override {}
+  void Say(const grpc::ByteBuffer& message) { user_->OnMessage(message); }
+  void End() {
+    const std::shared_ptr<User> user = std::move(user_);
+    user->OnEnded(absl::UnavailableError("the test is over"), /*by_peer=*/true);
+  }
+
+ private:
+  std::shared_ptr<User> user_;
+};
+
+// Messages of /millrace.Link/Connect, in several of the call's. frames_test.cc has the frames.
+TEST(DecodersTest, MessagesOfALink) {
+  HelloFrame hello;
+  hello.task = "/job:worker/replica:0/task:0";
+  hello.incarnation = 41;
+  hello.window_bytes = kDefaultWindowBytes;
+  RunFrame run;
+  run.step_id = 7;
+  run.number = 1;
+  TensorsFrame tensors;
+  tensors.step_id = 7;
+  TensorEntry& entry = tensors.tensors.emplace_back();
+  ASSERT_OK_AND_ASSIGN(entry.value, WireTensor::Of(Tensor::Vector<float>({1, 2, 3})));
+  EndFrame end;
+  end.step_id = 7;
+  const std::string talk =
+      absl::StrCat(FrameBytes(hello), FrameBytes(BindFrame{1, "session", "graph"}), FrameBytes(run),
+                   FrameBytes(tensors), FrameBytes(end));
+  int opened = 0, whole = 0;
+  Fuzz(10'000, {talk}, [&](const std::string& bytes, Mutator* mutator) {
+    const auto call = std::make_shared<SpokenCall>();
+    const auto listener = std::make_shared<RecordingEnd>();
+    ByteLinkOptions options;
+    options.task = kTask;
+    options.incarnation = 42;
+    options.waits_for_hello = true;
+    const auto link = ByteLink::Open(AcceptGrpcWire(call), listener, std::move(options));
+    const size_t half = mutator->Below(1 + bytes.size());
+    call->Say(BufferOf(bytes.substr(0, half), mutator));
+    call->Say(BufferOf(bytes.substr(half), mutator));
+    opened += listener->link() != nullptr ? 1 : 0;
+    whole += listener->last_end().step_id == 7 ? 1 : 0;
+    call->End();
+    EXPECT_EQ(listener->num_losses(), 1);
+    listener->LetGo();
+  });
+  EXPECT_GE(opened, 100);
+  EXPECT_GE(whole, 50);
 }
 
 // A cluster of one task.

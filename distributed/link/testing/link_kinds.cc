@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/in_process_link.h"
+#include "distributed/link/testing/grpc_pair.h"
 #include "distributed/link/testing/simulated_wire.h"
 #include "gtest/gtest.h"
 
@@ -194,6 +195,10 @@ std::vector<LinkKind> LinkKinds() {
   const std::vector<LinkKind> all = {
       {"in_process", [] { return std::make_unique<InProcessPair>(); }},
       {"simulated", [] { return std::make_unique<SimulatedPair>(1); }},
+      {"grpc",
+       [] {
+         return MakeGrpcPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
+       }},
   };
   const char* const wanted = std::getenv("MILLRACE_WIRE");
   if (wanted == nullptr || *wanted == '\0') return all;
@@ -202,7 +207,7 @@ std::vector<LinkKind> LinkKinds() {
     const auto kind = std::find_if(all.begin(), all.end(),
                                    [&](const LinkKind& known) { return known.name == name; });
     if (kind == all.end()) {
-      ADD_FAILURE() << "MILLRACE_WIRE: links must be in_process or simulated, got " << name;
+      ADD_FAILURE() << "MILLRACE_WIRE: links must be in_process, simulated or grpc, got " << name;
     } else {
       kinds.push_back(*kind);
     }

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/link_table.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/link/byte_wire.h"
+#include "distributed/link/link.h"
+#include "distributed/link/testing/link_kinds.h"
+#include "distributed/link/testing/simulated_wire.h"
+#include "gtest/gtest.h"
+#include "net/timers.h"
+
+namespace millrace {
+namespace {
+
+// The smaller name is the ps's.
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+
+class SeededTimers : public Timers {
+ public:
+  explicit SeededTimers(SeededTime* time) : time_(time) {}
+  Clock* clock() override { return time_->clock(); }
+  std::shared_ptr<Timer> Make(absl::AnyInvocable<void()> fire) override {
+    return std::make_shared<Seeded>(time_, std::move(fire));
+  }
+
+ private:
+  class Seeded : public Timer, public std::enable_shared_from_this<Seeded> {
+   public:
+    Seeded(SeededTime* time, absl::AnyInvocable<void()> fire)
+        : time_(time), fire_(std::move(fire)) {}
+    void Set(absl::Time when) override {
+      const absl::Duration left = std::max(when - time_->clock()->Now(), absl::ZeroDuration());
+      time_->Later(left, [self = shared_from_this(), set = ++last_set_] {
+        if (set == self->last_set_) self->fire_();
+      });
+    }
+    void Cancel() override { ++last_set_; }
+
+   private:
+    SeededTime* const time_;
+    absl::AnyInvocable<void()> fire_;
+    int64_t last_set_ = 0;
+  };
+
+  SeededTime* const time_;
+};
+
+// A peer that reads, and says nothing.
+class SilentPeer : public ByteWire::User {
+ public:
+  void OnBytes(absl::string_view bytes) override { received.append(bytes.data(), bytes.size()); }
+  absl::Span<char> Place() override { return {}; }
+  void OnFilled(size_t) override {}
+  void OnWritten() override {}
+  void OnClosed(const Status&, bool) override { is_closed = true; }
+  std::string received;
+  bool is_closed = false;
+};
+
+using Answer = std::optional<StatusOr<std::shared_ptr<Link>>>;
+
+// Tasks with a table each, and the ways between them.
+class World {
+ public:
+  struct Task {
+    std::string name;
+    std::unique_ptr<LinkTable> table;
+    std::vector<std::shared_ptr<RecordingEnd>> ends;  // that were made
+    int dials = 0;
+    // What its dials find instead of a task.
+    Status unreachable;
+    bool finds_silence = false;
+  };
+
+  explicit World(uint64_t seed = 1) : time(seed), timers_(&time) {}
+  ~World() {
+    for (const auto& task : tasks_) task->table = nullptr;
+    RunFor(absl::Seconds(5));
+    for (const auto& wire : silent_wires_) wire->Close();
+    RunFor(absl::Seconds(1));
+    for (const auto& task : tasks_) {
+      for (const auto& end : task->ends) {
+        EXPECT_EQ(end->num_losses(), 1);
+        end->LetGo();
+      }
+    }
+  }
+
+  // The last one of a name is who is dialled by it.
+  Task* Add(const std::string& name, uint64_t incarnation, LinkTableOptions options = {}) {
+    tasks_.push_back(std::make_unique<Task>());
+    Task* const task = tasks_.back().get();
+    task->name = name;
+    options.link.task = name;
+    options.link.incarnation = incarnation;
+    options.timers = &timers_;
+    if (options.dial == nullptr) {
+      options.dial = [this, task](const std::string& callee) { return Dial(task, callee); };
+    }
+    options.make_end = [task](const LinkPeer&) {
+      task->ends.push_back(std::make_shared<RecordingEnd>());
+      return task->ends.back();
+    };
+    task->table = std::make_unique<LinkTable>(std::move(options));
+    by_name_[name] = task;
+    return task;
+  }
+
+  // A wire whose other end says nothing.
+  std::unique_ptr<ByteWire> SilentWire() {
+    const auto way = SimulatedWay::Make(&time, SimulatedWay::Options());
+    silent_peers.push_back(std::make_shared<SilentPeer>());
+    silent_wires_.push_back(way->TakeWire(1));
+    silent_wires_.back()->Start(silent_peers.back());
+    return way->TakeWire(0);
+  }
+
+  std::shared_ptr<Answer> Get(Task* task, const std::string& peer) {
+    auto answer = std::make_shared<Answer>();
+    task->table->Get(peer, [answer](StatusOr<std::shared_ptr<Link>> link) {
+      EXPECT_FALSE(answer->has_value()) << "called twice";
+      *answer = std::move(link);
+    });
+    return answer;
+  }
+
+  void RunFor(absl::Duration duration) { EXPECT_TRUE(time.RunFor(duration)); }
+
+  SeededTime time;
+  // Of dials between tasks, in their order.
+  std::vector<std::shared_ptr<SimulatedWay>> ways;
+  std::vector<std::string> diallers;
+  std::vector<std::shared_ptr<SilentPeer>> silent_peers;
+
+ private:
+  StatusOr<std::unique_ptr<ByteWire>> Dial(Task* task, const std::string& callee) {
+    ++task->dials;
+    MR_RETURN_IF_ERROR(task->unreachable);
+    if (task->finds_silence) return SilentWire();
+    const auto way = SimulatedWay::Make(&time, SimulatedWay::Options());
+    ways.push_back(way);
+    diallers.push_back(task->name);
+    // Whoever has the name when it arrives.
+    time.Later(absl::Microseconds(static_cast<int64_t>(time.Draw(3000))), [this, way, callee] {
+      Task* const called = by_name_.at(callee);
+      if (called->table != nullptr) called->table->Accept(way->TakeWire(1));
+    });
+    return way->TakeWire(0);
+  }
+
+  SeededTimers timers_;
+  std::vector<std::unique_ptr<Task>> tasks_;
+  std::map<std::string, Task*> by_name_;
+  std::vector<std::unique_ptr<ByteWire>> silent_wires_;
+};
+
+RunFrame RunOf(int64_t step_id) {
+  RunFrame run;
+  run.step_id = step_id;
+  run.number = 1;
+  return run;
+}
+
+bool IsOpen(const std::shared_ptr<Answer>& answer) {
+  return answer->has_value() && (*answer)->ok();
+}
+
+Status Error(const std::shared_ptr<Answer>& answer) {
+  if (!answer->has_value()) return absl::OkStatus();
+  return (*answer)->status();
+}
+
+int64_t CountLines(const World::Task& task, absl::string_view prefix) {
+  int64_t count = 0;
+  for (const auto& end : task.ends) {
+    for (const std::string& line : end->lines()) count += absl::StartsWith(line, prefix) ? 1 : 0;
+  }
+  return count;
+}
+
+// covers: clusters: two tasks have one link, whoever asks for it and however often
+TEST(LinkTableTest, AllWhoAskHaveTheSameLink) {
+  World world;
+  World::Task* const ps = world.Add(kPs, 42);
+  World::Task* const worker = world.Add(kWorker, 41);
+  EXPECT_EQ(worker->table->Find(kPs), nullptr);
+  const auto first = world.Get(worker, kPs), second = world.Get(worker, kPs);
+  EXPECT_FALSE(first->has_value());
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(first) && IsOpen(second));
+  EXPECT_EQ(first->value().value(), second->value().value());
+  EXPECT_EQ(worker->table->Find(kPs), first->value().value());
+  const auto at_once = world.Get(ps, kWorker);
+  ASSERT_TRUE(IsOpen(at_once));
+  EXPECT_EQ(ps->table->Find(kWorker), ps->ends[0]->link());
+  EXPECT_EQ(ps->table->OpenLinks().size(), 1u);
+  EXPECT_EQ(worker->dials, 1);
+  EXPECT_EQ(ps->dials, 0);
+  EXPECT_EQ(ps->ends[0]->lines(), std::vector<std::string>{absl::StrCat("open ", kWorker, " 41")});
+}
+
+// covers: clusters: two tasks that dial each other at once keep the link of the smaller name, both
+//   the same one, and what each sends on the link that it was given arrives
+TEST(LinkTableTest, BothDialAtOnce) {
+  int both = 0;  // worlds in which both have dialled
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    World::Task* const ps = world.Add(kPs, 42);
+    World::Task* const worker = world.Add(kWorker, 41);
+    int sent = 0;
+    const auto send_to = [&sent](World::Task* task, const std::string& peer) {
+      task->table->Get(peer, [&sent](StatusOr<std::shared_ptr<Link>> link) {
+        EXPECT_OK(link);
+        if (!link.ok()) return;
+        EXPECT_OK((*link)->Send(RunOf(7)));
+        ++sent;
+      });
+    };
+    for (World::Task* const task : {ps, worker}) {
+      world.time.Later(absl::Microseconds(static_cast<int64_t>(world.time.Draw(6000))),
+                       [&send_to, task, ps] { send_to(task, task == ps ? kWorker : kPs); });
+    }
+    world.RunFor(absl::Seconds(5));
+    EXPECT_EQ(sent, 2);
+    EXPECT_EQ(CountLines(*ps, "run step=7"), 1);
+    EXPECT_EQ(CountLines(*worker, "run step=7"), 1);
+    // No end has opened and been lost.
+    EXPECT_EQ(ps->ends.size(), 1u);
+    EXPECT_EQ(worker->ends.size(), 1u);
+    EXPECT_EQ(ps->table->num_links(), 1);
+    EXPECT_EQ(worker->table->num_links(), 1);
+    if (ps->dials == 0 || worker->dials == 0) continue;
+    ++both;
+    const auto kept = std::find(world.diallers.begin(), world.diallers.end(), kPs);
+    ASSERT_TRUE(kept != world.diallers.end());
+    const auto& way = world.ways[static_cast<size_t>(kept - world.diallers.begin())];
+    const int64_t writes = way->num_writes(0);
+    EXPECT_OK(ps->table->Find(kWorker)->Send(RunOf(8)));
+    EXPECT_EQ(way->num_writes(0), writes + 1);
+    world.RunFor(absl::Seconds(1));
+    EXPECT_EQ(CountLines(*worker, "run step=8"), 1);
+  }
+  EXPECT_GE(both, 20);
+}
+
+// covers: clusters: a link that is lost is dialled again by the next who asks, not before
+TEST(LinkTableTest, ALostLinkIsDialledAgain) {
+  World world;
+  World::Task* const ps = world.Add(kPs, 42);
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(first));
+  world.ways[0]->BreakAfter(0, 0);
+  world.RunFor(absl::Minutes(1));
+  EXPECT_EQ(worker->table->Find(kPs), nullptr);
+  EXPECT_EQ(worker->ends[0]->num_losses(), 1);
+  EXPECT_EQ(worker->table->num_links(), 0);
+  EXPECT_EQ(worker->dials, 1);
+  const auto second = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(second));
+  EXPECT_EQ(worker->dials, 2);
+  EXPECT_EQ(ps->ends.size(), 2u);
+  EXPECT_OK(worker->table->Find(kPs)->Send(RunOf(1)));
+  world.RunFor(absl::Seconds(1));
+  EXPECT_EQ(ps->ends[1]->lines().back(), "run step=1 number=1 timeout_us=0 args=0");
+}
+
+// covers: clusters: the link of a task that restarted takes the place of the old one, whose steps
+//   hear that the task restarted
+TEST(LinkTableTest, ATaskThatRestartedHasANewLink) {
+  World world;
+  World::Task* const old_ps = world.Add(kPs, 42);
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(first));
+  World::Task* const ps = world.Add(kPs, 43);
+  const auto second = world.Get(ps, kWorker);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(second));
+  EXPECT_STATUS(worker->ends[0]->lost(), absl::StatusCode::kAborted,
+                "the task restarted (incarnation 42 expected, 43 found)");
+  EXPECT_EQ(worker->table->Find(kPs), worker->ends[1]->link());
+  EXPECT_EQ(worker->table->Find(kPs)->peer().incarnation, 43u);
+  EXPECT_EQ(old_ps->table->num_links(), 0);
+}
+
+// covers: clusters: a second link of a task that has one is refused, and the first one goes on
+TEST(LinkTableTest, ASecondLinkIsRefused) {
+  World world;
+  LinkTableOptions patient;
+  patient.max_wait = absl::Seconds(4);
+  World::Task* const ps = world.Add(kPs, 42);
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(first));
+  World::Task* const same = world.Add(kWorker, 41, patient);
+  const auto second = world.Get(same, kPs);
+  world.RunFor(absl::Seconds(6));
+  EXPECT_STATUS(Error(second), absl::StatusCode::kUnavailable,
+                "Link to /job:ps/replica:0/task:0: must be open within 4s");
+  EXPECT_GE(same->dials, 2);  // the other link might have been lost meanwhile
+  EXPECT_TRUE(same->ends.empty());
+  EXPECT_EQ(same->table->num_links(), 0);
+  EXPECT_EQ(ps->ends.size(), 1u);
+  EXPECT_EQ(ps->ends[0]->num_losses(), 0);
+}
+
+// covers: clusters: links that others dial and that never say HELLO are bounded, and do not keep
+//   out a task that does
+TEST(LinkTableTest, AThousandHalfOpenLinksAreBounded) {
+  World world;
+  LinkTableOptions options;
+  options.max_unheard_links = 100;
+  World::Task* const ps = world.Add(kPs, 42, std::move(options));
+  World::Task* const worker = world.Add(kWorker, 41);
+  for (int i = 0; i < 500; ++i) ps->table->Accept(world.SilentWire());
+  const auto link = world.Get(worker, kPs);
+  for (int i = 0; i < 500; ++i) {
+    ps->table->Accept(world.SilentWire());
+    if (i % 50 == 0) world.RunFor(absl::Milliseconds(10));
+  }
+  world.RunFor(absl::Milliseconds(100));
+  EXPECT_TRUE(IsOpen(link));
+  EXPECT_EQ(ps->table->num_links(), 101);
+  EXPECT_TRUE(world.silent_peers[0]->is_closed);
+  EXPECT_TRUE(absl::StrContains(world.silent_peers[0]->received,
+                                "HELLO must come before 100 others dial, got none"));
+  EXPECT_FALSE(world.silent_peers[999]->is_closed);
+  world.RunFor(absl::Seconds(15));
+  EXPECT_EQ(ps->table->num_links(), 1);
+  EXPECT_TRUE(world.silent_peers[999]->is_closed);
+  EXPECT_EQ(ps->ends.size(), 1u);
+}
+
+// covers: clusters: links that others dialled are bounded, and who is refused hears the bound
+TEST(LinkTableTest, AcceptedLinksAreBounded) {
+  World world;
+  LinkTableOptions options;
+  options.max_accepted_links = 1;
+  world.Add(kPs, 42, std::move(options));
+  World::Task* const worker = world.Add(kWorker, 41);
+  World::Task* const other = world.Add("/job:worker/replica:0/task:1", 43);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  const auto second = world.Get(other, kPs);
+  world.RunFor(absl::Seconds(3));
+  EXPECT_TRUE(IsOpen(first));
+  EXPECT_STATUS(Error(second), absl::StatusCode::kResourceExhausted,
+                "must have at most 1 links that others dialled");
+}
+
+// covers: clusters: who asks for a link to a task that does not answer hears it within a limit
+TEST(LinkTableTest, APeerThatNeverGreetsIsGivenUp) {
+  World world;
+  LinkTableOptions impatient, patient;
+  impatient.max_wait = absl::Seconds(5);
+  patient.max_wait = absl::Seconds(30);
+  World::Task* const soon = world.Add("/job:worker/replica:0/task:1", 1, std::move(impatient));
+  World::Task* const late = world.Add("/job:worker/replica:0/task:2", 2, std::move(patient));
+  soon->finds_silence = late->finds_silence = true;
+  const auto first = world.Get(soon, kPs), second = world.Get(late, kPs);
+  world.RunFor(absl::Seconds(7));
+  EXPECT_STATUS(Error(first), absl::StatusCode::kUnavailable,
+                "Link to /job:ps/replica:0/task:0: must be open within 5s, got no answer");
+  EXPECT_FALSE(second->has_value());
+  world.RunFor(absl::Seconds(7));
+  EXPECT_STATUS(Error(second), absl::StatusCode::kUnavailable, "HELLO must come within 10s");
+  EXPECT_EQ(soon->table->num_links(), 0);
+  EXPECT_EQ(late->table->num_links(), 0);
+  EXPECT_TRUE(soon->ends.empty() && late->ends.empty());
+}
+
+// covers: clusters: who asks for a link that cannot be hears why
+TEST(LinkTableTest, WhoCannotHaveALinkHearsWhy) {
+  World world;
+  LinkTableOptions strict;
+  strict.check_peer = [](const LinkPeer& peer) {
+    return absl::PermissionDeniedError(absl::StrCat("no task of this cluster: ", peer.task));
+  };
+  World::Task* const ps = world.Add(kPs, 42, std::move(strict));
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto refused = world.Get(worker, kPs);
+  const auto own = world.Get(worker, kWorker);
+  EXPECT_STATUS(Error(own), absl::StatusCode::kInvalidArgument, "must be to another task");
+  world.RunFor(absl::Seconds(2));
+  EXPECT_STATUS(Error(refused), absl::StatusCode::kPermissionDenied,
+                "Link to /job:ps/replica:0/task:0 was closed by the peer: no task of this cluster: "
+                "/job:worker/replica:0/task:0");
+  EXPECT_TRUE(ps->ends.empty() && worker->ends.empty());
+  worker->unreachable = absl::UnavailableError("no such host");
+  const auto unreachable = world.Get(worker, kPs);
+  EXPECT_STATUS(Error(unreachable), absl::StatusCode::kUnavailable,
+                "Link to /job:ps/replica:0/task:0: no such host");
+  EXPECT_EQ(worker->table->num_links(), 0);
+}
+
+// covers: clusters: a task without a way to others has the links that they dial, and says so to who
+//   asks before
+TEST(LinkTableTest, ATaskThatNeverDials) {
+  SeededTime time(1);
+  SeededTimers timers(&time);
+  LinkTableOptions options;
+  options.link.task = kPs;
+  options.timers = &timers;
+  options.make_end = [](const LinkPeer&) { return std::make_shared<RecordingEnd>(); };
+  LinkTable table(std::move(options));
+  Status status;
+  table.Get(kWorker, [&](StatusOr<std::shared_ptr<Link>> link) { status = link.status(); });
+  EXPECT_STATUS(status, absl::StatusCode::kFailedPrecondition,
+                "that task must dial, got no link of it");
+  EXPECT_TRUE(time.Run());  // no timer is left
+}
+
+// covers: clusters: a task that stops closes its links with the reason, and tells it to who waits
+//   for one, and to who dials afterwards
+TEST(LinkTableTest, CloseAllTellsAllWhoWait) {
+  World world;
+  World::Task* const ps = world.Add(kPs, 42);
+  World::Task* const worker = world.Add(kWorker, 41);
+  World::Task* const third = world.Add("/job:worker/replica:0/task:1", 43);
+  const auto open = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(open));
+  ps->finds_silence = true;
+  const auto waits = world.Get(ps, third->name), too = world.Get(ps, third->name);
+  ps->table->CloseAll(absl::UnavailableError("the ps leaves"));
+  for (const auto& answer : {waits, too, world.Get(ps, third->name), world.Get(ps, kWorker)}) {
+    EXPECT_STATUS(Error(answer), absl::StatusCode::kUnavailable, "the ps leaves");
+  }
+  EXPECT_EQ(ps->table->Find(kWorker), nullptr);
+  ps->table->CloseAll(absl::InternalError("a second call"));
+  const auto late = world.Get(third, kPs);
+  world.RunFor(absl::Seconds(3));
+  EXPECT_STATUS(worker->ends[0]->lost(), absl::StatusCode::kUnavailable,
+                "was closed by the peer: the ps leaves");
+  EXPECT_TRUE(worker->ends[0]->lost_by_peer());
+  EXPECT_FALSE(ps->ends[0]->lost_by_peer());
+  EXPECT_STATUS(Error(late), absl::StatusCode::kUnavailable, "the ps leaves");
+  EXPECT_EQ(ps->table->num_links(), 0);
+}
+
+}  // namespace
+}  // namespace millrace
