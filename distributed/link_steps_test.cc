@@ -23,6 +23,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/master/master.h"
+#include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"

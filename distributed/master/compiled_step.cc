@@ -75,7 +75,8 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
                                           : FromTask(transports[i]->task(), statuses[i]);
     }
   }
-  if (all_can_push && compiled->parts.size() > 1) compiled->links = target.links;
+  const bool has_others = compiled->own_part < 0 || compiled->parts.size() > 1;
+  if (all_can_push && has_others) compiled->links = target.links;
   return first;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "core/notification.h"
 #include "core/visit.h"
+#include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/in_process_link.h"
@@ -192,6 +193,7 @@ LinkedTasks::~LinkedTasks() {
     for (const auto& [task, worker] : lives_) tasks.push_back(task);
   }
   for (const std::string& task : tasks) Kill(task);
+  network_.reset();  // its thread may be on its way out of an end
 }
 
 std::unique_ptr<LinkedTasks> LinkedTasks::OfEnvironment() {

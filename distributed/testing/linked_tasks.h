@@ -93,7 +93,7 @@ class LinkedTasks {
   bool IsMuted(const std::string& task) const;
 
   const Kind kind_;
-  const std::unique_ptr<Network> network_;  // null in process
+  std::unique_ptr<Network> network_;  // null in process
   mutable Mutex mu_;
   CondVar end_lost_;
   std::map<std::string, std::unique_ptr<Of>> of_ ABSL_GUARDED_BY(mu_);

@@ -15,6 +15,7 @@
 #include "distributed/worker/step_table.h"
 #include "net/call_limits.h"
 #include "proto/worker.pb.h"
+#include "runtime/plan.h"
 
 namespace millrace {
 namespace {

@@ -25,6 +25,7 @@
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/transport/edges_mode.h"
+#include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gmock/gmock.h"
@@ -223,6 +224,10 @@ TEST_F(LinkEndTest, WhatAPartSendsIsPushedUnasked) {
   ASSERT_EQ(peer_->tensors().size(), 1u);
   EXPECT_EQ(peer_->tensors()[0].index, 0u);
   ExpectTensorEqual(peer_->tensors()[0].value, Tensor::Scalar(1.5f));
+  // It is in the peer's memory.
+  for (int i = 0; i < 20'000 && worker_->num_steps() > 0; ++i) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
   EXPECT_EQ(worker_->num_steps(), 0);
 }
 
@@ -380,7 +385,7 @@ TEST_F(LinkEndTest, GraphsOfALinkAreBounded) {
   ServerLimits limits;
   limits.max_graphs = 2;
   Start(limits);
-  for (const uint64_t number : {1, 2, 3}) {
+  for (const uint64_t number : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
     peer_->link()->Send(BindFrame{number, "session", "graph"}).IgnoreError();
   }
   EXPECT_THAT(std::string(peer_->lost().message()), HasSubstr("ServerLimits::max_graphs"));

@@ -14,6 +14,7 @@
 #include "distributed/link/link.h"
 #include "distributed/transport/edges_mode.h"
 #include "distributed/worker/peer_error.h"
+#include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_edges.h"
