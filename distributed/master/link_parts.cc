@@ -23,70 +23,78 @@ Status CancelledByMaster() { return absl::CancelledError("Step was cancelled by 
 void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Duration timeout,
                     CancellationManager* cancellation, Done done) {
   std::shared_ptr<Part> part;
-  const Status asked = NoExceptions("RUN", [&]() -> Status {
-    part = std::make_shared<Part>();
-    part->cancellation = cancellation;
-    PeerLinks::Got got = [self = shared_from_this(), graph, step_id, timeout,
-                          part](StatusOr<std::shared_ptr<Link>> link) {
-      const Status begun = NoExceptions("RUN", [&]() -> Status {
+  const Status begun = NoExceptions("RUN", [&]() -> Status {
+    auto made = std::make_shared<Part>();
+    made->step_id = step_id;
+    // From here on whoever ends the part calls `done`: its caller, who owns the cancellation, may
+    // then be gone.
+    made->cancellation = cancellation;
+    made->done = std::move(done);
+    part = std::move(made);
+    part->is_registered = cancellation->Register(&part->token, [weak = weak_from_this(), part] {
+      if (const auto self = weak.lock()) self->Cancel(part);
+    });
+    if (!part->is_registered) return CancelledByMaster();
+    links_->Get(graph.task, [self = shared_from_this(), graph, timeout,
+                             part](StatusOr<std::shared_ptr<Link>> link) {
+      const Status sent = NoExceptions("RUN", [&]() -> Status {
         MR_RETURN_IF_ERROR(link.status());
-        return self->RunOn(*link, graph, step_id, timeout, part);
+        return self->RunOn(*link, graph, timeout, part);
       });
-      if (begun.ok()) return;
-      if (part->is_registered) part->cancellation->Deregister(part->token);
-      part->done(begun);
-    };
-    part->done = std::move(done);
-    links_->Get(graph.task, std::move(got));
+      if (!sent.ok()) self->End(part, sent);
+    });
     return absl::OkStatus();
   });
-  if (!asked.ok()) (part != nullptr && part->done ? part->done : done)(asked);
+  if (begun.ok()) return;
+  if (part == nullptr) return done(begun);
+  End(part, begun);
 }
 
 Status LinkParts::RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
-                        int64_t step_id, absl::Duration timeout,
-                        const std::shared_ptr<Part>& part) {
-  // Before anything can end the part: its caller, who owns the cancellation, is then gone.
-  part->is_registered =
-      part->cancellation->Register(&part->token, [weak = weak_from_this(), link, step_id] {
-        if (const auto self = weak.lock()) self->Cancel(link, step_id);
-      });
-  if (!part->is_registered) return CancelledByMaster();
+                        absl::Duration timeout, const std::shared_ptr<Part>& part) {
   BindFrame bind;
   bind.session_handle = graph.session_handle;
   bind.graph_handle = graph.graph_handle;
   bool is_bound = false;
-  MR_RETURN_IF_ERROR(Add(link.get(), graph, step_id, part, &bind.number, &is_bound));
+  MR_RETURN_IF_ERROR(Add(link, graph, part, &bind.number, &is_bound));
+  if (bind.number == 0) return absl::OkStatus();  // it has ended: it was cancelled
   // Another thread may be about to send the same BIND; its RUN and ours each need one before them.
   LinkCork cork;
-  Status sent = is_bound ? absl::OkStatus() : link->Send(bind);
-  if (sent.ok() && !is_bound) NoteBound(link.get(), graph);
+  if (!is_bound) {
+    MR_RETURN_IF_ERROR(link->Send(bind));
+    NoteBound(link.get(), graph);
+  }
   RunFrame run;
-  run.step_id = step_id;
+  run.step_id = part->step_id;
   run.number = bind.number;
   run.timeout_us = MicrosecondsOf(timeout);
-  if (sent.ok()) sent = link->Send(run);
-  if (!sent.ok()) End(link.get(), step_id, sent);
+  MR_RETURN_IF_ERROR(link->Send(run));
+  {
+    MutexLock lock(&mu_);
+    part->is_sent = true;
+    if (!part->is_cancelled) return absl::OkStatus();
+  }
+  link->Send(CancelFrame{part->step_id, CancelledByMaster()}).IgnoreError();
   return absl::OkStatus();
 }
 
-Status LinkParts::Add(const Link* link, const LinkedGraph& graph, int64_t step_id,
+Status LinkParts::Add(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
                       const std::shared_ptr<Part>& part, uint64_t* number, bool* is_bound) {
   MutexLock lock(&mu_);
-  const auto it = open_.find(link);
+  if (part->has_ended) return absl::OkStatus();
+  const auto it = open_.find(link.get());
   if (it == open_.end()) {
     return absl::UnavailableError(
         absl::StrCat("Link to ", graph.task, ": it was lost before the step was sent"));
   }
-  // A Cancel that found nothing here had set this before.
-  if (part->cancellation->IsCancelled()) return CancelledByMaster();
   OfLink& of_link = it->second;
   Bound& bound = of_link.bound[{graph.session_handle, graph.graph_handle}];
   if (bound.number == 0) bound.number = ++of_link.last_number;
-  if (!of_link.parts.emplace(step_id, part).second) {
+  if (!of_link.parts.emplace(part->step_id, part).second) {
     return absl::InternalError(
-        absl::StrCat("Step ", step_id, " must have one part on ", graph.task, ", got two"));
+        absl::StrCat("Step ", part->step_id, " must have one part on ", graph.task, ", got two"));
   }
+  part->link = link;
   *number = bound.number;
   *is_bound = bound.is_sent;
   return absl::OkStatus();
@@ -115,28 +123,34 @@ void LinkParts::Forget(const LinkedGraph& graph) {
   for (const auto& [link, number] : unbound) link->Send(UnbindFrame{number}).IgnoreError();
 }
 
-std::shared_ptr<LinkParts::Part> LinkParts::Take(const Link* link, int64_t step_id) {
+bool LinkParts::Take(const std::shared_ptr<Part>& part) {
   MutexLock lock(&mu_);
-  const auto it = open_.find(link);
-  if (it == open_.end()) return nullptr;
-  const auto found = it->second.parts.find(step_id);
-  if (found == it->second.parts.end()) return nullptr;
-  std::shared_ptr<Part> part = std::move(found->second);
-  it->second.parts.erase(found);
-  return part;
+  if (part->has_ended) return false;
+  part->has_ended = true;
+  if (part->link == nullptr) return true;
+  const auto it = open_.find(part->link.get());
+  if (it != open_.end()) it->second.parts.erase(part->step_id);
+  return true;
 }
 
-void LinkParts::End(const Link* link, int64_t step_id, const Status& status) {
-  const std::shared_ptr<Part> part = Take(link, step_id);
-  if (part == nullptr) return;
-  part->cancellation->Deregister(part->token);
+void LinkParts::End(const std::shared_ptr<Part>& part, const Status& status) {
+  if (!Take(part)) return;
+  if (part->is_registered) part->cancellation->Deregister(part->token);
   part->done(status);
 }
 
-void LinkParts::Cancel(const std::shared_ptr<Link>& link, int64_t step_id) {
-  const std::shared_ptr<Part> part = Take(link.get(), step_id);
-  if (part == nullptr) return;
-  link->Send(CancelFrame{step_id, CancelledByMaster()}).IgnoreError();
+void LinkParts::Cancel(const std::shared_ptr<Part>& part) {
+  std::shared_ptr<Link> link;
+  if (!Take(part)) return;
+  {
+    // CANCEL goes behind RUN: who sends that sends this, too.
+    MutexLock lock(&mu_);
+    part->is_cancelled = true;
+    if (part->is_sent) link = part->link;
+  }
+  if (link != nullptr) {
+    link->Send(CancelFrame{part->step_id, CancelledByMaster()}).IgnoreError();
+  }
   part->done(CancelledByMaster());
 }
 
@@ -151,7 +165,16 @@ void LinkParts::OnEnd(const Link* link, EndFrame end) {
         absl::StrCat("Step ", end.step_id, ": what a link runs must have no results, got ",
                      end.num_results, end.has_report ? " and a report" : ""));
   }
-  End(link, end.step_id, end.status);
+  std::shared_ptr<Part> part;
+  {
+    MutexLock lock(&mu_);
+    const auto it = open_.find(link);
+    if (it == open_.end()) return;
+    const auto found = it->second.parts.find(end.step_id);
+    if (found == it->second.parts.end()) return;  // cancelled, or a stranger's
+    part = found->second;
+  }
+  End(part, end.status);
 }
 
 void LinkParts::OnLost(const Link* link, const Status& status) {
@@ -163,10 +186,7 @@ void LinkParts::OnLost(const Link* link, const Status& status) {
     lost = std::move(it->second);
     open_.erase(it);
   }
-  for (const auto& [step_id, part] : lost.parts) {
-    part->cancellation->Deregister(part->token);
-    part->done(status);
-  }
+  for (const auto& [step_id, part] : lost.parts) End(part, status);
 }
 
 int64_t LinkParts::num_bound() const {

@@ -60,11 +60,17 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   int64_t num_bound() const;
 
  private:
+  // waiting for a link -> in a link's list -> ended; waiting -> ended
   struct Part {
+    int64_t step_id = 0;
     Done done;
-    CancellationManager* cancellation = nullptr;
+    CancellationManager* cancellation = nullptr;  // until `done`
     CancellationManager::Token token = 0;
     bool is_registered = false;
+    // Guarded by mu_.
+    std::shared_ptr<Link> link;  // null while it waits for one
+    bool is_sent = false;        // RUN
+    bool has_ended = false, is_cancelled = false;
   };
   struct Bound {
     uint64_t number = 0;
@@ -77,18 +83,18 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
     std::map<int64_t, std::shared_ptr<Part>> parts;  // by step
   };
 
-  // OK when the part is in the list, and what ends it will find it there.
-  Status RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph, int64_t step_id,
-               absl::Duration timeout, const std::shared_ptr<Part>& part);
-  // Takes a part into the list, and says by which number its graph goes.
-  Status Add(const Link* link, const LinkedGraph& graph, int64_t step_id,
+  // OK when the part was sent, or needs not be sent any more.
+  Status RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph, absl::Duration timeout,
+               const std::shared_ptr<Part>& part);
+  // Takes a part into the list, and says by which number its graph goes: 0 when it has ended.
+  Status Add(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
              const std::shared_ptr<Part>& part, uint64_t* number, bool* is_bound);
   void NoteBound(const Link* link, const LinkedGraph& graph);
-  // Ends the part, unless it has ended. Not within its cancellation.
-  void End(const Link* link, int64_t step_id, const Status& status);
-  void Cancel(const std::shared_ptr<Link>& link, int64_t step_id);
-  // Null when it is not there any more.
-  std::shared_ptr<Part> Take(const Link* link, int64_t step_id);
+  // Whether the caller is the one that ends the part.
+  bool Take(const std::shared_ptr<Part>& part);
+  void End(const std::shared_ptr<Part>& part, const Status& status);
+  // By its cancellation.
+  void Cancel(const std::shared_ptr<Part>& part);
 
   PeerLinks* const links_;
   mutable Mutex mu_;
