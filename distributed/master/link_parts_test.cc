@@ -26,10 +26,13 @@ constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 class OneLink : public PeerLinks {
  public:
   void Get(absl::string_view task, Got got) override {
+    if (holds) return held.push_back(std::move(got));
     if (link == nullptr) return got(absl::UnavailableError(absl::StrCat(task, " is not there")));
     got(link);
   }
   std::shared_ptr<Link> link;
+  bool holds = false;  // it is still being dialled
+  std::vector<Got> held;
 };
 
 // What of an end is a master's.
@@ -123,6 +126,19 @@ TEST_F(LinkPartsTest, ACancelledPartEndsAtOnceAndItsEndIsDropped) {
   ASSERT_EQ(never->size(), 1u);
   EXPECT_TRUE(absl::IsCancelled((*never)[0])) << (*never)[0];
   EXPECT_EQ(Came().size(), lines);
+}
+
+TEST_F(LinkPartsTest, ACancelledPartDoesNotWaitForItsLink) {
+  links_.holds = true;
+  const auto ended = Run(1);
+  EXPECT_TRUE(ended->empty());
+  cancellation_.StartCancel();
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled((*ended)[0])) << (*ended)[0];
+  ASSERT_EQ(links_.held.size(), 1u);
+  links_.held[0](links_.link);
+  EXPECT_TRUE(Came().empty());
+  EXPECT_EQ(ended->size(), 1u);
 }
 
 TEST_F(LinkPartsTest, ALostLinkEndsItsPartsAndForgetsItsNumbers) {
