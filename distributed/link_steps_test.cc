@@ -35,6 +35,8 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 
@@ -217,6 +219,42 @@ TEST_P(LinkStepsTest, ATrainingStepIsTwoMessagesEachWayForEachParameterServer) {
   }
   // Each graph is bound once.
   EXPECT_LE(links.came(kWorker, kPs0).binds, 2);
+}
+
+// What is fed goes to the ps and comes back.
+TEST_P(LinkStepsTest, WhatIsReadyAtOnceLeavesWithRunAndTheAnswerWithItsEnd) {
+  constexpr int kSteps = 50;
+  ThreeTasks tasks(GetParam());
+  const Scope root;
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+  const Output y = Placeholder(on_worker.WithName("y"), DT_FLOAT, {-1});
+  const Output sum = Add(root.WithDevice("/job:ps/task:0"), x, y);
+  Identity(on_worker.WithName("back"), sum);
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(root));
+  const auto steps = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(session, {"back:0"}, {}, true));
+      ExpectTensorEqual(result.fetches[0], Tensor::Vector<float>({5, 9, 13}));
+    }
+    ASSERT_TRUE(tasks.Settle());
+  };
+  // Until it is known what the nodes cost.
+  ASSERT_NO_FATAL_FAILURE(steps(20));
+  LinkedTasks& links = tasks.links();
+  const LinkedTasks::Came there = links.came(kWorker, kPs0), back = links.came(kPs0, kWorker);
+  const int64_t writes_there = links.num_writes(kWorker, kPs0);
+  const int64_t writes_back = links.num_writes(kPs0, kWorker);
+  ASSERT_NO_FATAL_FAILURE(steps(kSteps));
+  EXPECT_EQ(links.came(kWorker, kPs0).messages() - there.messages(), 2 * kSteps);
+  EXPECT_EQ(links.came(kWorker, kPs0).tensors - there.tensors, 2 * kSteps);
+  EXPECT_EQ(links.came(kPs0, kWorker).messages() - back.messages(), 2 * kSteps);
+  if (GetParam() == LinkedTasks::Kind::kBytes) {
+    // RUN with both tensors, and an acknowledgement that nothing else carries. On a busy machine a
+    // node looks expensive now and then, and RUN leaves before it.
+    EXPECT_LE(links.num_writes(kWorker, kPs0) - writes_there, 2 * kSteps + kSteps / 5);
+    EXPECT_LE(links.num_writes(kPs0, kWorker) - writes_back, kSteps + kSteps / 5);
+  }
 }
 
 TEST_P(LinkStepsTest, APeerThatIsLostInMidStepEndsItAndTheNextLifeServes) {

@@ -2,7 +2,6 @@
 #include "distributed/master/master_step.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -102,9 +101,8 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   // What a traced step sends has its times, and its answers are long: both travel by calls.
   const bool by_links = compiled_->links != nullptr && !trace_ && !record_graphs_;
   if (by_links) SetPushed(&request_);
-  // What this thread sends at once on a link leaves together, unless it is to wait.
-  std::optional<LinkCork> cork;
-  if (by_links && !options.block) cork.emplace();
+  // RUN and what the own part sends at once leave together.
+  const LinkCork cork;
   // The own part comes last: it may keep this thread busy.
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;

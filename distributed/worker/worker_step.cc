@@ -129,12 +129,9 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   }
   MR_DCHECK(rendezvous_ != nullptr, "Begin is OK only with a rendezvous");
   // Small tensors that are ready at once leave together.
-  std::optional<LinkCork> link_cork;
+  const LinkCork link_cork;
   std::optional<StepRendezvous::Cork> cork;
-  if (!block) {
-    link_cork.emplace();
-    cork.emplace(rendezvous_.get());
-  }
+  if (!block) cork.emplace(rendezvous_.get());
   Execute(block, deadline);
 }
 
