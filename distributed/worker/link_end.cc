@@ -109,6 +109,9 @@ void WorkerLinkEnd::Guarded(const char* what, absl::FunctionRef<Status()> body) 
 void WorkerLinkEnd::OnOpen(std::shared_ptr<Link> link) {
   link_ = std::move(link);
   Guarded("Link", [this]() -> Status {
+    if (const PeerCounters* const counters = worker_->peer_counters()) {
+      counter_ = counters->Find(link_->peer().task);
+    }
     worker_->steps()->LinkOpened(link_.get());
     return absl::OkStatus();
   });
@@ -182,6 +185,10 @@ void WorkerLinkEnd::OnTensors(SentTensors tensors) {
     message.task = link_->peer().task;
     message.link = link_.get();
     message.tensors = std::move(tensors);
+    if (counter_ != nullptr) {
+      counter_->AddReceived(message.tensor_bytes(),
+                            static_cast<int64_t>(message.tensors.tensors.size()));
+    }
     worker_->steps()->TakePushed(step_id, std::move(message));
     return absl::OkStatus();
   });

@@ -25,6 +25,7 @@
 #include "absl/functional/function_ref.h"
 #include "core/status.h"
 #include "distributed/link/link.h"
+#include "distributed/transport/peer_counts.h"
 #include "distributed/worker/worker.h"
 
 namespace millrace {
@@ -65,7 +66,8 @@ class WorkerLinkEnd : public LinkEnd {
   const std::shared_ptr<Worker> worker_;
   const std::shared_ptr<Runs> runs_;
   // By the thread that calls.
-  std::shared_ptr<Link> link_;  // null before OnOpen and after OnLost
+  std::shared_ptr<Link> link_;            // null before OnOpen and after OnLost
+  std::shared_ptr<PeerCounter> counter_;  // may be null
   std::map<uint64_t, Graph> graphs_;
 };
 

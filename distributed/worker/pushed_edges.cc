@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/pushed_edges.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,16 +10,25 @@
 #include "runtime/rendezvous.h"
 
 namespace millrace {
+namespace {
+
+int64_t NowNanos() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
 
 // --- Sending -------------------------------------------------------------------------------------
 
 LinkSink::LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
-                   std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer)
+                   std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
+                   std::shared_ptr<PeerCounter> counter)
     : link_(std::move(link)),
       step_id_(step->step_id()),
       step_(step),
       edges_(std::move(edges)),
-      peer_(peer) {}
+      peer_(peer),
+      counter_(std::move(counter)) {}
 
 void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   SentTensor tensor;
@@ -26,21 +36,31 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   if (!is_dead) tensor.value = std::move(value);
   tensor.is_dead = is_dead;
   MutexLock lock(&mu_);
+  if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
   gathered_.push_back(std::move(tensor));
 }
 
-SentTensors LinkSink::Take() {
+SentTensors LinkSink::Take(int64_t* since_ns) {
   SentTensors sent;
   sent.step_id = step_id_;
   sent.fingerprint = peer_->fingerprint;
   MutexLock lock(&mu_);
   sent.tensors.swap(gathered_);
+  *since_ns = since_ns_;
   return sent;
 }
 
 void LinkSink::Flush() {
-  SentTensors sent = Take();
+  int64_t since_ns = 0;
+  SentTensors sent = Take(&since_ns);
   if (sent.tensors.empty()) return;
+  if (counter_ != nullptr) {
+    int64_t bytes = 0;
+    for (const SentTensor& tensor : sent.tensors) {
+      if (!tensor.is_dead) bytes += tensor.value.TotalBytes();
+    }
+    counter_->AddSent(bytes, static_cast<int64_t>(sent.tensors.size()), NowNanos() - since_ns);
+  }
   const Status status = link_->Send(std::move(sent));
   if (status.ok()) return;
   if (const auto step = step_.lock()) step->StartAbort(PushError(peer_->task, status));
@@ -48,7 +68,8 @@ void LinkSink::Flush() {
 
 void LinkSink::OnDone(const Status& status) {
   if (status.ok()) return Flush();
-  Take();
+  int64_t since_ns = 0;
+  Take(&since_ns);
   // A link that is lost tells the peer as much.
   link_->Send(CancelFrame{step_id_, status}).IgnoreError();
 }

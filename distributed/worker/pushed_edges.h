@@ -23,6 +23,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/link/link.h"
+#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_edges.h"
@@ -32,9 +33,10 @@ namespace millrace {
 
 class LinkSink : public PullSink {
  public:
-  // `peer` is in `edges`.
+  // `peer` is in `edges`. `counter` (may be null) counts what is sent.
   LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
-           std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer);
+           std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
+           std::shared_ptr<PeerCounter> counter);
 
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override;
   void Flush() override;
@@ -42,16 +44,18 @@ class LinkSink : public PullSink {
   void OnDone(const Status& status) override;
 
  private:
-  // What has been given so far, with its header.
-  SentTensors Take();
+  // What has been given so far, with its header, and when the first of it was.
+  SentTensors Take(int64_t* since_ns);
 
   const std::shared_ptr<Link> link_;
   const int64_t step_id_;
   const std::weak_ptr<StepRendezvous> step_;
   const std::shared_ptr<const StepEdges> edges_;
   const StepEdges::Peer* const peer_;
+  const std::shared_ptr<PeerCounter> counter_;  // may be null
   Mutex mu_;
   std::vector<SentTensor> gathered_ ABSL_GUARDED_BY(mu_);
+  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came; if it is counted
 };
 
 class ArrivingEdges : public PushReceiver {

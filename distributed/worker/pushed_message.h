@@ -31,12 +31,15 @@ struct PushedMessage {
   SentTensors tensors;
   Status error;
 
-  int64_t num_bytes() const {
-    int64_t bytes = kOverheadBytes;
+  int64_t tensor_bytes() const {
+    int64_t bytes = 0;
     for (const SentTensor& tensor : tensors.tensors) {
-      bytes += kOverheadBytes + (tensor.is_dead ? 0 : tensor.value.TotalBytes());
+      if (!tensor.is_dead) bytes += tensor.value.TotalBytes();
     }
     return bytes;
+  }
+  int64_t num_bytes() const {
+    return tensor_bytes() + kOverheadBytes * (1 + static_cast<int64_t>(tensors.tensors.size()));
   }
 };
 

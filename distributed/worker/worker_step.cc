@@ -13,6 +13,7 @@
 #include "core/exceptions.h"
 #include "distributed/link/link.h"
 #include "distributed/transport/edges_mode.h"
+#include "distributed/transport/peer_counts.h"
 #include "distributed/worker/peer_error.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
@@ -281,11 +282,13 @@ Status WorkerStep::LinkPeers() {
   }
   for (const StepEdges::Peer& peer : graph_->edges->sends) {
     // What is ready before there is a link waits in its place.
-    options_->links->Get(peer.task, [rendezvous = rendezvous_, edges = graph_->edges,
+    std::shared_ptr<PeerCounter> counter;
+    if (options_->peer_counters != nullptr) counter = options_->peer_counters->Find(peer.task);
+    options_->links->Get(peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
                                      &peer](StatusOr<std::shared_ptr<Link>> link) {
       if (!link.ok()) return rendezvous->StartAbort(PushError(peer.task, link.status()));
       rendezvous->Push(peer, link->get(),
-                       std::make_shared<LinkSink>(*link, rendezvous, edges, &peer));
+                       std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter));
     });
   }
   return absl::OkStatus();
