@@ -26,13 +26,19 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/termination.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/grpc_session.h"
 #include "distributed/leave_watch.h"
+#include "distributed/link/grpc_wire.h"
+#include "distributed/link/link.h"
+#include "distributed/master/link_parts.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_service.h"
 #include "distributed/server_counts.h"
+#include "distributed/server_links.h"
+#include "distributed/task_link_end.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
@@ -41,6 +47,7 @@
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_service.h"
 #include "formats/graph_files.h"
+#include "net/duplex_call.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"
 #include "proto/config.pb.h"
@@ -118,13 +125,25 @@ struct ServerCore {
     MutexLock lock(&mu);
     const auto it = peers.find(task);
     if (it != peers.end()) return it->second;
-    const auto address = addresses.find(task);
-    if (address == addresses.end()) return nullptr;
+    std::shared_ptr<RpcChannel> channel = ChannelLocked(task);
+    if (channel == nullptr) return nullptr;
     std::shared_ptr<Transport> transport =
-        MakeGrpcTransport(std::string(task), RpcChannel::Make(address->second, credentials),
-                          peer_counters->Find(task));
+        MakeGrpcTransport(std::string(task), std::move(channel), peer_counters->Find(task));
     peers[std::string(task)] = transport;
     return transport;
+  }
+  // Null for a task that is not in the cluster.
+  std::shared_ptr<RpcChannel> Channel(absl::string_view task) {
+    MutexLock lock(&mu);
+    return ChannelLocked(task);
+  }
+  std::shared_ptr<RpcChannel> ChannelLocked(absl::string_view task)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const auto address = addresses.find(task);
+    if (address == addresses.end()) return nullptr;
+    std::shared_ptr<RpcChannel>& channel = channels[std::string(task)];
+    if (channel == nullptr) channel = RpcChannel::Make(address->second, credentials);
+    return channel;
   }
 
   ServerLimits limits;
@@ -133,6 +152,9 @@ struct ServerCore {
   std::map<std::string, std::string, std::less<>> addresses;  // by task; fixed after Start
   std::shared_ptr<const PeerCounters> peer_counters;          // likewise
   std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
+  std::map<std::string, std::shared_ptr<RpcChannel>> channels ABSL_GUARDED_BY(mu);
+  ServerLinks links;  // closed by Stop; ends of links keep the core until they hear so
+  const std::shared_ptr<LinkParts> link_parts = std::make_shared<LinkParts>(&links);
   std::unique_ptr<Worker> worker;
   std::unique_ptr<Master> master;
   absl::Duration stop_grace;
@@ -223,6 +245,10 @@ class GrpcServer : public Server {
                          return worker->CheckMayClear("Reset", containers, master_sessions);
                        }));
     AddNamesOfStubs(&options.handlers);
+    options.duplex_handlers[kLinkMethod] = [links =
+                                                &core_->links](std::shared_ptr<DuplexCall> call) {
+      links->Accept(std::move(call));
+    };
     options.keep = std::move(served);
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(options)));
     port_ = rpc_->port();
@@ -284,6 +310,7 @@ class GrpcServer : public Server {
     const bool drained = Drain(deadline);
     core_->master->Shutdown(absl::AbortedError("Shutdown"));
     core_->worker->Shutdown(absl::AbortedError("Shutdown"));
+    core_->links.CloseAll(Stopping());
     // What is on its way may still arrive.
     if (rpc_ != nullptr) rpc_->Shutdown(drained ? deadline : absl::InfinitePast());
     const std::string exchanged = core_->peer_counters->ToString();
@@ -389,6 +416,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     return InvalidArgument("Server: this process must be a task of the ", "cluster, got ",
                            cluster.task_device());
   }
+  StepWire step_wire = StepWire::kCalls;
+  if (options.wire.has_value()) {
+    step_wire = *options.wire;
+  } else {
+    MR_ASSIGN_OR_RETURN(step_wire, StepWireOfEnvironment());
+  }
   MR_RETURN_IF_ERROR(SetFileRoots(options.file_roots));
   auto core = std::make_shared<ServerCore>();
   core->limits = options.limits;
@@ -423,8 +456,24 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.limits = options.limits;
   worker.peer = peer;
   worker.peer_counters = core->peer_counters;
+  worker.links = &core->links;
   const std::string own = worker.task;
   core->worker = std::make_unique<Worker>(std::move(worker));
+  ServerLinksOptions links;
+  links.task = own;
+  links.incarnation = core->worker->DeviceAttributes()[0].incarnation();
+  links.channel = [weak = std::weak_ptr<ServerCore>(core)](
+                      const std::string& task) -> std::shared_ptr<RpcChannel> {
+    const std::shared_ptr<ServerCore> alive = weak.lock();
+    return alive == nullptr ? nullptr : alive->Channel(task);
+  };
+  links.make_end = [weak = std::weak_ptr<ServerCore>(core)]() -> std::shared_ptr<LinkEnd> {
+    const std::shared_ptr<ServerCore> alive = weak.lock();
+    if (alive == nullptr) return nullptr;
+    return std::make_shared<TaskLinkEnd>(std::shared_ptr<Worker>(alive, alive->worker.get()),
+                                         alive->link_parts);
+  };
+  core->links.Open(std::move(links));
   core->peers[own] = MakeInProcessTransport(core->worker.get(), *address);
   MasterOptions master;
   master.task = own;
@@ -435,6 +484,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
   master.peer = peer;
+  if (step_wire == StepWire::kLinks) master.links = core->link_parts;
   core->master = std::make_unique<Master>(std::move(master));
 
   core->stop_grace = options.stop_grace;

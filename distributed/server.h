@@ -15,7 +15,8 @@
 // and the text of a program is the same for one process and for many.
 //
 // Thread-safety: all methods, from any thread.
-// Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config;
+// Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config, or a
+// bad MILLRACE_WIRE;
 // what net/security.h says of its files.
 
 #include <memory>
@@ -27,6 +28,7 @@
 #include "core/status.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/cluster/step_wire.h"
 #include "net/security.h"
 #include "runtime/session_config.h"
 
@@ -53,6 +55,10 @@ struct ServerOptions {
   std::optional<SecurityOptions> security = std::nullopt;
   // What callers may take.
   ServerLimits limits = {};
+  // What steps of this server's sessions travel on; nullopt: as the environment variable
+  // MILLRACE_WIRE says ("calls", the default, or "links"). Each server takes part in steps of
+  // either kind.
+  std::optional<StepWire> wire = std::nullopt;
   // The directories in which graphs may read and write files, of this whole process
   // (formats/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated
   // by colons; without it, everywhere.

@@ -2,6 +2,7 @@
 #include "distributed/link/link.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/dcheck.h"
 
@@ -51,11 +52,14 @@ LinkCork::LinkCork() : is_outermost_(outermost == nullptr) {
   if (is_outermost_) outermost = this;
 }
 
-LinkCork::~LinkCork() {
-  if (!is_outermost_) return;
+LinkCork::~LinkCork() { LinkCork::Do(); }
+
+void LinkCork::Do() noexcept {
+  if (!std::exchange(is_outermost_, false)) return;
   MR_DCHECK(outermost == this, "corks live on the stack: the outermost of a thread ends last");
   outermost = nullptr;
   for (const std::shared_ptr<Link>& link : links_) link->Flush();
+  links_.clear();
 }
 
 bool LinkCork::Holds(Link* link) {

@@ -46,6 +46,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "core/before_wait.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/link/frame.h"  // IWYU pragma: export
@@ -145,8 +146,9 @@ class Link : public std::enable_shared_from_this<Link> {
 // together. Other threads are not held: what they send on a link takes along what is held there.
 // Corks of one thread nest; the outermost counts.
 //
-// A thread that is corked must not wait for an answer.
-class LinkCork {
+// A cork ends early when its thread waits within a step, or begins a node of a step that takes long
+// (core/before_wait.h). Whoever waits in other ways for an answer must not be corked.
+class LinkCork final : private BeforeWait {
  public:
   LinkCork();
   ~LinkCork();
@@ -157,7 +159,9 @@ class LinkCork {
   static bool Holds(Link* link);
 
  private:
-  const bool is_outermost_;
+  void Do() noexcept override;
+
+  bool is_outermost_;  // until it ends early
   absl::InlinedVector<std::shared_ptr<Link>, 4> links_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/transport/edges_mode.h"
 #include "graph/place/partition.h"
 
 namespace millrace {
@@ -56,6 +57,7 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
                                  &responses[i], calls.Done(part, *transports[i]));
   }
   Status first;
+  bool all_can_push = true;
   const std::vector<Status>& statuses = calls.Wait();
   for (size_t i = 0; i < requests.size(); ++i) {
     if (statuses[i].ok()) {
@@ -65,17 +67,23 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
       part.request.set_create_worker_session_called(true);
       part.request.set_graph_handle(responses[i].graph_handle());
       part.request.set_store_errors_in_response_body(true);
+      part.linked = {transports[i]->task(), part.request.session_handle(),
+                     part.request.graph_handle()};
+      all_can_push = all_can_push && CanPush(responses[i]);
     } else if (first.ok()) {
       first = TellsOfRestart(statuses[i]) ? target.explain(transports[i], statuses[i])
                                           : FromTask(transports[i]->task(), statuses[i]);
     }
   }
+  const bool has_others = compiled->own_part < 0 || compiled->parts.size() > 1;
+  if (all_can_push && has_others) compiled->links = target.links;
   return first;
 }
 
 }  // namespace
 
 CompiledStep::~CompiledStep() {
+  for (size_t i = 0; links != nullptr && i < parts.size(); ++i) links->Forget(parts[i].linked);
   if (forgotten.load(std::memory_order_relaxed)) return;
   for (const Part& part : parts) {
     auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();

@@ -6,9 +6,10 @@
 //
 //   graph -> cut by task (CutForSignature) -> registered on each task, which answers with a handle
 //
-// Everything that does not change between two steps of a signature is in it; a step is one RunGraph
-// per part. The master's own part comes last: it may keep the thread that starts the step. All
-// feeds and fetches are in it, by position; its graph is handed over as it is.
+// Everything that does not change between two steps of a signature is in it; a step is one
+// RunGraph, or one RUN on a link, per part. The master's own part comes last: it may keep the
+// thread that starts the step. All feeds and fetches are in it, by position; its graph is handed
+// over as it is.
 //
 // Thread-safety: immutable once compiled, so that steps share it. CompileStep blocks; never on a
 // poller.
@@ -26,6 +27,7 @@
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "distributed/master/link_parts.h"
 #include "distributed/master/task_connector.h"
 #include "distributed/transport/transport.h"
 #include "graph/graph.h"
@@ -41,6 +43,7 @@ struct CompiledStep {
   struct Part {
     std::shared_ptr<Transport> transport;
     tensorflow::RunGraphRequest request;  // what is the same for all steps
+    LinkedGraph linked;                   // the same for links
   };
 
   CompiledStep() = default;
@@ -52,6 +55,8 @@ struct CompiledStep {
   void Forget() { forgotten.store(true, std::memory_order_relaxed); }
 
   Timers* timers = Timers::Real();
+  // All tasks have said that they take part in steps over links. Null: calls alone.
+  std::shared_ptr<LinkParts> links;
   std::vector<Part> parts;
   int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
   RunSignature signature;
@@ -69,6 +74,8 @@ struct CompileTarget {
   const tensorflow::ConfigProto* config = nullptr;    // outlives the call
   std::vector<tensorflow::DeviceAttributes> devices;  // of all tasks
   std::map<std::string, OpenSession> tasks;           // by name
+  // Null: steps are calls.
+  std::shared_ptr<LinkParts> links;
   // The session's; outlive the call.
   StatefulPlacements* placements = nullptr;
   bool* warned_of_missing_gpu = nullptr;

@@ -16,6 +16,7 @@
 #include "core/clock.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/master/link_parts.h"
 #include "distributed/transport/transport.h"
 #include "net/timers.h"
 #include "proto/config.pb.h"
@@ -29,6 +30,8 @@ struct MasterOptions {
   tensorflow::ConfigProto default_config;
   // The way to a task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+  // For the steps of signatures whose tasks all have links. Null: steps are calls.
+  std::shared_ptr<LinkParts> links;
   Clock* clock = Clock::Real();     // of waits and leases
   Timers* timers = Timers::Real();  // of calls and steps
   // By which the log says every 10 s what steps wait for.

@@ -449,6 +449,7 @@ CompileTarget MasterSession::Target() {
   target.session_handle = handle_;
   target.config = &config_;
   target.timers = options_->timers;
+  target.links = options_->links;
   target.placements = &placements_;
   target.warned_of_missing_gpu = &warned_of_missing_gpu_;
   target.cancellation = &setup_;

@@ -11,7 +11,10 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/random_bits.h"
+#include "distributed/link/link.h"
+#include "distributed/master/link_parts.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/transport/edges_mode.h"
 #include "distributed/transport/run_times.h"
 #include "graph/signature.h"
 #include "runtime/engine/executor.h"
@@ -95,9 +98,23 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   request_.set_step_id(step_id_);
   if (trace_) request_.mutable_exec_opts()->set_record_timeline(true);
   if (record_graphs_) request_.mutable_exec_opts()->set_record_partition_graphs(true);
+  // What a traced step sends has its times, and its answers are long: both travel by calls.
+  const bool by_links = compiled_->links != nullptr && !trace_ && !record_graphs_;
+  if (by_links) SetPushed(&request_);
+  // RUN and what the own part sends at once leave together.
+  const LinkCork cork;
   // The own part comes last: it may keep this thread busy.
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;
+    if (by_links && !own) {
+      const absl::Duration timeout = deadline_ == absl::InfiniteFuture()
+                                         ? absl::InfiniteDuration()
+                                         : deadline_ - timers_->Now();
+      ++*begun;
+      compiled_->links->Run(compiled_->parts[i].linked, step_id_, timeout, &cancellation_,
+                            [self, i](const Status& status) { self->PartDone(i, status); });
+      continue;
+    }
     CallOptions call;
     call.cancellation = &cancellation_;
     call.deadline = deadline_;

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_DISTRIBUTED_MASTER_MASTER_STEP_H_
 #define MILLRACE_DISTRIBUTED_MASTER_MASTER_STEP_H_
 
-// MasterStep: one run of a compiled signature: a RunGraph to each task, and one result or error.
+// MasterStep: one run of a compiled signature: a RunGraph to each task, or a RUN by its link, and
+// one result or error.
 //
 //   started -> (all parts have ended) -> [a restart is explained] -> owner told -> `done`
 //

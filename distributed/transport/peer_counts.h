@@ -2,10 +2,11 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_PEER_COUNTS_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_PEER_COUNTS_H_
 
-// PeerCounts: what one task has exchanged with each other task of its cluster, by Pull, which moves
-// the tensors of steps.
+// PeerCounts: what one task has exchanged with each other task of its cluster, by Pull or over links,
+// which move the tensors of steps.
 //
-//   bytes, messages    of the answers to pulls, as they are given to the network and come from it
+//   bytes, messages    of the answers to pulls, as they are given to the network and come from it;
+//                      of tensors on links, by their elements
 //   tensors            in these messages
 //   queued             how long messages waited before they were given to the network, in all: each
 //                      from its first tensor on

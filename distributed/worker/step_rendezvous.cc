@@ -10,6 +10,7 @@
 #include "core/dcheck.h"
 #include "core/tensor.h"
 #include "distributed/worker/send_groups.h"
+#include "net/call_limits.h"
 #include "runtime/done_callback.h"
 #include "runtime/plan.h"
 
@@ -46,7 +47,13 @@ struct StepRendezvous::ServedPull {
   // the tensor was given to the sink, taken before it is flushed.
   std::atomic<bool> corked{false}, grouped{false};
   std::atomic<bool> over{false};
+  // Of a push; null: it is a pull. Only compared.
+  const Link* link = nullptr;
+  // Tensors of a push that the sink has and the peer has not received, and those that it has not
+  // received at all. acq_rel: given to the sink before they are received.
+  std::atomic<int64_t> given{0}, not_received{0};
 
+  bool is_push() const { return link != nullptr; }
   void Flush() {
     groups->Leaving();
     sink->Flush();
@@ -57,13 +64,19 @@ struct StepRendezvous::ServedPull {
   }
 };
 
-StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<Keeper> keeper, Clock* clock)
-    : step_id_(step_id), keeper_(std::move(keeper)), clock_(clock) {}
+StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<Keeper> keeper, Clock* clock,
+                               std::shared_ptr<ParkedBytes> parked)
+    : step_id_(step_id),
+      keeper_(std::move(keeper)),
+      clock_(clock),
+      parked_bytes_(std::move(parked)) {}
 
 StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
   for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepIsOver(step_id_));
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepIsOver(step_id_), Tensor(), false);
+  MutexLock lock(&mu_);
+  TakeParked();
 }
 
 std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
@@ -109,6 +122,8 @@ void StepRendezvous::RecvAsync(const Transfer& transfer, DoneCallback done) {
 void StepRendezvous::StartAbort(const Status& status) {
   std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
+  std::vector<PushedMessage> parked;
+  std::shared_ptr<PushReceiver> receiver;  // as parked: dropped without the lock
   std::shared_ptr<Rendezvous> local;
   {
     MutexLock lock(&mu_);
@@ -117,6 +132,8 @@ void StepRendezvous::StartAbort(const Status& status) {
                            : status;
     pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
+    parked = TakeParked();
+    receiver.swap(push_receiver_);
     local = local_;
   }
   if (local != nullptr) local->StartAbort(status);
@@ -216,7 +233,8 @@ void StepRendezvous::TellGivenUp() {
 
 bool StepRendezvous::EndUnused() {
   MutexLock lock(&mu_);
-  if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty()) {
+  if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty() ||
+      !parked_.empty()) {
     return false;
   }
   aborted_ = StepIsOver(step_id_);
@@ -263,7 +281,26 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
         "graph, got ", request.num_keys, " tensors wanted and ",
         pull->peer == nullptr ? 0 : pull->peer->numbers.size(), " sent or other names")));
   }
-  const uint64_t n = request.num_keys;
+  Serve(pull);
+}
+
+void StepRendezvous::Push(const StepEdges::Peer& peer, const Link* link,
+                          std::shared_ptr<PullSink> sink) {
+  auto push = std::make_shared<ServedPull>();
+  push->sink = std::move(sink);
+  push->peer = &peer;
+  push->link = link;
+  push->not_received.store(static_cast<int64_t>(peer.numbers.size()), std::memory_order_relaxed);
+  {
+    MutexLock lock(&mu_);
+    push->edges = edges_;
+  }
+  MR_DCHECK(push->edges != nullptr, "a run pushes once it is started");
+  Serve(push);
+}
+
+void StepRendezvous::Serve(const std::shared_ptr<ServedPull>& pull) {
+  const uint64_t n = pull->peer->numbers.size();
   pull->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
   pull->immediate_left.store(pull->peer->num_immediate, std::memory_order_relaxed);
   pull->groups.emplace(*pull->peer);
@@ -297,6 +334,7 @@ void StepRendezvous::Served(ServedPull* pull, uint64_t index, const Status& stat
   if (const uint32_t number = pull->peer->numbers[index]; number < sent_ns_.size()) {
     pull->sink->OnSendTimes(index, {.ready_ns = sent_ns_[number]});
   }
+  if (pull->is_push()) pull->given.fetch_add(1, std::memory_order_acq_rel);
   pull->sink->OnTensor(index, std::move(value), is_dead);
   const SendGroups::Next next = pull->groups->Add(index, bytes);
   const bool immediates_complete =
@@ -306,8 +344,10 @@ void StepRendezvous::Served(ServedPull* pull, uint64_t index, const Status& stat
   MR_DCHECK(left > 0, "each tensor of a pull is received once");
   if (left == 1) {
     pull->End(absl::OkStatus());
-    MutexLock lock(&mu_);
-    std::erase_if(served_, [pull](const auto& served) { return served.get() == pull; });
+    if (!pull->is_push()) {
+      MutexLock lock(&mu_);
+      std::erase_if(served_, [pull](const auto& served) { return served.get() == pull; });
+    }
   } else if (next == SendGroups::Next::kWait) {
     pull->grouped.store(true, std::memory_order_release);
   } else if (next == SendGroups::Next::kFree && corked == this && !immediates_complete) {
@@ -315,8 +355,103 @@ void StepRendezvous::Served(ServedPull* pull, uint64_t index, const Status& stat
   } else {
     pull->Flush();
   }
-  Consumed();
+  if (!pull->is_push()) Consumed();
 }
+
+std::shared_ptr<StepRendezvous::ServedPull> StepRendezvous::FindPushed(absl::string_view task,
+                                                                       const Link* link) const {
+  for (const auto& pull : served_) {
+    if (pull->is_push() && pull->link == link && pull->peer->task == task) return pull;
+  }
+  return nullptr;
+}
+
+void StepRendezvous::Received(absl::string_view task, const Link* link, uint64_t tensors) {
+  std::shared_ptr<ServedPull> push;
+  {
+    MutexLock lock(&mu_);
+    push = FindPushed(task, link);
+  }
+  if (push == nullptr) return;
+  // A peer may say anything: it has received at most what was sent.
+  int64_t given = push->given.load(std::memory_order_acquire);
+  int64_t received;
+  do {
+    received = static_cast<int64_t>(std::min(tensors, static_cast<uint64_t>(given)));
+  } while (!push->given.compare_exchange_weak(given, given - received, std::memory_order_acq_rel));
+  if (received == 0) return;
+  if (push->not_received.fetch_sub(received, std::memory_order_acq_rel) == received) {
+    MutexLock lock(&mu_);
+    served_.erase(std::remove(served_.begin(), served_.end(), push), served_.end());
+  }
+  for (int64_t i = 0; i < received; ++i) Consumed();
+}
+
+bool StepRendezvous::AwaitsReceipt(absl::string_view task, const Link* link) const {
+  MutexLock lock(&mu_);
+  return FindPushed(task, link) != nullptr;
+}
+
+// --- What other tasks push -----------------------------------------------------------------------
+
+void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
+  std::vector<PushedMessage> parked;
+  {
+    MutexLock lock(&mu_);
+    parks_ = false;
+    if (aborted_.ok()) push_receiver_ = receiver;
+    parked = TakeParked();
+  }
+  if (receiver == nullptr) return;
+  for (PushedMessage& message : parked) receiver->OnPushed(std::move(message));
+}
+
+Status StepRendezvous::TakePushed(PushedMessage message) {
+  std::shared_ptr<PushReceiver> receiver;
+  {
+    MutexLock lock(&mu_);
+    if (!aborted_.ok()) return absl::OkStatus();
+    if (parks_) {
+      const int64_t bytes = message.num_bytes();
+      if (parked_.empty()) parked_since_ = clock_->Now();
+      parked_.push_back(std::move(message));
+      if (parked_bytes_ != nullptr && parked_bytes_->Take(bytes)) {
+        num_parked_bytes_ += bytes;
+        return absl::OkStatus();
+      }
+      message = std::move(parked_.back());  // to be freed without the lock
+      parked_.pop_back();
+      return BeyondLimit(absl::StrCat("Step ", step_id_, ": what ", message.task, " pushes"),
+                         "bytes for steps that have not begun", "max_parked_bytes",
+                         parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
+                         (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes);
+    }
+    receiver = push_receiver_;
+  }
+  if (receiver != nullptr) receiver->OnPushed(std::move(message));
+  return absl::OkStatus();
+}
+
+std::vector<PushedMessage> StepRendezvous::TakeParked() {
+  if (parked_bytes_ != nullptr) parked_bytes_->Return(num_parked_bytes_);
+  num_parked_bytes_ = 0;
+  std::vector<PushedMessage> parked;
+  parked.swap(parked_);
+  return parked;
+}
+
+bool StepRendezvous::HasParkedOf(absl::string_view task) const {
+  MutexLock lock(&mu_);
+  return std::any_of(parked_.begin(), parked_.end(),
+                     [task](const PushedMessage& message) { return message.task == task; });
+}
+
+bool StepRendezvous::HasParkedSince(absl::Time then) const {
+  MutexLock lock(&mu_);
+  return !parked_.empty() && parked_since_ < then;
+}
+
+// --- Single tensors ------------------------------------------------------------------------------
 
 void StepRendezvous::ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
                                  DoneCallback done) {

@@ -12,6 +12,11 @@
 // together, and later ones at once, or with those that became ready while the one before was on its
 // way. Names are for single tensors: what other tasks ask for by key.
 //
+// A step that is pushed (distributed/transport/edges_mode.h) needs no requests: its run Pushes, for
+// each peer, as if the peer had asked, and hears what peers push by a PushReceiver. What they push
+// before that is parked here, within ParkedBytes. What was pushed counts as pulled when it is
+// Received: in the peer's memory.
+//
 // States of a step: expected -> running -> ended. A pull may come before the step is started here:
 // it is expected then. Which steps there are, and how long each stays: step_table.h.
 //
@@ -28,13 +33,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "distributed/link/link.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/parked_bytes.h"
+#include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
 #include "runtime/done_callback.h"
@@ -64,8 +73,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
   };
 
-  // `clock` lives as long as `keeper`.
-  StepRendezvous(int64_t step_id, std::weak_ptr<Keeper> keeper, Clock* clock);
+  // `clock` lives as long as `keeper`. `parked` (may be null: nothing is) is shared by all steps.
+  StepRendezvous(int64_t step_id, std::weak_ptr<Keeper> keeper, Clock* clock,
+                 std::shared_ptr<ParkedBytes> parked = nullptr);
   ~StepRendezvous() override;
 
   int64_t step_id() const { return step_id_; }
@@ -91,6 +101,23 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Serves one tensor by its wire key, now or when the step starts. `cancellation` as above.
   void ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
                    DoneCallback done);
+
+  // By the run of a pushed step, once it is started, once for each peer of the edges' sends: what
+  // the step sends to the peer goes to `sink`, which gives it to `link`. `peer` is in the edges.
+  void Push(const StepEdges::Peer& peer, const Link* link, std::shared_ptr<PullSink> sink);
+  // So many more tensors that were pushed to `task` by `link` are in its memory, it says.
+  void Received(absl::string_view task, const Link* link, uint64_t tensors);
+  // Whether something was pushed to `task` by `link`, or may be, that is not Received.
+  bool AwaitsReceipt(absl::string_view task, const Link* link) const;
+  // By the run, once it is started and before it runs: `receiver` gets what is parked here, and
+  // what comes. Null: nothing is pushed in this step, and what strangers push is dropped.
+  void ReceivePushes(std::shared_ptr<PushReceiver> receiver);
+  // Gives a message to the receiver, parks it for it, or drops it when the step is over.
+  // ResourceExhausted when it can be neither: the step cannot go on without it.
+  Status TakePushed(PushedMessage message);
+  // Whether tensors of `task` are parked here; of any task, since before `then`.
+  bool HasParkedOf(absl::string_view task) const;
+  bool HasParkedSince(absl::Time then) const;
 
   // By the table. Arguments as StepTable::Start; AlreadyExists when it was started before.
   Status Start(std::shared_ptr<const StepEdges> edges, std::shared_ptr<const SessionLife> session,
@@ -150,6 +177,11 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   void GiveUp(int64_t number);
   void TellGivenUp();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
+  void Serve(const std::shared_ptr<ServedPull>& pull);
+  std::shared_ptr<ServedPull> FindPushed(absl::string_view task, const Link* link) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Parked messages, for the caller to deliver, or to drop without the lock.
+  std::vector<PushedMessage> TakeParked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
   void Served(ServedPull* pull, uint64_t index, const Status& status, Tensor value, bool is_dead);
   void Consumed();
@@ -162,6 +194,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   const int64_t step_id_;
   const std::weak_ptr<Keeper> keeper_;
   Clock* const clock_;
+  const std::shared_ptr<ParkedBytes> parked_bytes_;  // may be null
   // Null until the step is started, then for good: read by those who know that it is started.
   std::shared_ptr<Rendezvous> local_;
   const StepEdges* started_edges_ = nullptr;  // *edges_, in the same way
@@ -170,8 +203,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::vector<int64_t> sent_ns_;
   FetchTensor fetch_;
   CancellationManager cancellation_;
-  // The sends that have not been pulled yet (in loops: of those that were sent), and one for the
-  // run itself; the last one takes the step out of the table. Set by Start; acq_rel.
+  // The sends that have not been pulled, or Received, yet (in loops: of those that were sent), and
+  // one for the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
   std::atomic<int64_t> unpulled_bytes_{0};  // relaxed: a sum for a bound, no protocol
 
@@ -185,6 +218,11 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
   int64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
+  bool parks_ ABSL_GUARDED_BY(mu_) = true;                            // until ReceivePushes
+  std::shared_ptr<PushReceiver> push_receiver_ ABSL_GUARDED_BY(mu_);  // may be null
+  std::vector<PushedMessage> parked_ ABSL_GUARDED_BY(mu_);
+  int64_t num_parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of parked_, taken of parked_bytes_
+  absl::Time parked_since_ ABSL_GUARDED_BY(mu_);       // of the first of parked_
 };
 
 }  // namespace millrace

@@ -11,6 +11,8 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/kept_status.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/worker/parked_bytes.h"
+#include "distributed/worker/pushed_message.h"
 #include "distributed/worker/send_groups.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
@@ -192,6 +194,178 @@ TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds
   table_->FindOrExpect(1)->ServePull(Request(), std::make_shared<Recorder>(), nullptr);
   pulled.join();
   EXPECT_TRUE(all_pulled);
+}
+
+// --- What is pushed ------------------------------------------------------------------------------
+
+// Links are only compared here.
+const Link* const kLink = reinterpret_cast<const Link*>(&kPs);
+const Link* const kOtherLink = reinterpret_cast<const Link*>(&kWorker);
+
+// Writes down what it is given: "2 tensors", "failed", "lost".
+class PushRecorder : public PushReceiver {
+ public:
+  void OnPushed(PushedMessage message) override {
+    const auto n = message.tensors.tensors.size();
+    events.push_back(message.kind == PushedMessage::Kind::kTensors  ? absl::StrCat(n, " tensors")
+                     : message.kind == PushedMessage::Kind::kFailed ? "failed"
+                                                                    : "lost");
+  }
+  std::vector<std::string> events;
+};
+
+PushedMessage TensorsOf(const char* task, int n) {
+  PushedMessage message;
+  message.task = task;
+  message.link = kLink;
+  for (int i = 0; i < n; ++i) {
+    SentTensor& tensor = message.tensors.tensors.emplace_back();
+    tensor.index = static_cast<uint32_t>(i);
+    tensor.value = Tensor::Scalar(1.0f);
+  }
+  return message;
+}
+
+TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsIfItWereAskedForAndIsHeldUntilItIsReceived) {
+  const auto session = std::make_shared<SessionLife>();
+  const auto loans = std::make_shared<StepLoans>();
+  int given_back = 0;
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session, loans));
+  loans->Lend([&] { ++given_back; });
+  auto sink = std::make_shared<Recorder>();
+  step->Push(edges_->sends[0], kLink, sink);
+  for (const char* edge : {"b", "a", "c"}) {
+    ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+  }
+  EXPECT_EQ(sink->events, (std::vector<std::string>{"1", "flush", "0", "flush", "2", "OK"}));
+  table_->End(step.get(), absl::OkStatus());
+  EXPECT_EQ(table_->num_steps(), 1);
+  // Another task, another link, and more than was sent: a peer may say anything.
+  table_->Received(1, kPs, kLink, 3);
+  table_->Received(1, kWorker, kOtherLink, 3);
+  table_->Received(7, kWorker, kLink, 3);
+  table_->Received(1, kWorker, kLink, 2);
+  EXPECT_EQ(table_->num_steps(), 1);
+  bool all_received = false;
+  std::thread waiting([&] { all_received = table_->AwaitPulls(absl::InfiniteFuture()); });
+  clock_.AwaitWaiters(1);
+  table_->Received(1, kWorker, kLink, UINT64_MAX);
+  waiting.join();
+  EXPECT_TRUE(all_received);
+  EXPECT_EQ(table_->num_steps(), 0);
+  // It stays taken.
+  loans->GiveBack();
+  EXPECT_EQ(given_back, 0);
+}
+
+TEST_F(StepRendezvousTest, ReceiptsOfWhatWasNotSentDoNotCount) {
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  step->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
+  ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
+  table_->Received(1, kWorker, kLink, 3);
+  table_->Received(1, kWorker, kLink, 3);
+  for (const char* edge : {"b", "c"}) {
+    ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+  }
+  table_->End(step.get(), absl::OkStatus());
+  EXPECT_EQ(table_->num_steps(), 1);
+  table_->Received(1, kWorker, kLink, 2);
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+// A ps that waits to stop must not wait for a trainer that was killed; what that one did not say to
+// have received is given back.
+TEST_F(StepRendezvousTest, ALostLinkEndsRunningStepsAndGivesBackWhatEndedOnesSent) {
+  const auto session = std::make_shared<SessionLife>();
+  const auto loans = std::make_shared<StepLoans>();
+  int given_back = 0;
+  table_->LinkOpened(kLink);
+  EXPECT_TRUE(table_->IsOpen(kLink));
+  ASSERT_OK_AND_ASSIGN(const auto ended, table_->Start(1, edges_, session, loans));
+  ASSERT_OK_AND_ASSIGN(const auto running, table_->Start(2, edges_, session));
+  ASSERT_OK_AND_ASSIGN(const auto by_another, table_->Start(3, edges_, session));
+  loans->Lend([&] { ++given_back; });
+  ended->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
+  for (const char* edge : {"a", "b", "c"}) {
+    ASSERT_OK(ended->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+  }
+  table_->End(ended.get(), absl::OkStatus());
+  auto sink = std::make_shared<Recorder>();
+  running->Push(edges_->sends[0], kLink, sink);
+  by_another->Push(edges_->sends[0], kOtherLink, std::make_shared<Recorder>());
+  table_->LinkLost(kWorker, kLink, absl::UnavailableError("Socket closed"));
+  EXPECT_FALSE(table_->IsOpen(kLink));
+  EXPECT_EQ(given_back, 1);
+  EXPECT_TRUE(table_->AwaitPulls(clock_.Now()));
+  EXPECT_STATUS(running->aborted(), absl::StatusCode::kUnavailable,
+                "Push to /job:worker/replica:0/task:0: Socket closed");
+  ASSERT_EQ(sink->events.size(), 1u);  // the peer, if it lives, is told
+  EXPECT_NE(sink->events[0].find("Socket closed"), std::string::npos);
+  EXPECT_OK(by_another->aborted());
+}
+
+TEST_F(StepRendezvousTest, MessagesAreParkedUntilTheRunTakesThem) {
+  table_->TakePushed(1, TensorsOf(kWorker, 2));
+  EXPECT_EQ(table_->num_steps(), 1);
+  EXPECT_EQ(table_->parked_bytes(), 3 * PushedMessage::kOverheadBytes + 2 * 4);
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  table_->TakePushed(1, TensorsOf(kWorker, 1));
+  table_->LinkLost(kPs, kLink, absl::UnavailableError("lost"));
+  auto receiver = std::make_shared<PushRecorder>();
+  step->ReceivePushes(receiver);
+  EXPECT_EQ(receiver->events, (std::vector<std::string>{"2 tensors", "1 tensors", "lost"}));
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  table_->TakePushed(1, TensorsOf(kWorker, 0));
+  EXPECT_EQ(receiver->events.back(), "0 tensors");
+  table_->End(step.get(), absl::AbortedError("failed"));
+  table_->TakePushed(1, TensorsOf(kWorker, 2));  // late
+  EXPECT_EQ(receiver->events.size(), 4u);
+  EXPECT_EQ(table_->parked_bytes(), 0);
+}
+
+TEST_F(StepRendezvousTest, AStepThatIsNotPushedDropsWhatStrangersPush) {
+  table_->TakePushed(1, TensorsOf(kWorker, 2));
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  step->ReceivePushes(nullptr);
+  table_->TakePushed(1, TensorsOf(kWorker, 2));
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  EXPECT_OK(step->aborted());
+}
+
+TEST_F(StepRendezvousTest, ParkedMessagesGoWithTheirStepOrWithTime) {
+  table_->TakePushed(1, TensorsOf(kWorker, 1));
+  table_->Refuse(1, absl::AbortedError("no such session"));
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  table_->TakePushed(2, TensorsOf(kWorker, 1));
+  PushedMessage failed = TensorsOf(kPs, 0);
+  failed.kind = PushedMessage::Kind::kFailed;
+  failed.error = absl::CancelledError("cancelled");
+  table_->PushFailed(2, failed);  // of a task that has sent nothing
+  EXPECT_GT(table_->parked_bytes(), 0);
+  failed.task = kWorker;
+  table_->PushFailed(2, failed);
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  table_->PushFailed(3, failed);
+  table_->TakePushed(4, TensorsOf(kWorker, 1));
+  clock_.Advance(StepTable::kEndedExpiry + absl::Minutes(1));
+  table_->Sweep();
+  EXPECT_EQ(table_->parked_bytes(), 0);
+  EXPECT_STATUS(table_->Start(4, edges_), absl::StatusCode::kAborted, "");
+  table_->TakePushed(5, TensorsOf(kWorker, 1));
+  EXPECT_GT(table_->parked_bytes(), 0);
+  table_->AbortAll(absl::AbortedError("Shutdown"));
+  EXPECT_EQ(table_->parked_bytes(), 0);
+}
+
+TEST_F(StepRendezvousTest, ParkedBytesHaveABoundAndOneMessageAloneHasNone) {
+  ParkedBytes bytes(100);
+  EXPECT_TRUE(bytes.Take(1000));
+  EXPECT_FALSE(bytes.Take(1));
+  bytes.Return(1000);
+  EXPECT_TRUE(bytes.Take(60));
+  EXPECT_TRUE(bytes.Take(40));
+  EXPECT_FALSE(bytes.Take(1));
+  EXPECT_EQ(bytes.bytes(), 100);
 }
 
 TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {

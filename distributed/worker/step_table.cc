@@ -9,6 +9,7 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/cluster/kept_status.h"
+#include "distributed/worker/peer_error.h"
 #include "runtime/plan.h"
 
 namespace millrace {
@@ -22,6 +23,7 @@ StepTable::StepTable(Clock* clock, const ServerLimits& limits)
     : clock_(clock),
       max_unpulled_(limits.max_unpulled_steps),
       max_unpulled_bytes_(limits.max_unpulled_bytes),
+      parked_(std::make_shared<ParkedBytes>(limits.max_parked_bytes)),
       failed_(limits.max_failed_step_bytes),
       next_sweep_(clock->Now() + kSweepPeriod) {}
 
@@ -43,7 +45,7 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
     if (it != steps_.end()) {
       step = it->second.step;
     } else {
-      step = std::make_shared<StepRendezvous>(step_id, weak_from_this(), clock_);
+      step = std::make_shared<StepRendezvous>(step_id, weak_from_this(), clock_, parked_);
       if (const Status* const why = failed_.Find(step_id)) {
         aborted = *why;
       } else {
@@ -85,6 +87,73 @@ void StepTable::Refuse(int64_t step_id, const Status& why) {
     if (it != steps_.end()) expected = Take(it);
   }
   if (expected != nullptr) expected->StartAbort(why);
+}
+
+// --- What is pushed ------------------------------------------------------------------------------
+
+std::shared_ptr<StepRendezvous> StepTable::Find(int64_t step_id) const {
+  MutexLock lock(&mu_);
+  const auto it = steps_.find(step_id);
+  return it == steps_.end() ? nullptr : it->second.step;
+}
+
+void StepTable::TakePushed(int64_t step_id, PushedMessage message) {
+  const std::shared_ptr<StepRendezvous> step = FindOrExpect(step_id);
+  const Status taken = step->TakePushed(std::move(message));
+  if (taken.ok()) return;
+  step->StartAbort(taken);
+  Refuse(step_id, taken);  // not one that was started meanwhile: that ends by itself
+}
+
+void StepTable::PushFailed(int64_t step_id, PushedMessage message) {
+  const std::shared_ptr<StepRendezvous> step = Find(step_id);
+  if (step == nullptr) return;
+  if (step->is_started()) return step->TakePushed(std::move(message)).IgnoreError();
+  // A stranger has no tensors of it here.
+  if (step->HasParkedOf(message.task)) Refuse(step_id, Derived(message.error));
+}
+
+void StepTable::Received(int64_t step_id, absl::string_view task, const Link* link,
+                         uint64_t tensors) {
+  const std::shared_ptr<StepRendezvous> step = Find(step_id);
+  if (step != nullptr) step->Received(task, link, tensors);
+}
+
+void StepTable::LinkOpened(const Link* link) {
+  MutexLock lock(&mu_);
+  open_links_.insert(link);
+}
+
+bool StepTable::IsOpen(const Link* link) const {
+  MutexLock lock(&mu_);
+  return open_links_.count(link) != 0;
+}
+
+void StepTable::LinkLost(absl::string_view task, const Link* link, const Status& status) {
+  std::vector<std::shared_ptr<StepRendezvous>> running, over;
+  {
+    MutexLock lock(&mu_);
+    open_links_.erase(link);
+    for (const auto& [id, kept] : steps_) {
+      (kept.unpulled == unpulled_.end() ? running : over).push_back(kept.step);
+    }
+  }
+  for (const auto& step : running) {
+    if (step->is_started() || step->HasParkedOf(task)) {
+      PushedMessage lost;
+      lost.kind = PushedMessage::Kind::kLost;
+      lost.task = std::string(task);
+      lost.link = link;
+      lost.error = status;
+      const Status taken = step->TakePushed(std::move(lost));
+      if (!taken.ok()) step->StartAbort(taken);
+    }
+    // Its master would wait for a part that the peer cannot run to its end.
+    if (step->AwaitsReceipt(task, link)) step->StartAbort(PushError(task, status));
+  }
+  for (const auto& step : over) {
+    if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());
+  }
 }
 
 void StepTable::End(StepRendezvous* step, const Status& status) {
@@ -242,6 +311,7 @@ void StepTable::AbortAll(const Status& status) {
 void StepTable::Sweep() {
   const absl::Time now = clock_->Now();
   std::vector<int64_t> expired;
+  std::vector<std::shared_ptr<StepRendezvous>> never_begun;  // destroyed without the lock
   {
     MutexLock lock(&mu_);
     if (now < next_sweep_) return;
@@ -251,8 +321,14 @@ void StepTable::Sweep() {
       if (now - unpulled.at <= kEndedExpiry) break;
       expired.push_back(unpulled.step_id);
     }
+    for (const auto& [id, kept] : steps_) {
+      if (kept.step->HasParkedSince(now - kEndedExpiry)) never_begun.push_back(kept.step);
+    }
   }
   for (const int64_t id : expired) GiveUp(id);
+  for (const auto& step : never_begun) {
+    Refuse(step->step_id(), StepIsOver(step->step_id()));
+  }
 }
 
 void StepTable::AllPulled(StepRendezvous* step) {

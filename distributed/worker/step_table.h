@@ -9,7 +9,8 @@
 //   running -> unpulled -> gone   ended well, and something waits to be pulled
 //   any -> failed -> gone         only the reason stays, for a while, to tell late comers
 //   any -> gone                   its master says that the step is over (Cleanup)
-//   expected -> gone              its last wait was given up
+//   expected -> gone              its last wait was given up; or only what other tasks have pushed
+//                                 for it is there, and its time is over
 //
 // Nobody has to be told that a step is over.
 //
@@ -18,7 +19,8 @@
 // ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
 // step that fails ends its other parts itself, and its tasks only wait a little longer for that.
 // Steps with something to pull, which honest jobs need, never go for those that failed, or for
-// those of another session: each session has ServerLimits::max_unpulled_steps and
+// those of another session: what other tasks push for steps that have not begun, or will never,
+// has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_unpulled_steps and
 // max_unpulled_bytes of its own, and of the bytes always its last step's.
 //
 // Threads: all methods, from any thread. The table's lock is taken before a step's.
@@ -29,14 +31,19 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "distributed/cluster/aged_map.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/link.h"
+#include "distributed/worker/parked_bytes.h"
+#include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
@@ -71,6 +78,19 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
       int64_t step_id, std::shared_ptr<const StepEdges> edges,
       std::shared_ptr<const SessionLife> session = nullptr,
       std::shared_ptr<StepLoans> loans = nullptr, FetchTensor fetch = nullptr);
+  // What another task has pushed for a step, which is expected when it is not there. One that
+  // cannot go on without what is beyond max_parked_bytes fails.
+  void TakePushed(int64_t step_id, PushedMessage message);
+  // A task's part of the step has failed, says the task: its tensors will not come. Nothing is
+  // expected for that.
+  void PushFailed(int64_t step_id, PushedMessage message);
+  // So many more tensors that the step has pushed to `task` by `link` are in its memory.
+  void Received(int64_t step_id, absl::string_view task, const Link* link, uint64_t tensors);
+  // A link to a task is open: until it is lost, which fails the steps that wait for something of
+  // the task by this link, and drops what it did not say to have received.
+  void LinkOpened(const Link* link);
+  void LinkLost(absl::string_view task, const Link* link, const Status& status);
+  bool IsOpen(const Link* link) const;
   // The run is over. An error aborts the step.
   void End(StepRendezvous* step, const Status& status);
   // Aborts and forgets a step, whose master says that it is over: what it took stays taken.
@@ -92,6 +112,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // For tests: those that are not forgotten yet, also the failed; and what these hold.
   int64_t num_steps() const;
   int64_t failed_bytes() const;
+  int64_t parked_bytes() const { return parked_->bytes(); }
 
  private:
   void AllPulled(StepRendezvous* step) override;
@@ -124,10 +145,12 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
   // The same for one that nobody has pulled: what it took is given back.
   void GiveUp(int64_t step_id);
+  std::shared_ptr<StepRendezvous> Find(int64_t step_id) const;
   bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
   const int64_t max_unpulled_, max_unpulled_bytes_;  // of one session
+  const std::shared_ptr<ParkedBytes> parked_;
   mutable Mutex mu_;
   std::list<Unpulled> unpulled_ ABSL_GUARDED_BY(mu_);  // of steps_; oldest first
   // How many of these; none without one. An entry of unpulled_ keeps the session.
@@ -136,6 +159,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   AgedMap<int64_t, Status> failed_ ABSL_GUARDED_BY(mu_);  // none of steps_
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
   int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
+  std::set<const Link*> open_links_ ABSL_GUARDED_BY(mu_);
   CondVar pulled_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
 };

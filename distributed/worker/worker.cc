@@ -9,6 +9,7 @@
 #include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
+#include "distributed/transport/edges_mode.h"
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
@@ -284,6 +285,7 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
   registered->num_bytes = num_bytes;
   MR_ASSIGN_OR_RETURN(const std::string handle, session->graphs.Add(std::move(registered)));
   response->set_graph_handle(handle);
+  if (options_.links != nullptr) SetCanPush(response);
   return absl::OkStatus();
 }
 

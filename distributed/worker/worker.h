@@ -50,6 +50,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/cluster/lease_table.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/recent_requests.h"
@@ -128,6 +129,12 @@ class Worker {
   void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
             CancellationManager* cancellation);
 
+  // Of links to other tasks (link_end.h).
+  StepTable* steps() const { return steps_.get(); }
+  const ServerLimits& limits() const { return options_.limits; }
+  // By the clock that ends steps.
+  absl::Time Now() const { return options_.timers->Now(); }
+
   // A session that is open here, and who opened it.
   struct OpenedSession {
     std::string handle;
@@ -158,6 +165,7 @@ class Worker {
   int num_sessions() const;
   int num_plans() const { return plans_.size(); }
   int64_t num_steps() const { return steps_->num_steps(); }
+  int64_t parked_bytes() const { return steps_->parked_bytes(); }
   // For tests: tasks that the steps of graphs which are registered now have given to the arena.
   // Each is a thread that is woken.
   int64_t num_wakeups() const;

@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/peer_links.h"
 #include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "net/timers.h"
@@ -36,6 +37,9 @@ struct WorkerOptions {
   ServerLimits limits = {};
   // The way to another task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+  // The links to other tasks, for steps that are pushed; outlives the worker. Null: this task takes
+  // part in none.
+  PeerLinks* links = nullptr;
   // Null: what other tasks pull is not counted.
   std::shared_ptr<const PeerCounters> peer_counters;
 };

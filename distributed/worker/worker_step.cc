@@ -7,12 +7,16 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
+#include "distributed/link/link.h"
+#include "distributed/transport/edges_mode.h"
+#include "distributed/transport/peer_counts.h"
+#include "distributed/worker/peer_error.h"
+#include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_edges.h"
@@ -23,17 +27,6 @@
 
 namespace millrace {
 namespace {
-
-// An error of a pull names the task that did not give its tensors: what a lost connection says
-// knows at most an address.
-Status OfPeer(const std::string& task, const Status& status) {
-  if (status.ok() || IsDerived(status)) return status;
-  Status result(status.code(), absl::StrCat("Pull from ", task, ": ", status.message()));
-  status.ForEachPayload([&result](absl::string_view type, const absl::Cord& payload) {
-    result.SetPayload(type, payload);
-  });
-  return result;
-}
 
 // Puts what a peer sends into the step's rendezvous.
 class IncomingPull : public PullSink {
@@ -70,7 +63,7 @@ class IncomingPull : public PullSink {
     rendezvous_->Send(Transfer(peer_->numbers[index]), std::move(value), is_dead).IgnoreError();
   }
   void OnDone(const Status& status) override {
-    if (!status.ok()) return rendezvous_->StartAbort(OfPeer(peer_->task, status));
+    if (!status.ok()) return rendezvous_->StartAbort(PullError(peer_->task, status));
     const size_t received = received_.load(std::memory_order_relaxed);
     if (received < peer_->numbers.size()) {
       rendezvous_->StartAbort(absl::InternalError(
@@ -139,6 +132,7 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   }
   MR_DCHECK(rendezvous_ != nullptr, "Begin is OK only with a rendezvous");
   // Small tensors that are ready at once leave together.
+  const LinkCork link_cork;
   std::optional<StepRendezvous::Cork> cork;
   if (!block) cork.emplace(rendezvous_.get());
   Execute(block, deadline);
@@ -165,6 +159,8 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
     }
     outer_ = cancellation;
   }
+  if (IsPushed(request)) return LinkPeers();
+  rendezvous_->ReceivePushes(nullptr);
   AskPeers();
   return absl::OkStatus();
 }
@@ -233,7 +229,8 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
                        .arrived_ns = absl::GetCurrentTimeNanos()},
                       call->stats.get());
       }
-      call->done(OfPeer(call->task, status), std::move(call->tensor.value), call->tensor.is_dead);
+      call->done(PullError(call->task, status), std::move(call->tensor.value),
+                 call->tensor.is_dead);
     });
   };
 }
@@ -263,6 +260,44 @@ void WorkerStep::AskPeers() {
     transport->Pull(options, request,
                     std::make_shared<IncomingPull>(rendezvous_, graph_->edges, &peer, stats_));
   }
+}
+
+Status WorkerStep::LinkPeers() {
+  if (options_->links == nullptr) {
+    return FailedPrecondition("Step on ", options_->task, ": its tensors must be asked for by ",
+                              "calls, as this task has no links, got a step that is pushed");
+  }
+  arriving_ = std::make_shared<ArrivingEdges>(rendezvous_, graph_->edges);
+  rendezvous_->ReceivePushes(arriving_);
+  for (const StepEdges::Peer& peer : graph_->edges->recvs) {
+    options_->links->Get(
+        peer.task, [steps = steps_, rendezvous = rendezvous_, arriving = arriving_,
+                    edges = graph_->edges, &peer](StatusOr<std::shared_ptr<Link>> link) {
+          if (!link.ok()) return rendezvous->StartAbort(PullError(peer.task, link.status()));
+          arriving->Expect(peer.task, *link);
+          // Who lost it meanwhile may not have found this step.
+          if (!steps->IsOpen(link->get())) {
+            PushedMessage lost;
+            lost.kind = PushedMessage::Kind::kLost;
+            lost.task = peer.task;
+            lost.link = link->get();
+            lost.error = absl::UnavailableError("its link was lost as the step began");
+            arriving->OnPushed(std::move(lost));
+          }
+        });
+  }
+  for (const StepEdges::Peer& peer : graph_->edges->sends) {
+    // What is ready before there is a link waits in its place.
+    std::shared_ptr<PeerCounter> counter;
+    if (options_->peer_counters != nullptr) counter = options_->peer_counters->Find(peer.task);
+    options_->links->Get(peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
+                                     &peer](StatusOr<std::shared_ptr<Link>> link) {
+      if (!link.ok()) return rendezvous->StartAbort(PushError(peer.task, link.status()));
+      rendezvous->Push(peer, link->get(),
+                       std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter));
+    });
+  }
+  return absl::OkStatus();
 }
 
 void WorkerStep::Execute(bool block, absl::Time deadline) {
@@ -401,6 +436,8 @@ Status WorkerStep::CollectResult(const std::string& wire_key) {
 
 void WorkerStep::Finish() {
   const std::shared_ptr<WorkerStep> self = shared_from_this();
+  // What is left to send, the answer and acknowledgements leave together.
+  LinkCork cork;
   if (outer_ != nullptr) outer_->Deregister(outer_token_);
   std::shared_ptr<Timer> timer;
   {
@@ -431,6 +468,8 @@ void WorkerStep::Finish() {
     done(status);
     return absl::OkStatus();
   }).IgnoreError();
+  // After the answer, which may have travelled by the same links.
+  if (arriving_ != nullptr) arriving_->Flush();
   ended_(this);
 }
 

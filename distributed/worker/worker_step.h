@@ -4,7 +4,8 @@
 
 // WorkerStep: one RunGraph on a worker.
 //
-//   started -> peers are asked for what they send here -> the plan's executors run
+//   started -> peers are asked for what they send here, or links to them taken -> the plan's
+//              executors run
 //           -> results are collected -> the step's rendezvous ends -> `done` -> `ended`
 //
 // Invariants: `done` is called exactly once, after the last executor has ended (those excepted that
@@ -31,6 +32,7 @@
 #include "core/status.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/graph_table.h"
+#include "distributed/worker/pushed_edges.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/step_table.h"
@@ -82,6 +84,8 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
                CancellationManager* cancellation);
   Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
   void AskPeers();
+  // Of a pushed step, instead of that: all peers have asked for all that goes to them.
+  Status LinkPeers();
   // How the loops of the step get single tensors; null when no other task is part of one.
   FetchTensor FetchFor(int64_t step_id);
   Status NoSuchPeer(absl::string_view task) const;
@@ -104,6 +108,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   const std::shared_ptr<const SessionLife> life_;
   const std::function<void(WorkerStep*)> ended_;
   std::shared_ptr<StepRendezvous> rendezvous_;  // set once, under mu_, before anything runs
+  std::shared_ptr<ArrivingEdges> arriving_;     // null unless the step is pushed
   CancellationManager cancellation_;
   ResourceManager step_resources_;
   const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();

@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/time/clock.h"
+#include "core/before_wait.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/flat_engine.h"
 #include "runtime/engine/frame_engine.h"
@@ -44,6 +45,7 @@ class HostedSteps {
       if (steps_.size() == 1) return step->TakeResult();
       host_.StepEnded();
     }
+    BeforeWait::Run();
     absl::Time limit = options_.deadline;
     for (bool overdue = false;;) {
       Step* step = nullptr;

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "core/before_wait.h"
 #include "runtime/engine/async_run.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/kernel.h"
@@ -135,6 +136,7 @@ void FlatStep::RunReady(Loop& loop) {
       entry = lane.PopMeasured(block_.links, [this](uint32_t e) { return CyclesOf(e); });
     } else if (lane.expensive != kNoEntry) {
       entry = std::exchange(lane.expensive, kNoEntry);
+      BeforeWait::Run();
     } else {
       if (life_.solo()) return;
       entry = TakeShared(lane);

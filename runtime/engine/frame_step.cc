@@ -9,6 +9,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/time/clock.h"
+#include "core/before_wait.h"
 #include "core/dcheck.h"
 #include "runtime/engine/pending_words.h"
 #include "runtime/engine/state_block.h"
@@ -199,6 +200,7 @@ bool FrameStep::TurnToNext(Loop& loop) {
     return true;
   }
   if (lane.nodes.expensive != kNoEntry) {
+    BeforeWait::Run();
     TurnTo(loop, std::exchange(lane.expensive_of, nullptr));
     lane.nodes.Push(lane.current->block.links, std::exchange(lane.nodes.expensive, kNoEntry));
     return true;

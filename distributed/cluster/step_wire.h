@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_CLUSTER_STEP_WIRE_H_
+#define MILLRACE_DISTRIBUTED_CLUSTER_STEP_WIRE_H_
+
+// StepWire: what the steps of a master's sessions travel on.
+//
+// Thread-safety: functions of their arguments and the environment.
+// Failure: InvalidArgument for a name that is none.
+
+#include "absl/strings/string_view.h"
+#include "core/status.h"
+
+namespace millrace {
+
+enum class StepWire {
+  kCalls,  // a call for each part of a step, and one for each pair of tasks
+  kLinks,  // the links of the tasks (distributed/link), where all tasks of a step have them
+};
+
+// Of "calls" or "links".
+StatusOr<StepWire> StepWireOf(absl::string_view name);
+// That of the environment variable MILLRACE_WIRE; kCalls when it is not set, or empty.
+StatusOr<StepWire> StepWireOfEnvironment();
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_CLUSTER_STEP_WIRE_H_

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole steps over links: a master, its worker and two parameter servers in one process, over links
+// within it and over links of bytes. What a master and workers promise whatever they travel on:
+// distributed/master:master_links_test.
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/io_pool.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster/cluster.h"
+#include "distributed/master/master.h"
+#include "distributed/master/master_interface.h"
+#include "distributed/master/master_options.h"
+#include "distributed/testing/forwarding_transport.h"
+#include "distributed/testing/linked_tasks.h"
+#include "distributed/testing/small_model.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/in_process_transport.h"
+#include "distributed/worker/worker.h"
+#include "distributed/worker/worker_options.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "ops/math/cwise_binary.h"
+#include "proto/master.pb.h"
+#include "proto/worker.pb.h"
+
+// covers: clusters: a training step over links is two messages each way for each parameter server,
+//   and computes what one by calls does
+
+namespace millrace {
+namespace {
+
+constexpr char kPs0[] = "/job:ps/replica:0/task:0";
+constexpr char kPs1[] = "/job:ps/replica:0/task:1";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+
+// Three tasks; without links when `kind` is none.
+class ThreeTasks {
+ public:
+  explicit ThreeTasks(std::optional<LinkedTasks::Kind> kind) {
+    if (kind) links_ = std::make_unique<LinkedTasks>(*kind);
+    for (const char* task : {kPs0, kPs1, kWorker}) {
+      WorkerOptions options;
+      options.task = task;
+      options.io_pool = IoPool::Default();
+      options.peer = [this](absl::string_view name) { return Peer(name); };
+      if (kind) options.links = links_->of(task);
+      workers_[task] = std::make_unique<Worker>(std::move(options));
+      if (kind) links_->Begin(workers_[task].get());
+    }
+    MasterOptions options;
+    options.task = kWorker;
+    options.cluster =
+        *ClusterSpec::Make({{"ps", {"a.example:1", "b.example:1"}}, {"worker", {"c.example:1"}}});
+    options.peer = [this](absl::string_view name) { return Peer(name); };
+    if (kind) options.links = links_->parts(kWorker);
+    master_ = std::make_unique<Master>(std::move(options));
+  }
+  ~ThreeTasks() {
+    master_->Shutdown(absl::AbortedError("Shutdown"));
+    for (auto& [task, worker] : workers_) worker->Shutdown(absl::AbortedError("Shutdown"));
+  }
+
+  StatusOr<std::string> NewSession(const Scope& root) {
+    tensorflow::CreateSessionRequest request;
+    MR_ASSIGN_OR_RETURN(*request.mutable_graph_def(), root.ToGraphDef());
+    tensorflow::CreateSessionResponse response;
+    MR_RETURN_IF_ERROR(master_->CreateSession(request, absl::Seconds(30), 16, &response));
+    return response.session_handle();
+  }
+  StatusOr<StepResult> Run(const std::string& session, const std::vector<std::string>& fetches,
+                           const std::vector<std::string>& targets, bool feeds = false,
+                           int64_t timeout_ms = 0) {
+    tensorflow::RunStepRequest request;
+    request.set_session_handle(session);
+    for (const auto& fetch : fetches) request.add_fetch(fetch);
+    for (const auto& target : targets) request.add_target(target);
+    request.mutable_options()->set_timeout_in_ms(timeout_ms);
+    std::vector<NamedTensor> batch;
+    if (feeds) {
+      batch = {{"x", Tensor::Vector<float>({1, 2, 3}), false},
+               {"y", Tensor::Vector<float>({4, 7, 10}), false}};
+    }
+    return master_->RunStep(request, batch);
+  }
+  LinkedTasks& links() { return *links_; }
+  Worker& worker(const std::string& task) { return *workers_.at(task); }
+  int64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  // Until nothing waits to be acknowledged.
+  bool Settle() {
+    for (const auto& [task, worker] : workers_) {
+      for (int i = 0; worker->num_steps() > 0; ++i) {
+        if (i == 20'000) return false;
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+    }
+    return true;
+  }
+
+ private:
+  // Counts the calls that a step makes of other tasks.
+  class Counting : public ForwardingTransport {
+   public:
+    Counting(ThreeTasks* tasks, const std::string& task)
+        : ForwardingTransport(task, task), tasks_(tasks) {}
+    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
+                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
+                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
+                  Done d) override {
+      if (task() != kWorker) tasks_->calls_.fetch_add(1, std::memory_order_relaxed);
+      ForwardingTransport::RunGraph(o, g, r, send, block, s, t, std::move(d));
+    }
+    void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
+                    Done d) override {
+      tasks_->calls_.fetch_add(1, std::memory_order_relaxed);
+      ForwardingTransport::RecvTensor(o, r, t, std::move(d));
+    }
+    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
+      tasks_->calls_.fetch_add(1, std::memory_order_relaxed);
+      ForwardingTransport::Pull(o, r, std::move(s));
+    }
+
+   private:
+    std::shared_ptr<Transport> To() const override {
+      return MakeInProcessTransport(tasks_->workers_.at(task()).get(), task());
+    }
+    ThreeTasks* const tasks_;
+  };
+  std::shared_ptr<Transport> Peer(absl::string_view name) {
+    const std::string task(name);
+    if (workers_.find(task) == workers_.end()) return nullptr;
+    return std::make_shared<Counting>(this, task);
+  }
+
+  std::atomic<int64_t> calls_{0};  // relaxed: counts only
+  std::map<std::string, std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<Master> master_;
+  std::unique_ptr<LinkedTasks> links_;
+};
+
+class LinkStepsTest : public ::testing::TestWithParam<LinkedTasks::Kind> {};
+
+SmallModel ModelOnTwo() {
+  return MakeSmallModel("/job:worker/task:0", {"/job:ps/task:0", "/job:ps/task:1"});
+}
+
+TEST_P(LinkStepsTest, AStepComputesWhatOneByCallsDoesWithoutACall) {
+  std::vector<std::vector<Tensor>> values;
+  for (const bool by_links : {false, true}) {
+    ThreeTasks tasks(by_links ? std::optional(GetParam()) : std::nullopt);
+    const SmallModel model = ModelOnTwo();
+    ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+    ASSERT_OK(tasks.Run(session, {}, {"init"}));
+    for (int i = 0; i < 20; ++i) ASSERT_OK(tasks.Run(session, {"loss:0"}, {"train"}, true));
+    ASSERT_OK_AND_ASSIGN(const StepResult result,
+                         tasks.Run(session, {model.w.value.name(), model.b.value.name()}, {}));
+    values.push_back(result.fetches);
+    EXPECT_EQ(tasks.calls() == 0, by_links) << tasks.calls();
+    EXPECT_TRUE(tasks.Settle());
+  }
+  ASSERT_EQ(values[0].size(), 2u);
+  for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(values[0][i], values[1][i]);
+}
+
+TEST_P(LinkStepsTest, ATrainingStepIsTwoMessagesEachWayForEachParameterServer) {
+  constexpr int kSteps = 50;
+  ThreeTasks tasks(GetParam());
+  const SmallModel model = ModelOnTwo();
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+  ASSERT_OK(tasks.Run(session, {}, {"init"}));
+  const auto steps = [&](int n) {
+    for (int i = 0; i < n; ++i) ASSERT_OK(tasks.Run(session, {}, {"train"}, true));
+    ASSERT_TRUE(tasks.Settle());
+  };
+  ASSERT_NO_FATAL_FAILURE(steps(3));
+  LinkedTasks& links = tasks.links();
+  std::map<std::string, LinkedTasks::Came> there, back;
+  std::map<std::string, int64_t> writes_there, writes_back;
+  for (const char* ps : {kPs0, kPs1}) {
+    there[ps] = links.came(kWorker, ps);
+    back[ps] = links.came(ps, kWorker);
+    writes_there[ps] = links.num_writes(kWorker, ps);
+    writes_back[ps] = links.num_writes(ps, kWorker);
+  }
+  ASSERT_NO_FATAL_FAILURE(steps(kSteps));
+  for (const char* ps : {kPs0, kPs1}) {
+    const LinkedTasks::Came to_ps = links.came(kWorker, ps), from_ps = links.came(ps, kWorker);
+    // RUN, and the gradient of its variable.
+    EXPECT_EQ(to_ps.runs - there[ps].runs, kSteps);
+    EXPECT_EQ(to_ps.tensors - there[ps].tensors, kSteps);
+    EXPECT_EQ(to_ps.messages() - there[ps].messages(), 2 * kSteps);
+    // The variable, and END.
+    EXPECT_EQ(from_ps.ends - back[ps].ends, kSteps);
+    EXPECT_EQ(from_ps.tensors - back[ps].tensors, kSteps);
+    EXPECT_EQ(from_ps.messages() - back[ps].messages(), 2 * kSteps);
+    // All of it was acknowledged, and no acknowledgement took a write of its own.
+    EXPECT_EQ(to_ps.received - there[ps].received, kSteps);
+    EXPECT_EQ(from_ps.received - back[ps].received, kSteps);
+    if (GetParam() == LinkedTasks::Kind::kBytes) {
+      EXPECT_LE(links.num_writes(kWorker, ps) - writes_there[ps], 2 * kSteps + 1);
+      EXPECT_LE(links.num_writes(ps, kWorker) - writes_back[ps], 2 * kSteps + 1);
+    }
+  }
+  // Each graph is bound once.
+  EXPECT_LE(links.came(kWorker, kPs0).binds, 2);
+}
+
+// What is fed goes to the ps and comes back.
+TEST_P(LinkStepsTest, WhatIsReadyAtOnceLeavesWithRunAndTheAnswerWithItsEnd) {
+  constexpr int kSteps = 50;
+  ThreeTasks tasks(GetParam());
+  const Scope root;
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+  const Output y = Placeholder(on_worker.WithName("y"), DT_FLOAT, {-1});
+  const Output sum = Add(root.WithDevice("/job:ps/task:0"), x, y);
+  Identity(on_worker.WithName("back"), sum);
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(root));
+  const auto steps = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(session, {"back:0"}, {}, true));
+      ExpectTensorEqual(result.fetches[0], Tensor::Vector<float>({5, 9, 13}));
+    }
+    ASSERT_TRUE(tasks.Settle());
+  };
+  // Until it is known what the nodes cost.
+  ASSERT_NO_FATAL_FAILURE(steps(20));
+  LinkedTasks& links = tasks.links();
+  const LinkedTasks::Came there = links.came(kWorker, kPs0), back = links.came(kPs0, kWorker);
+  const int64_t writes_there = links.num_writes(kWorker, kPs0);
+  const int64_t writes_back = links.num_writes(kPs0, kWorker);
+  ASSERT_NO_FATAL_FAILURE(steps(kSteps));
+  EXPECT_EQ(links.came(kWorker, kPs0).messages() - there.messages(), 2 * kSteps);
+  EXPECT_EQ(links.came(kWorker, kPs0).tensors - there.tensors, 2 * kSteps);
+  EXPECT_EQ(links.came(kPs0, kWorker).messages() - back.messages(), 2 * kSteps);
+  if (GetParam() == LinkedTasks::Kind::kBytes) {
+    // RUN with both tensors, and an acknowledgement that nothing else carries. On a busy machine a
+    // node looks expensive now and then, and RUN leaves before it.
+    EXPECT_LE(links.num_writes(kWorker, kPs0) - writes_there, 2 * kSteps + kSteps / 5);
+    EXPECT_LE(links.num_writes(kPs0, kWorker) - writes_back, kSteps + kSteps / 5);
+  }
+}
+
+TEST_P(LinkStepsTest, APeerThatIsLostInMidStepEndsItAndTheNextLifeServes) {
+  ThreeTasks tasks(GetParam());
+  SmallModel model = ModelOnTwo();
+  const Scope on_ps = model.root.WithDevice("/job:ps/task:1");
+  const Output wait = TestWait(on_ps.WithName("wait"));
+  const Output after =
+      Identity(model.root.WithDevice("/job:worker/task:0").WithName("after"), wait);
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+  ASSERT_OK(tasks.Run(session, {}, {"init"}));
+  Status ended;
+  std::thread step([&] { ended = tasks.Run(session, {after.name()}, {}).status(); });
+  while (tasks.worker(kPs1).num_steps() == 0) std::this_thread::yield();
+  tasks.links().Kill(kPs1);
+  step.join();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  EXPECT_NE(ended.message().find(kPs1), absl::string_view::npos) << ended;
+  // Its part was cancelled there.
+  EXPECT_TRUE(tasks.worker(kPs1).AwaitSteps(absl::Now() + absl::Seconds(20)));
+  const Status down = tasks.Run(session, {after.name()}, {}).status();
+  EXPECT_TRUE(absl::IsUnavailable(down)) << down;
+  // The network is back.
+  tasks.links().Begin(&tasks.worker(kPs1));
+  EXPECT_OK(tasks.Run(session, {"loss:0"}, {"train"}, true));
+  EXPECT_TRUE(tasks.Settle());
+}
+
+TEST_P(LinkStepsTest, LateTensorsOfAFailedStepAreDropped) {
+  ThreeTasks tasks(GetParam());
+  const SmallModel model = ModelOnTwo();
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+  ASSERT_OK(tasks.Run(session, {}, {"init"}));
+  ASSERT_OK(tasks.Run(session, {"loss:0"}, {"train"}, true));
+  // The gradients' way is cut: the parameter servers wait until the time is over.
+  tasks.links().Mute(kWorker, true);
+  const Status status = tasks.Run(session, {}, {"train"}, true, /*timeout_ms=*/50).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  tasks.links().Mute(kWorker, false);
+  ASSERT_OK(tasks.Run(session, {"loss:0"}, {"train"}, true));
+  for (const char* task : {kPs0, kPs1, kWorker}) {
+    EXPECT_EQ(tasks.worker(task).parked_bytes(), 0) << task;
+  }
+}
+
+TEST_P(LinkStepsTest, AStrangersTensorsAreInNoOnesWay) {
+  ThreeTasks tasks(GetParam());
+  const SmallModel model = ModelOnTwo();
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+  ASSERT_OK(tasks.Run(session, {}, {"init"}));
+  SentTensors tensors;
+  tensors.step_id = 4711;
+  tensors.fingerprint = 1;
+  tensors.tensors.emplace_back().value = Tensor::Scalar(1.0f);
+  ASSERT_OK(tasks.links().LinkOf(kPs0, kWorker)->Send(tensors));
+  ASSERT_OK(tasks.links().LinkOf(kWorker, kPs0)->Send(tensors));
+  for (int i = 0; i < 5; ++i) ASSERT_OK(tasks.Run(session, {"loss:0"}, {"train"}, true));
+}
+
+// A program that trains and evaluates, whose steps run at once.
+TEST_P(LinkStepsTest, StepsOfSeveralThreadsShareTheLinks) {
+  ThreeTasks tasks(GetParam());
+  const SmallModel model = ModelOnTwo();
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+  ASSERT_OK(tasks.Run(session, {}, {"init"}));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        if (t % 2 == 0) {
+          EXPECT_OK(tasks.Run(session, {"loss:0"}, {"train"}, true));
+        } else {
+          EXPECT_OK(tasks.Run(session, {model.w.value.name(), model.b.value.name()}, {}));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(tasks.calls(), 0);
+  EXPECT_TRUE(tasks.Settle());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, LinkStepsTest,
+                         ::testing::Values(LinkedTasks::Kind::kInProcess,
+                                           LinkedTasks::Kind::kBytes),
+                         [](const auto& info) {
+                           return info.param == LinkedTasks::Kind::kBytes ? "Bytes" : "InProcess";
+                         });
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/master/link_parts.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+
+namespace millrace {
+namespace {
+
+// Not 0, which would be no limit: a step whose time is over has the shortest one.
+int64_t MicrosecondsOf(absl::Duration timeout) {
+  if (timeout == absl::InfiniteDuration()) return 0;
+  return std::max(int64_t{1}, absl::ToInt64Microseconds(timeout));
+}
+
+Status CancelledByMaster() { return absl::CancelledError("Step was cancelled by the master."); }
+
+}  // namespace
+
+void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Duration timeout,
+                    CancellationManager* cancellation, Done done) {
+  std::shared_ptr<Part> part;
+  const Status begun = NoExceptions("RUN", [&]() -> Status {
+    auto made = std::make_shared<Part>();
+    made->step_id = step_id;
+    // From here on whoever ends the part calls `done`: its caller, who owns the cancellation, may
+    // then be gone.
+    made->cancellation = cancellation;
+    made->done = std::move(done);
+    part = std::move(made);
+    part->is_registered = cancellation->Register(&part->token, [weak = weak_from_this(), part] {
+      if (const auto self = weak.lock()) self->Cancel(part);
+    });
+    if (!part->is_registered) return CancelledByMaster();
+    links_->Get(graph.task, [self = shared_from_this(), graph, timeout,
+                             part](StatusOr<std::shared_ptr<Link>> link) {
+      const Status sent = NoExceptions("RUN", [&]() -> Status {
+        MR_RETURN_IF_ERROR(link.status());
+        return self->RunOn(*link, graph, timeout, part);
+      });
+      if (!sent.ok()) self->End(part, sent);
+    });
+    return absl::OkStatus();
+  });
+  if (begun.ok()) return;
+  if (part == nullptr) return done(begun);
+  End(part, begun);
+}
+
+Status LinkParts::RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
+                        absl::Duration timeout, const std::shared_ptr<Part>& part) {
+  BindFrame bind;
+  bind.session_handle = graph.session_handle;
+  bind.graph_handle = graph.graph_handle;
+  bool is_bound = false;
+  MR_RETURN_IF_ERROR(Add(link, graph, part, &bind.number, &is_bound));
+  if (bind.number == 0) return absl::OkStatus();  // it has ended: it was cancelled
+  // Another thread may be about to send the same BIND; its RUN and ours each need one before them.
+  LinkCork cork;
+  if (!is_bound) {
+    MR_RETURN_IF_ERROR(link->Send(bind));
+    NoteBound(link.get(), graph);
+  }
+  RunFrame run;
+  run.step_id = part->step_id;
+  run.number = bind.number;
+  run.timeout_us = MicrosecondsOf(timeout);
+  MR_RETURN_IF_ERROR(link->Send(run));
+  {
+    MutexLock lock(&mu_);
+    part->is_sent = true;
+    if (!part->is_cancelled) return absl::OkStatus();
+  }
+  link->Send(CancelFrame{part->step_id, CancelledByMaster()}).IgnoreError();
+  return absl::OkStatus();
+}
+
+Status LinkParts::Add(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
+                      const std::shared_ptr<Part>& part, uint64_t* number, bool* is_bound) {
+  MutexLock lock(&mu_);
+  if (part->has_ended) return absl::OkStatus();
+  const auto it = open_.find(link.get());
+  if (it == open_.end()) {
+    return absl::UnavailableError(
+        absl::StrCat("Link to ", graph.task, ": it was lost before the step was sent"));
+  }
+  OfLink& of_link = it->second;
+  Bound& bound = of_link.bound[{graph.session_handle, graph.graph_handle}];
+  if (bound.number == 0) bound.number = ++of_link.last_number;
+  if (!of_link.parts.emplace(part->step_id, part).second) {
+    return absl::InternalError(
+        absl::StrCat("Step ", part->step_id, " must have one part on ", graph.task, ", got two"));
+  }
+  part->link = link;
+  *number = bound.number;
+  *is_bound = bound.is_sent;
+  return absl::OkStatus();
+}
+
+void LinkParts::NoteBound(const Link* link, const LinkedGraph& graph) {
+  MutexLock lock(&mu_);
+  const auto it = open_.find(link);
+  if (it != open_.end()) {
+    it->second.bound[{graph.session_handle, graph.graph_handle}].is_sent = true;
+  }
+}
+
+void LinkParts::Forget(const LinkedGraph& graph) {
+  std::vector<std::pair<std::shared_ptr<Link>, uint64_t>> unbound;
+  {
+    MutexLock lock(&mu_);
+    for (auto& [key, of_link] : open_) {
+      if (of_link.link->peer().task != graph.task) continue;
+      const auto it = of_link.bound.find({graph.session_handle, graph.graph_handle});
+      if (it == of_link.bound.end()) continue;
+      unbound.emplace_back(of_link.link, it->second.number);
+      of_link.bound.erase(it);
+    }
+  }
+  for (const auto& [link, number] : unbound) link->Send(UnbindFrame{number}).IgnoreError();
+}
+
+bool LinkParts::Take(const std::shared_ptr<Part>& part) {
+  MutexLock lock(&mu_);
+  if (part->has_ended) return false;
+  part->has_ended = true;
+  if (part->link == nullptr) return true;
+  const auto it = open_.find(part->link.get());
+  if (it != open_.end()) it->second.parts.erase(part->step_id);
+  return true;
+}
+
+void LinkParts::End(const std::shared_ptr<Part>& part, const Status& status) {
+  if (!Take(part)) return;
+  if (part->is_registered) part->cancellation->Deregister(part->token);
+  part->done(status);
+}
+
+void LinkParts::Cancel(const std::shared_ptr<Part>& part) {
+  std::shared_ptr<Link> link;
+  if (!Take(part)) return;
+  {
+    // CANCEL goes behind RUN: who sends that sends this, too.
+    MutexLock lock(&mu_);
+    part->is_cancelled = true;
+    if (part->is_sent) link = part->link;
+  }
+  if (link != nullptr) {
+    link->Send(CancelFrame{part->step_id, CancelledByMaster()}).IgnoreError();
+  }
+  part->done(CancelledByMaster());
+}
+
+void LinkParts::OnOpen(std::shared_ptr<Link> link) {
+  MutexLock lock(&mu_);
+  open_[link.get()].link = link;
+}
+
+void LinkParts::OnEnd(const Link* link, EndFrame end) {
+  if (end.status.ok() && (end.num_results > 0 || end.has_report)) {
+    end.status = absl::UnimplementedError(
+        absl::StrCat("Step ", end.step_id, ": what a link runs must have no results, got ",
+                     end.num_results, end.has_report ? " and a report" : ""));
+  }
+  std::shared_ptr<Part> part;
+  {
+    MutexLock lock(&mu_);
+    const auto it = open_.find(link);
+    if (it == open_.end()) return;
+    const auto found = it->second.parts.find(end.step_id);
+    if (found == it->second.parts.end()) return;  // cancelled, or a stranger's
+    part = found->second;
+  }
+  End(part, end.status);
+}
+
+void LinkParts::OnLost(const Link* link, const Status& status) {
+  OfLink lost;
+  {
+    MutexLock lock(&mu_);
+    const auto it = open_.find(link);
+    if (it == open_.end()) return;
+    lost = std::move(it->second);
+    open_.erase(it);
+  }
+  for (const auto& [step_id, part] : lost.parts) End(part, status);
+}
+
+int64_t LinkParts::num_bound() const {
+  int64_t bound = 0;
+  MutexLock lock(&mu_);
+  for (const auto& [key, of_link] : open_) bound += static_cast<int64_t>(of_link.bound.size());
+  return bound;
+}
+
+}  // namespace millrace

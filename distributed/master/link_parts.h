@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_MASTER_LINK_PARTS_H_
+#define MILLRACE_DISTRIBUTED_MASTER_LINK_PARTS_H_
+
+// LinkParts: the parts of this task's steps that other tasks run for it, by their links.
+//
+//   Run -> [BIND, for the first run of a graph by a link] RUN -> END -> `done`
+//
+// A part ends with its END, with the loss of its link, or with its cancellation, which the task is
+// told and does not have to answer: what it says later is dropped. As with calls.
+//
+// Invariant: `done` of a part is called once, without a lock.
+// Threads: all methods, from any thread. Lifetime: `links` outlives the last Run. It keeps nothing
+// of a link that was lost.
+// Failure: what the worker's part ends with; why there is no link, or it was lost; Cancelled.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "distributed/link/link.h"
+#include "distributed/link/peer_links.h"
+
+namespace millrace {
+
+// A registered part on its task.
+struct LinkedGraph {
+  std::string task;
+  std::string session_handle, graph_handle;
+};
+
+class LinkParts : public std::enable_shared_from_this<LinkParts> {
+ public:
+  using Done = absl::AnyInvocable<void(const Status&)>;
+
+  explicit LinkParts(PeerLinks* links) : links_(links) {}
+  LinkParts(const LinkParts&) = delete;
+  LinkParts& operator=(const LinkParts&) = delete;
+
+  // Runs a part, which takes no arguments and gives no results, within `timeout` (InfiniteDuration:
+  // without a limit), which is the task's to keep. `cancellation` outlives `done`.
+  void Run(const LinkedGraph& graph, int64_t step_id, absl::Duration timeout,
+           CancellationManager* cancellation, Done done);
+  // The graph is not run any more: its number on the task's link is free.
+  void Forget(const LinkedGraph& graph);
+
+  // By the ends of links.
+  void OnOpen(std::shared_ptr<Link> link);
+  void OnEnd(const Link* link, EndFrame end);
+  void OnLost(const Link* link, const Status& status);
+
+  // For tests: graphs that are bound, on all links.
+  int64_t num_bound() const;
+
+ private:
+  // waiting for a link -> in a link's list -> ended; waiting -> ended
+  struct Part {
+    int64_t step_id = 0;
+    Done done;
+    CancellationManager* cancellation = nullptr;  // until `done`
+    CancellationManager::Token token = 0;
+    bool is_registered = false;
+    // Guarded by mu_.
+    std::shared_ptr<Link> link;  // null while it waits for one
+    bool is_sent = false;        // RUN
+    bool has_ended = false, is_cancelled = false;
+  };
+  struct Bound {
+    uint64_t number = 0;
+    bool is_sent = false;  // BIND; until then each RUN has one of its own before it
+  };
+  struct OfLink {
+    std::shared_ptr<Link> link;
+    std::map<std::pair<std::string, std::string>, Bound> bound;  // by session and graph handle
+    uint64_t last_number = 0;
+    std::map<int64_t, std::shared_ptr<Part>> parts;  // by step
+  };
+
+  // OK when the part was sent, or needs not be sent any more.
+  Status RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph, absl::Duration timeout,
+               const std::shared_ptr<Part>& part);
+  // Takes a part into the list, and says by which number its graph goes: 0 when it has ended.
+  Status Add(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
+             const std::shared_ptr<Part>& part, uint64_t* number, bool* is_bound);
+  void NoteBound(const Link* link, const LinkedGraph& graph);
+  // Whether the caller is the one that ends the part.
+  bool Take(const std::shared_ptr<Part>& part);
+  void End(const std::shared_ptr<Part>& part, const Status& status);
+  // By its cancellation.
+  void Cancel(const std::shared_ptr<Part>& part);
+
+  PeerLinks* const links_;
+  mutable Mutex mu_;
+  std::map<const Link*, OfLink> open_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_MASTER_LINK_PARTS_H_

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LinkParts whose tasks, at the other ends of links, are the test.
+#include "distributed/master/link_parts.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/link/in_process_link.h"
+#include "distributed/link/testing/link_kinds.h"
+#include "gtest/gtest.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+
+class OneLink : public PeerLinks {
+ public:
+  void Get(absl::string_view task, Got got) override {
+    if (holds) return held.push_back(std::move(got));
+    if (link == nullptr) return got(absl::UnavailableError(absl::StrCat(task, " is not there")));
+    got(link);
+  }
+  std::shared_ptr<Link> link;
+  bool holds = false;  // it is still being dialled
+  std::vector<Got> held;
+};
+
+// What of an end is a master's.
+class PartsEnd : public RecordingEnd {
+ public:
+  explicit PartsEnd(std::shared_ptr<LinkParts> parts) : parts_(std::move(parts)) {}
+  void OnOpen(std::shared_ptr<Link> link) override {
+    link_ = link.get();
+    parts_->OnOpen(link);
+    RecordingEnd::OnOpen(std::move(link));
+  }
+  void OnEnd(EndFrame end) override { parts_->OnEnd(link_, std::move(end)); }
+  void OnLost(const Status& status, bool) override { parts_->OnLost(link_, status); }
+
+ private:
+  const std::shared_ptr<LinkParts> parts_;
+  const Link* link_ = nullptr;
+};
+
+class LinkPartsTest : public ::testing::Test {
+ protected:
+  LinkPartsTest() { links_.link = OpenInProcessLink({kWorker, 1}, own_, {kPs, 2}, peer_).first; }
+  ~LinkPartsTest() override {
+    if (links_.link != nullptr) links_.link->Close(absl::AbortedError("the test is over"));
+    own_->LetGo();
+    peer_->LetGo();
+  }
+  // What has been said of a part: empty until it has ended.
+  std::shared_ptr<std::vector<Status>> Run(int64_t step,
+                                           absl::Duration timeout = absl::InfiniteDuration(),
+                                           const std::string& graph = "graph") {
+    auto ended = std::make_shared<std::vector<Status>>();
+    parts_->Run({kPs, "session", graph}, step, timeout, &cancellation_,
+                [ended](const Status& status) { ended->push_back(status); });
+    return ended;
+  }
+  void End(int64_t step, const Status& status) {
+    EndFrame end;
+    end.step_id = step;
+    end.status = status;
+    EXPECT_OK(peer_->link()->Send(std::move(end)));
+  }
+  std::vector<std::string> Came() const {
+    std::vector<std::string> lines = peer_->lines();
+    lines.erase(lines.begin());  // "open ..."
+    return lines;
+  }
+
+  OneLink links_;
+  const std::shared_ptr<LinkParts> parts_ = std::make_shared<LinkParts>(&links_);
+  const std::shared_ptr<PartsEnd> own_ = std::make_shared<PartsEnd>(parts_);
+  const std::shared_ptr<RecordingEnd> peer_ = std::make_shared<RecordingEnd>();
+  CancellationManager cancellation_;
+};
+
+TEST_F(LinkPartsTest, AGraphIsBoundOnceAndRunByItsNumber) {
+  const auto first = Run(1);
+  const auto second = Run(2, absl::Milliseconds(5));
+  const auto overdue = Run(3, -absl::Seconds(1));
+  const auto other = Run(4, absl::InfiniteDuration(), "other");
+  EXPECT_EQ(Came(), (std::vector<std::string>{
+                        "bind 1 session graph", "run step=1 number=1 timeout_us=0 args=0",
+                        "run step=2 number=1 timeout_us=5000 args=0",
+                        "run step=3 number=1 timeout_us=1 args=0", "bind 2 session other",
+                        "run step=4 number=2 timeout_us=0 args=0"}));
+  EXPECT_EQ(parts_->num_bound(), 2);
+  End(2, absl::OkStatus());
+  End(1, absl::InternalError("the kernel failed"));
+  ASSERT_EQ(first->size(), 1u);
+  EXPECT_STATUS((*first)[0], absl::StatusCode::kInternal, "the kernel failed");
+  ASSERT_EQ(second->size(), 1u);
+  EXPECT_OK((*second)[0]);
+  EXPECT_TRUE(overdue->empty());
+  parts_->Forget({kPs, "session", "graph"});
+  parts_->Forget({kPs, "session", "never run"});
+  EXPECT_EQ(Came().back(), "unbind 1");
+  EXPECT_EQ(parts_->num_bound(), 1);
+}
+
+TEST_F(LinkPartsTest, ACancelledPartEndsAtOnceAndItsEndIsDropped) {
+  const auto ended = Run(1);
+  cancellation_.StartCancel();
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled((*ended)[0])) << (*ended)[0];
+  EXPECT_EQ(Came().back(), "cancel step=1 Step was cancelled by the master.");
+  End(1, absl::CancelledError("too late"));
+  EXPECT_EQ(ended->size(), 1u);
+  // What is cancelled before it begins is not sent.
+  const auto lines = Came().size();
+  const auto never = Run(2);
+  ASSERT_EQ(never->size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled((*never)[0])) << (*never)[0];
+  EXPECT_EQ(Came().size(), lines);
+}
+
+TEST_F(LinkPartsTest, ACancelledPartDoesNotWaitForItsLink) {
+  links_.holds = true;
+  const auto ended = Run(1);
+  EXPECT_TRUE(ended->empty());
+  cancellation_.StartCancel();
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled((*ended)[0])) << (*ended)[0];
+  ASSERT_EQ(links_.held.size(), 1u);
+  links_.held[0](links_.link);
+  EXPECT_TRUE(Came().empty());
+  EXPECT_EQ(ended->size(), 1u);
+}
+
+TEST_F(LinkPartsTest, ALostLinkEndsItsPartsAndForgetsItsNumbers) {
+  const auto ended = Run(1);
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_STATUS((*ended)[0], absl::StatusCode::kUnavailable, "Socket closed");
+  EXPECT_EQ(parts_->num_bound(), 0);
+  // As long as the table has not noticed.
+  const auto after = Run(2);
+  ASSERT_EQ(after->size(), 1u);
+  EXPECT_STATUS((*after)[0], absl::StatusCode::kUnavailable,
+                "it was lost before the step was sent");
+  links_.link = nullptr;
+  const auto without = Run(3);
+  ASSERT_EQ(without->size(), 1u);
+  EXPECT_STATUS((*without)[0], absl::StatusCode::kUnavailable, "is not there");
+}
+
+TEST_F(LinkPartsTest, AnswersThatDoNotFitAreErrorsOrNothing) {
+  const auto ended = Run(1);
+  End(9, absl::OkStatus());
+  EndFrame end;
+  end.step_id = 1;
+  end.num_results = 2;
+  EXPECT_OK(peer_->link()->Send(end));
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_STATUS((*ended)[0], absl::StatusCode::kUnimplemented, "must have no results, got 2");
+  End(1, absl::OkStatus());
+  EXPECT_EQ(ended->size(), 1u);
+  const auto first = Run(2), doubled = Run(2);
+  ASSERT_EQ(doubled->size(), 1u);
+  EXPECT_STATUS((*doubled)[0], absl::StatusCode::kInternal, "must have one part on ");
+  End(2, absl::OkStatus());
+  ASSERT_EQ(first->size(), 1u);
+  EXPECT_OK((*first)[0]);
+}
+
+}  // namespace
+}  // namespace millrace

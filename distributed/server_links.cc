@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/server_links.h"
+
+#include <utility>
+
+#include "core/dcheck.h"
+#include "distributed/link/byte_wire.h"
+#include "distributed/link/grpc_wire.h"
+
+namespace millrace {
+namespace {
+
+// Of a link that opens when its task is gone.
+class NoTask : public LinkEnd {
+ public:
+  void OnOpen(std::shared_ptr<Link> link) override {
+    link->Close(absl::UnavailableError("the server has stopped"));
+  }
+  void OnBind(BindFrame) override {}
+  void OnUnbind(uint64_t) override {}
+  void OnRun(RunFrame) override {}
+  void OnTensors(SentTensors) override {}
+  void OnEnd(EndFrame) override {}
+  void OnCancel(int64_t, const Status&) override {}
+  void OnReceived(int64_t, uint64_t) override {}
+  void OnRefused(int64_t, const Status&) override {}
+  void OnLost(const Status&, bool) override {}
+};
+
+}  // namespace
+
+void ServerLinks::Open(ServerLinksOptions options) {
+  MR_DCHECK(table_ == nullptr, "links are opened once");
+  LinkTableOptions table;
+  table.link.task = options.task;
+  table.link.incarnation = options.incarnation;
+  table.dial = [channel = options.channel, own = options.task](
+                   const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {
+    const std::shared_ptr<RpcChannel> way = channel(task);
+    if (way == nullptr) {
+      return InvalidArgument("Link of ", own, ": it must lead to a task of the cluster, got ",
+                             task);
+    }
+    return DialGrpcWire(way.get());
+  };
+  table.make_end = [make_end = std::move(options.make_end)](const LinkPeer&) {
+    std::shared_ptr<LinkEnd> end = make_end();
+    return end != nullptr ? end : std::make_shared<NoTask>();
+  };
+  table.check_peer = [channel = std::move(options.channel),
+                      own = options.task](const LinkPeer& peer) -> Status {
+    if (channel(peer.task) != nullptr && peer.task != own) return absl::OkStatus();
+    return absl::PermissionDeniedError(
+        "a link must be dialled by another task of the cluster, got " + peer.task);
+  };
+  table_ = std::make_unique<LinkTable>(std::move(table));
+}
+
+void ServerLinks::Get(absl::string_view task, Got got) {
+  table_->Get(std::string(task), std::move(got));
+}
+
+void ServerLinks::Accept(std::shared_ptr<DuplexCall> call) {
+  table_->Accept(AcceptGrpcWire(std::move(call)));
+}
+
+void ServerLinks::CloseAll(const Status& reason) {
+  if (table_ != nullptr) table_->CloseAll(reason);
+}
+
+}  // namespace millrace

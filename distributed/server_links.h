@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_SERVER_LINKS_H_
+#define MILLRACE_DISTRIBUTED_SERVER_LINKS_H_
+
+// ServerLinks: the links of a server's task to the others of its cluster, over gRPC: one call of
+// both directions for each pair of tasks (/millrace.Link/Connect), whoever dialled.
+//
+// A link is dialled when a step needs it. Tasks that are not of the cluster have none.
+//
+//   made -> open (Open) -> closed (CloseAll)
+//
+// Threads: all methods, from any; Open once, before the port is open and before a step runs.
+// Lifetime: it outlives the worker and the master. Links may live longer.
+// Failure: as LinkTable; FailedPrecondition for a task that does not know links.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "core/status.h"
+#include "distributed/link/link.h"
+#include "distributed/link/link_table.h"
+#include "distributed/link/peer_links.h"
+#include "net/duplex_call.h"
+#include "net/rpc_channel.h"
+
+namespace millrace {
+
+struct ServerLinksOptions {
+  std::string task;
+  uint64_t incarnation = 0;
+  // The way to a task; null for one that is not in the cluster. Called until CloseAll.
+  std::function<std::shared_ptr<RpcChannel>(const std::string& task)> channel;
+  // The task behind the links; null when it is gone.
+  std::function<std::shared_ptr<LinkEnd>()> make_end;
+};
+
+class ServerLinks : public PeerLinks {
+ public:
+  void Open(ServerLinksOptions options);
+  void Get(absl::string_view task, Got got) override;
+  // For RpcServer::Options::duplex_handlers.
+  void Accept(std::shared_ptr<DuplexCall> call);
+  // Both ends hear `reason`, an error.
+  void CloseAll(const Status& reason);
+
+ private:
+  std::unique_ptr<LinkTable> table_;  // set by Open
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_SERVER_LINKS_H_

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps of servers over links of gRPC, in one process over loopback. Whole suites run over them by
+// MILLRACE_WIRE=links: queue_programs_links_test, functions_links_test, tests/cluster.
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster/cluster.h"
+#include "distributed/cluster/step_wire.h"
+#include "distributed/server.h"
+#include "distributed/testing/loopback_cluster.h"
+#include "distributed/testing/small_model.h"
+#include "distributed/testing/two_servers.h"
+#include "graph/scope.h"
+#include "gtest/gtest.h"
+#include "net/rpc_channel.h"
+#include "ops/array/identity.h"
+#include "ops/array/placeholder.h"
+#include "runtime/session.h"
+
+// covers: clusters: steps travel over links where the master's server says so and by calls
+//   elsewhere, in one cluster
+
+namespace millrace {
+namespace {
+
+int64_t CallsOf(const std::map<std::string, int64_t>& calls, const std::string& name) {
+  int64_t sum = 0;
+  for (const auto& [method, n] : calls) {
+    if (method.size() >= name.size() &&
+        method.compare(method.size() - name.size(), name.size(), name) == 0) {
+      sum += n;
+    }
+  }
+  return sum;
+}
+
+// The values of w and b after some steps.
+std::vector<Tensor> Train(TwoServers* servers, int64_t* runs, int64_t* pulls) {
+  const SmallModel model = MakeSmallModel();
+  auto session = servers->NewSession(model.root);
+  EXPECT_OK(session);
+  if (!session.ok()) return {};
+  EXPECT_OK((*session)->Run({}, {}, {model.init}));
+  const std::vector<Feed> batch = SmallModelBatch(model);
+  EXPECT_OK((*session)->Run(batch, {}, {model.train}));
+  const auto before = RpcCallsBegun();
+  for (int i = 0; i < 20; ++i) EXPECT_OK((*session)->Run(batch, {model.loss}, {model.train}));
+  const auto values = (*session)->Run({}, {model.w.value, model.b.value});
+  const auto calls = CallsSince(before);
+  *runs = CallsOf(calls, "/RunGraph");
+  *pulls = CallsOf(calls, "/Pull");
+  EXPECT_OK(values);
+  return values.ok() ? *values : std::vector<Tensor>();
+}
+
+TEST(ServerLinksTest, AServerMakesStepsOverLinksWithoutCallsAndWithTheSameValues) {
+  int64_t runs = 0, pulls = 0;
+  std::vector<Tensor> by_calls;
+  {
+    TwoServers servers({}, {.wire = StepWire::kCalls});
+    by_calls = Train(&servers, &runs, &pulls);
+  }
+  EXPECT_GE(runs, 20);
+  EXPECT_GE(pulls, 20);
+  TwoServers servers({.wire = StepWire::kCalls}, {.wire = StepWire::kLinks});
+  const std::vector<Tensor> by_links = Train(&servers, &runs, &pulls);
+  EXPECT_EQ(runs, 0);
+  EXPECT_EQ(pulls, 0);
+  ASSERT_EQ(by_calls.size(), 2u);
+  ASSERT_EQ(by_links.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(by_links[i], by_calls[i]);
+}
+
+TEST(ServerLinksTest, TensorsAboveAFrameTravelWhole) {
+  TwoServers servers({}, {.wire = StepWire::kLinks});
+  const Scope root;
+  const auto there =
+      Identity(root.WithDevice("/job:ps/task:0"),
+               Placeholder(root.WithDevice("/job:worker/task:0").WithName("x"), DT_FLOAT, {-1}));
+  const auto back = Identity(root.WithDevice("/job:worker/task:0").WithName("back"), there);
+  auto session = servers.NewSession(root);
+  ASSERT_OK(session);
+  std::vector<float> values(1'000'000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const Tensor x = Tensor::Vector<float>(values);
+  ASSERT_OK_AND_ASSIGN(const auto out, (*session)->Run({{"x:0", x}}, {"back:0"}));
+  ExpectTensorEqual(out[0], x);
+}
+
+TEST(ServerLinksTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {
+  TwoServers servers({}, {.wire = StepWire::kLinks});
+  SmallModel model = MakeSmallModel();
+  const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
+  const Output after =
+      Identity(model.root.WithDevice("/job:worker/task:0").WithName("after"), wait);
+  auto session = servers.NewSession(model.root);
+  ASSERT_OK(session);
+  ASSERT_OK((*session)->Run({}, {}, {model.init}));
+  Status ended;
+  std::thread step([&] { ended = (*session)->Run({}, {after}).status(); });
+  absl::SleepFor(absl::Milliseconds(50));  // mostly it waits by now; it fails the same otherwise
+  servers.ps().Stop();
+  step.join();
+  EXPECT_FALSE(ended.ok());
+  EXPECT_NE(ended.message().find("/job:ps/replica:0/task:0"), absl::string_view::npos) << ended;
+}
+
+TEST(ServerLinksTest, AWireThatIsNoneIsRefused) {
+  const char* const old = std::getenv("MILLRACE_WIRE");
+  const std::string kept = old == nullptr ? "" : old;
+  ::setenv("MILLRACE_WIRE", "pigeons", 1);
+  const auto config = ClusterConfig::Parse(
+      "{\"cluster\": {\"worker\": [\"127.0.0.1:0\"]}, \"task\": {\"type\": \"worker\", "
+      "\"index\": 0}}");
+  ASSERT_OK(config);
+  EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
+                "MILLRACE_WIRE must be 'calls' or 'links', got 'pigeons'");
+  ::setenv("MILLRACE_WIRE", kept.c_str(), 1);
+}
+
+}  // namespace
+}  // namespace millrace

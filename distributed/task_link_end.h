@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_TASK_LINK_END_H_
+#define MILLRACE_DISTRIBUTED_TASK_LINK_END_H_
+
+// TaskLinkEnd: the task behind a link: its worker, and the master whose steps have parts at the
+// other end. END is for the master, all else for the worker; both hear of the link's life.
+//
+// Threads, order, failure: as LinkEnd. Lifetime: it keeps both until OnLost has returned.
+
+#include <memory>
+
+#include "distributed/link/link.h"
+#include "distributed/master/link_parts.h"
+#include "distributed/worker/link_end.h"
+#include "distributed/worker/worker.h"
+
+namespace millrace {
+
+class TaskLinkEnd : public LinkEnd {
+ public:
+  TaskLinkEnd(std::shared_ptr<Worker> worker, std::shared_ptr<LinkParts> parts);
+
+  void OnOpen(std::shared_ptr<Link> link) override;
+  void OnBind(BindFrame bind) override;
+  void OnUnbind(uint64_t number) override;
+  void OnRun(RunFrame run) override;
+  void OnTensors(SentTensors tensors) override;
+  void OnEnd(EndFrame end) override;
+  void OnCancel(int64_t step_id, const Status& status) override;
+  void OnReceived(int64_t step_id, uint64_t tensors) override;
+  void OnRefused(int64_t step_id, const Status& status) override;
+  void OnLost(const Status& status, bool by_peer) override;
+
+ private:
+  WorkerLinkEnd worker_;
+  const std::shared_ptr<LinkParts> parts_;
+  std::shared_ptr<Link> link_;  // null before OnOpen and after OnLost; by the thread that calls
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_TASK_LINK_END_H_

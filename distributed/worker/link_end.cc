@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/link_end.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/exceptions.h"
+#include "core/mutex.h"
+#include "core/visit.h"
+#include "distributed/transport/edges_mode.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/pushed_message.h"
+#include "distributed/worker/step_table.h"
+#include "net/call_limits.h"
+#include "proto/worker.pb.h"
+#include "runtime/plan.h"
+
+namespace millrace {
+namespace {
+
+// Threads of the network that begin parts at once, in the process: as many as run calls.
+constexpr int kMaxStarts = 16;
+
+}  // namespace
+
+Status LossOfLink(const Status& status) {
+  return absl::IsUnavailable(status) ? status : absl::UnavailableError(status.message());
+}
+
+struct WorkerLinkEnd::Runs {
+  Mutex mu;
+  std::map<int64_t, std::shared_ptr<Part>> parts ABSL_GUARDED_BY(mu);  // by step
+};
+
+// One RUN. The visit that begins it is its work.
+class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_from_this<Part> {
+ public:
+  Part(std::shared_ptr<Worker> worker, std::shared_ptr<Runs> runs, std::shared_ptr<Link> link,
+       const Graph& graph, const RunFrame& run)
+      : worker_(std::move(worker)), runs_(std::move(runs)), link_(std::move(link)) {
+    request_.set_session_handle(graph.session_handle);
+    request_.set_graph_handle(graph.graph_handle);
+    request_.set_create_worker_session_called(true);
+    request_.set_step_id(run.step_id);
+    SetPushed(&request_);
+    if (run.timeout_us > 0) deadline_ = worker_->Now() + absl::Microseconds(run.timeout_us);
+  }
+
+  // Now, or as soon as the thread has given up polling.
+  void Start() {
+    kept_ = shared_from_this();
+    if (!Visit::Offer(this, kMaxStarts)) RunVisit();
+  }
+  void RunVisit() noexcept override {
+    const std::shared_ptr<Part> self = std::move(kept_);
+    // What is ready at once leaves together, and the end of a short part with it.
+    LinkCork cork;
+    const Status begun = NoExceptions("RUN", [&]() -> Status {
+      worker_->RunGraph(request_, request_, {}, /*block=*/false, deadline_, &cancellation_,
+                        &response_, &received_,
+                        [self](const Status& status) { self->End(status); });
+      return absl::OkStatus();
+    });
+    if (!begun.ok()) End(begun);
+  }
+  void Cancel() { cancellation_.StartCancel(); }
+
+ private:
+  void End(const Status& status) {
+    EndFrame end;
+    end.step_id = request_.step_id();
+    end.status = status;
+    if (status.ok() && !received_.empty()) {
+      end.status = Unimplemented("Step ", request_.step_id(), " on ", worker_->task(),
+                                 ": what a link runs must have no results, got ", received_.size());
+    }
+    {
+      MutexLock lock(&runs_->mu);
+      const auto it = runs_->parts.find(request_.step_id());
+      if (it != runs_->parts.end() && it->second.get() == this) runs_->parts.erase(it);
+    }
+    // A link that is lost tells the peer as much.
+    link_->Send(std::move(end)).IgnoreError();
+  }
+
+  const std::shared_ptr<Worker> worker_;
+  const std::shared_ptr<Runs> runs_;
+  const std::shared_ptr<Link> link_;
+  tensorflow::RunGraphRequest request_;
+  tensorflow::RunGraphResponse response_;
+  std::vector<NamedTensor> received_;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  CancellationManager cancellation_;
+  std::shared_ptr<Part> kept_;  // until it has begun
+};
+
+WorkerLinkEnd::WorkerLinkEnd(std::shared_ptr<Worker> worker)
+    : worker_(std::move(worker)), runs_(std::make_shared<Runs>()) {}
+
+void WorkerLinkEnd::Guarded(const char* what, absl::FunctionRef<Status()> body) {
+  const std::shared_ptr<Link> link = link_;  // the body may end with OnLost
+  if (link == nullptr) return;
+  const Status status = NoExceptions(what, body);
+  if (!status.ok()) link->Close(status);
+}
+
+void WorkerLinkEnd::OnOpen(std::shared_ptr<Link> link) {
+  link_ = std::move(link);
+  Guarded("Link", [this]() -> Status {
+    if (const PeerCounters* const counters = worker_->peer_counters()) {
+      counter_ = counters->Find(link_->peer().task);
+    }
+    worker_->steps()->LinkOpened(link_.get());
+    return absl::OkStatus();
+  });
+}
+
+// --- Parts of the peer's steps -------------------------------------------------------------------
+
+void WorkerLinkEnd::OnBind(BindFrame bind) {
+  Guarded("BIND", [&]() -> Status {
+    if (static_cast<int64_t>(graphs_.size()) >= worker_->limits().max_graphs) {
+      return BeyondLimit(absl::StrCat("BIND on ", worker_->task()), "graphs of one link",
+                         "max_graphs", worker_->limits().max_graphs,
+                         static_cast<int64_t>(graphs_.size()) + 1);
+    }
+    const Graph graph = {std::move(bind.session_handle), std::move(bind.graph_handle)};
+    // Masters may say the same twice, from two threads.
+    const Graph& bound = graphs_.emplace(bind.number, graph).first->second;
+    if (bound.session_handle == graph.session_handle && bound.graph_handle == graph.graph_handle) {
+      return absl::OkStatus();
+    }
+    return InvalidArgument("BIND on ", worker_->task(), ": a number must stand for one graph, got ",
+                           bind.number, " for graph ", bound.graph_handle, " and for ",
+                           graph.graph_handle);
+  });
+}
+
+void WorkerLinkEnd::OnUnbind(uint64_t number) { graphs_.erase(number); }
+
+void WorkerLinkEnd::OnRun(RunFrame run) {
+  Guarded("RUN", [&]() -> Status {
+    EndFrame end;
+    end.step_id = run.step_id;
+    end.status = Begin(run);
+    if (!end.status.ok()) link_->Send(std::move(end)).IgnoreError();
+    return absl::OkStatus();
+  });
+}
+
+Status WorkerLinkEnd::Begin(const RunFrame& run) {
+  const auto graph = graphs_.find(run.number);
+  if (graph == graphs_.end()) {
+    return InvalidArgument("RUN of step ", run.step_id, " on ", worker_->task(),
+                           ": its graph must be bound, got number ", run.number);
+  }
+  if (run.num_args > 0 || run.wants_trace || run.wants_graphs) {
+    return Unimplemented("RUN of step ", run.step_id, " on ", worker_->task(),
+                         ": arguments and traces must travel by calls, got ",
+                         run.num_args > 0 ? "arguments" : "a step that is traced");
+  }
+  const auto part = std::make_shared<Part>(worker_, runs_, link_, graph->second, run);
+  {
+    MutexLock lock(&runs_->mu);
+    if (!runs_->parts.emplace(run.step_id, part).second) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("RUN of step ", run.step_id, " must come once by a link, got it twice"));
+    }
+  }
+  part->Start();
+  return absl::OkStatus();
+}
+
+void WorkerLinkEnd::OnEnd(EndFrame) {}
+
+// --- Edges ---------------------------------------------------------------------------------------
+
+void WorkerLinkEnd::OnTensors(SentTensors tensors) {
+  if (tensors.purpose != TensorsPurpose::kEdges) return;
+  Guarded("TENSORS", [&]() -> Status {
+    const int64_t step_id = tensors.step_id;
+    PushedMessage message;
+    message.task = link_->peer().task;
+    message.link = link_.get();
+    message.tensors = std::move(tensors);
+    if (counter_ != nullptr) {
+      counter_->AddReceived(message.tensor_bytes(),
+                            static_cast<int64_t>(message.tensors.tensors.size()));
+    }
+    worker_->steps()->TakePushed(step_id, std::move(message));
+    return absl::OkStatus();
+  });
+}
+
+void WorkerLinkEnd::OnReceived(int64_t step_id, uint64_t tensors) {
+  if (link_ == nullptr) return;
+  worker_->steps()->Received(step_id, link_->peer().task, link_.get(), tensors);
+}
+
+void WorkerLinkEnd::OnRefused(int64_t step_id, const Status& status) {
+  Guarded("TENSORS", [&]() -> Status {
+    PushedMessage message;
+    message.kind = PushedMessage::Kind::kFailed;
+    message.task = link_->peer().task;
+    message.link = link_.get();
+    message.error = status;
+    worker_->steps()->TakePushed(step_id, std::move(message));
+    return absl::OkStatus();
+  });
+}
+
+// --- Ends ----------------------------------------------------------------------------------------
+
+void WorkerLinkEnd::OnCancel(int64_t step_id, const Status& status) {
+  Guarded("CANCEL", [&]() -> Status {
+    std::shared_ptr<Part> part;
+    {
+      MutexLock lock(&runs_->mu);
+      const auto it = runs_->parts.find(step_id);
+      if (it != runs_->parts.end()) part = it->second;
+    }
+    if (part != nullptr) part->Cancel();
+    // The peer's own part has failed, perhaps: what it says of that was only passed on here.
+    PushedMessage message;
+    message.kind = PushedMessage::Kind::kFailed;
+    message.task = link_->peer().task;
+    message.link = link_.get();
+    message.error = Derived(status);
+    worker_->steps()->PushFailed(step_id, std::move(message));
+    return absl::OkStatus();
+  });
+}
+
+void WorkerLinkEnd::OnLost(const Status& status, bool) {
+  const std::shared_ptr<Link> link = std::move(link_);
+  link_ = nullptr;
+  if (link == nullptr) return;  // it never opened
+  std::map<int64_t, std::shared_ptr<Part>> parts;
+  {
+    MutexLock lock(&runs_->mu);
+    parts.swap(runs_->parts);
+  }
+  for (const auto& [step_id, part] : parts) part->Cancel();
+  NoExceptions("Link", [&]() -> Status {
+    worker_->steps()->LinkLost(link->peer().task, link.get(), LossOfLink(status));
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+}  // namespace millrace

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A worker whose peer, at the other end of a link, is the test. Whole steps over links:
+// distributed/link_steps_test.cc and distributed/master:master_links_test.
+#include "distributed/worker/link_end.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/arena.h"
+#include "core/hash64.h"
+#include "core/io_pool.h"
+#include "core/notification.h"
+#include "core/testing/tensor_testing.h"
+#include "distributed/cluster/server_limits.h"
+#include "distributed/link/in_process_link.h"
+#include "distributed/link/peer_links.h"
+#include "distributed/link/testing/link_kinds.h"
+#include "distributed/transport/edges_mode.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/worker.h"
+#include "distributed/worker/worker_options.h"
+#include "gmock/gmock.h"
+#include "graph/attr.h"
+#include "gtest/gtest.h"
+#include "runtime/plan.h"
+#include "runtime/rendezvous.h"
+
+// covers: clusters: a step over links: tensors that come before their step wait within a bound;
+// what
+//   does not fit ends the step, not the link; a lost link ends the steps that wait on it
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kPs[] = "/job:ps/replica:0/task:0";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+
+std::string DeviceOf(absl::string_view task) { return absl::StrCat(task, "/device:CPU:0"); }
+
+// The one link of the worker, when there is one.
+class OneLink : public PeerLinks {
+ public:
+  void Get(absl::string_view task, Got got) override {
+    if (link == nullptr) return got(absl::UnavailableError(absl::StrCat(task, " is not there")));
+    got(link);
+  }
+  std::shared_ptr<Link> link;
+};
+
+class LinkEndTest : public ::testing::Test {
+ protected:
+  LinkEndTest() { Start(); }
+  ~LinkEndTest() override {
+    Close();
+    worker_->Shutdown(absl::AbortedError("Shutdown"));
+  }
+
+  void Start(const ServerLimits& limits = {}) {
+    Close();
+    peer_ = std::make_shared<RecordingEnd>();
+    WorkerOptions options;
+    options.task = kPs;
+    options.own_arena = Arena::Make(2);
+    options.io_pool = IoPool::Default();
+    options.limits = limits;
+    options.peer = [](absl::string_view) -> std::shared_ptr<Transport> { return nullptr; };
+    options.links = &links_;
+    worker_ = std::make_unique<Worker>(std::move(options));
+    tensorflow::CreateWorkerSessionRequest request;
+    request.set_session_handle("session");
+    EXPECT_OK(worker_->CreateWorkerSession(request));
+    const std::shared_ptr<Worker> borrowed(std::shared_ptr<Worker>(), worker_.get());
+    links_.link =
+        OpenInProcessLink({kPs, 1}, std::make_shared<WorkerLinkEnd>(borrowed), {kWorker, 2}, peer_)
+            .first;
+  }
+  void Close() {
+    if (links_.link != nullptr) links_.link->Close(absl::AbortedError("the test is over"));
+    links_.link = nullptr;
+    if (peer_ != nullptr) peer_->LetGo();
+  }
+
+  tensorflow::NodeDef* AddEnd(const char* op, const std::string& edge, const char* src,
+                              const char* dst) {
+    tensorflow::NodeDef* const node = graph_.add_node();
+    node->set_name(absl::StrCat(op, "_", edge));
+    node->set_op(op);
+    node->set_device(DeviceOf(kPs));
+    const auto set = [&](const char* attr, const auto& value) {
+      SetAttr(value, &(*node->mutable_attr())[attr]);
+    };
+    set(absl::string_view(op) == "_Recv" ? "tensor_type" : "T", DT_FLOAT);
+    set("tensor_name", edge);
+    set("send_device", DeviceOf(src));
+    set("recv_device", DeviceOf(dst));
+    set("send_device_incarnation", int64_t{42});
+    set("client_terminated", false);
+    return node;
+  }
+  // Receives each edge from the peer.
+  std::string RegisterReceiver(const std::vector<std::string>& edges) {
+    for (const std::string& edge : edges) AddEnd("_Recv", edge, kWorker, kPs);
+    return Register();
+  }
+  // Sends the peer 1.5.
+  std::string RegisterSender(const std::string& edge) {
+    tensorflow::NodeDef* const constant = graph_.add_node();
+    constant->set_name("constant");
+    constant->set_op("Const");
+    constant->set_device(DeviceOf(kPs));
+    SetAttr(DT_FLOAT, &(*constant->mutable_attr())["dtype"]);
+    SetAttr(Tensor::Scalar(1.5f), &(*constant->mutable_attr())["value"]);
+    AddEnd("_Send", edge, kPs, kWorker)->add_input("constant");
+    return Register();
+  }
+  std::string Register() {
+    tensorflow::RegisterGraphRequest request;
+    request.set_session_handle("session");
+    graph_.mutable_versions()->set_producer(134);
+    request.mutable_graph_def()->Swap(&graph_);
+    tensorflow::RegisterGraphResponse response;
+    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
+    EXPECT_TRUE(CanPush(response));
+    return response.graph_handle();
+  }
+  // Of edges in the order of their names.
+  static uint64_t FingerprintOf(const std::vector<std::string>& edges) {
+    uint64_t fingerprint = 0;
+    for (const std::string& edge : edges) {
+      fingerprint = Hash64(RendezvousKey::Make(DeviceOf(kWorker), 42, DeviceOf(kPs), edge, 0, 0),
+                           fingerprint + 1);
+    }
+    return fingerprint;
+  }
+
+  // --- What the peer sends
+  void Bind(uint64_t number, const std::string& handle) {
+    EXPECT_OK(peer_->link()->Send(BindFrame{number, "session", handle}));
+  }
+  void Run(int64_t step, uint64_t number) {
+    RunFrame run;
+    run.step_id = step;
+    run.number = number;
+    EXPECT_OK(peer_->link()->Send(run));
+  }
+  void SendTensor(int64_t step, uint64_t fingerprint, uint32_t index,
+                  Tensor value = Tensor::Scalar(1.0f)) {
+    SentTensors tensors;
+    tensors.step_id = step;
+    tensors.fingerprint = fingerprint;
+    SentTensor& tensor = tensors.tensors.emplace_back();
+    tensor.index = index;
+    tensor.value = std::move(value);
+    EXPECT_OK(peer_->link()->Send(std::move(tensors)));
+  }
+  // END of the step, as soon as it has come: "end step=1 OK".
+  std::string EndOf(int64_t step) {
+    const std::string begin = absl::StrCat("end step=", step, " ");
+    for (int i = 0; i < 20'000; ++i) {
+      for (const std::string& line : peer_->lines()) {
+        if (line.compare(0, begin.size(), begin) == 0) return line;
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return "no END";
+  }
+  // A pushed step by a call; its status once it has ended.
+  struct Call {
+    tensorflow::RunGraphRequest request;
+    tensorflow::RunGraphResponse response;
+    std::vector<NamedTensor> received;
+    Notification ended;
+    Status status;
+  };
+  std::unique_ptr<Call> RunByCall(int64_t step, const std::string& handle) {
+    auto call = std::make_unique<Call>();
+    call->request.set_session_handle("session");
+    call->request.set_graph_handle(handle);
+    call->request.set_step_id(step);
+    SetPushed(&call->request);
+    worker_->RunGraph(call->request, call->request, {}, /*block=*/false, absl::InfiniteFuture(),
+                      nullptr, &call->response, &call->received,
+                      [call = call.get()](const Status& status) {
+                        call->status = status;
+                        call->ended.Notify();
+                      });
+    return call;
+  }
+
+  tensorflow::GraphDef graph_;
+  OneLink links_;
+  std::shared_ptr<RecordingEnd> peer_;
+  std::unique_ptr<Worker> worker_;
+};
+
+TEST_F(LinkEndTest, APartRunsByItsNumberAndEndsWhenItsTensorsHaveCome) {
+  Bind(7, RegisterReceiver({"a", "b"}));
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  for (const int64_t step : {1, 2}) {
+    Run(step, 7);
+    SendTensor(step, fingerprint, 1);
+    EXPECT_EQ(worker_->num_steps(), 1);
+    SendTensor(step, fingerprint, 0);
+    EXPECT_EQ(EndOf(step), absl::StrCat("end step=", step, " OK"));
+  }
+}
+
+TEST_F(LinkEndTest, WhatAPartSendsIsPushedUnasked) {
+  Bind(1, RegisterSender("a"));
+  Run(5, 1);
+  EXPECT_EQ(EndOf(5), "end step=5 OK");
+  ASSERT_EQ(peer_->tensors().size(), 1u);
+  EXPECT_EQ(peer_->tensors()[0].index, 0u);
+  ExpectTensorEqual(peer_->tensors()[0].value, Tensor::Scalar(1.5f));
+  // It is in the peer's memory.
+  for (int i = 0; i < 20'000 && worker_->num_steps() > 0; ++i) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(worker_->num_steps(), 0);
+}
+
+TEST_F(LinkEndTest, TensorsThatComeBeforeTheirStepWaitForIt) {
+  Bind(1, RegisterReceiver({"a", "b"}));
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  SendTensor(3, fingerprint, 0);
+  EXPECT_GE(worker_->parked_bytes(), 4);
+  Run(3, 1);
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  SendTensor(3, fingerprint, 1);
+  EXPECT_EQ(EndOf(3), "end step=3 OK");
+  // By a call, too.
+  const std::string handle = RegisterReceiver({"c"});
+  SendTensor(4, FingerprintOf({"c"}), 0);
+  const auto call = RunByCall(4, handle);
+  call->ended.Wait();
+  EXPECT_OK(call->status);
+}
+
+TEST_F(LinkEndTest, BeyondTheBoundTheStepFailsAndOthersGoOn) {
+  ServerLimits limits;
+  limits.max_parked_bytes = 10'000;
+  Start(limits);
+  Bind(1, RegisterReceiver({"a"}));
+  const uint64_t fingerprint = FingerprintOf({"a"});
+  const Tensor large = Tensor::Vector<float>(std::vector<float>(5'000));
+  // What comes alone has room.
+  SendTensor(1, fingerprint, 0, large);
+  EXPECT_GT(worker_->parked_bytes(), limits.max_parked_bytes);
+  const int64_t parked = worker_->parked_bytes();
+  SendTensor(2, fingerprint, 0);
+  EXPECT_EQ(worker_->parked_bytes(), parked);
+  Run(2, 1);
+  EXPECT_THAT(EndOf(2), HasSubstr("Step 2: what /job:worker/replica:0/task:0 pushes: bytes for "
+                                  "steps that have not begun must be at most 10000 "
+                                  "(ServerLimits::max_parked_bytes), got "));
+  EXPECT_TRUE(absl::IsResourceExhausted(peer_->last_end().status));
+  Run(1, 1);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  Run(3, 1);
+  SendTensor(3, fingerprint, 0);
+  EXPECT_EQ(EndOf(3), "end step=3 OK");
+}
+
+TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
+  Bind(1, RegisterReceiver({"a", "b"}));
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  const std::string prefix = "Pull from /job:worker/replica:0/task:0: ";
+  const struct {
+    std::function<void(int64_t step)> send;
+    std::string error;
+  } kCases[] = {
+      {[&](int64_t step) { SendTensor(step, fingerprint + 1, 0); },
+       prefix + "both tasks must have parts of one graph, got tensors of other names"},
+      {[&](int64_t step) { SendTensor(step, fingerprint, 2); },
+       prefix + "a tensor's number must be below 2 and in no loop, got 2"},
+      {[&](int64_t step) {
+         SendTensor(step, fingerprint, 1);
+         SendTensor(step, fingerprint, 1);
+       },
+       prefix + "each tensor must come once, got number 1 twice"},
+      {[&](int64_t step) {
+         SentTensors tensors;
+         tensors.step_id = step;
+         tensors.fingerprint = fingerprint;
+         SentTensor& tensor = tensors.tensors.emplace_back();
+         tensor.value = Tensor::Scalar(1.0f);
+         tensor.in_loop = true;
+         EXPECT_OK(peer_->link()->Send(std::move(tensors)));
+       },
+       prefix + "a tensor's number must be below 2 and in no loop, got 0 in a loop"},
+      {[&](int64_t step) { SendTensor(step, fingerprint, 0, Tensor::Scalar(1.0)); },
+       "must be of type float"},
+  };
+  int64_t step = 0;
+  for (const auto& c : kCases) {
+    for (const bool before : {false, true}) {
+      ++step;
+      if (before) c.send(step);
+      Run(step, 1);
+      if (!before) c.send(step);
+      EXPECT_THAT(EndOf(step), HasSubstr(c.error)) << before;
+    }
+  }
+  ++step;
+  Run(step, 1);
+  SendTensor(step, fingerprint, 0);
+  SendTensor(step, fingerprint, 1);
+  EXPECT_EQ(EndOf(step), absl::StrCat("end step=", step, " OK"));
+  EXPECT_EQ(peer_->num_losses(), 0);
+}
+
+TEST_F(LinkEndTest, AStrangersMessagesChangeNothing) {
+  Bind(1, RegisterReceiver({"a"}));
+  const uint64_t fingerprint = FingerprintOf({"a"});
+  const auto link = peer_->link();
+  SentTensors results;
+  results.step_id = 99;
+  results.purpose = TensorsPurpose::kResults;
+  results.tensors.emplace_back().value = Tensor::Scalar(1.0f);
+  EXPECT_OK(link->Send(results));
+  results.purpose = TensorsPurpose::kArgs;
+  EXPECT_OK(link->Send(results));
+  EndFrame end;
+  end.step_id = 99;
+  EXPECT_OK(link->Send(end));
+  EXPECT_OK(link->Send(CancelFrame{99, absl::CancelledError("no such step")}));
+  EXPECT_OK(link->Send(UnbindFrame{99}));
+  EXPECT_EQ(worker_->num_steps(), 0);
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  // A step that never begins is kept within the bound, and in no one's way.
+  SendTensor(99, 12345, 77);
+  EXPECT_EQ(worker_->num_steps(), 1);
+  Run(1, 1);
+  SendTensor(1, fingerprint, 0);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
+  EXPECT_EQ(peer_->num_losses(), 0);
+}
+
+TEST_F(LinkEndTest, RunsThatCannotBeEndWithTheReason) {
+  Run(1, 8);
+  EXPECT_THAT(EndOf(1), HasSubstr("RUN of step 1 on /job:ps/replica:0/task:0: its graph must be "
+                                  "bound, got number 8"));
+  const std::string handle = RegisterReceiver({"a"});
+  Bind(8, handle);
+  Bind(8, handle);  // the same
+  RunFrame run;
+  run.step_id = 2;
+  run.number = 8;
+  run.num_args = 1;
+  EXPECT_OK(peer_->link()->Send(run));
+  EXPECT_THAT(EndOf(2), HasSubstr("arguments and traces must travel by calls, got arguments"));
+  run = RunFrame();
+  run.step_id = 3;
+  run.number = 8;
+  run.wants_trace = true;
+  EXPECT_OK(peer_->link()->Send(run));
+  EXPECT_THAT(EndOf(3), HasSubstr("got a step that is traced"));
+  EXPECT_OK(peer_->link()->Send(UnbindFrame{8}));
+  Run(4, 8);
+  EXPECT_THAT(EndOf(4), HasSubstr("its graph must be bound"));
+  EXPECT_OK(peer_->link()->Send(BindFrame{9, "no session", "no graph"}));
+  Run(5, 9);
+  EXPECT_THAT(EndOf(5), HasSubstr("Session handle is not found"));
+  EXPECT_EQ(peer_->num_losses(), 0);
+  // Only what makes numbers ambiguous ends the link.
+  EXPECT_OK(peer_->link()->Send(BindFrame{9, "session", "another graph"}));
+  EXPECT_THAT(std::string(peer_->lost().message()),
+              HasSubstr("BIND on /job:ps/replica:0/task:0: a number must stand for one graph"));
+}
+
+TEST_F(LinkEndTest, GraphsOfALinkAreBounded) {
+  ServerLimits limits;
+  limits.max_graphs = 2;
+  Start(limits);
+  for (const uint64_t number : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
+    peer_->link()->Send(BindFrame{number, "session", "graph"}).IgnoreError();
+  }
+  EXPECT_THAT(std::string(peer_->lost().message()), HasSubstr("ServerLimits::max_graphs"));
+}
+
+TEST_F(LinkEndTest, ACancelEndsThePartAndLateTensorsOfItAreDropped) {
+  Bind(1, RegisterReceiver({"a"}));
+  Run(1, 1);
+  EXPECT_OK(peer_->link()->Send(CancelFrame{1, absl::CancelledError("by its master")}));
+  EXPECT_THAT(EndOf(1), Not(HasSubstr("OK")));
+  SendTensor(1, FingerprintOf({"a"}), 0);
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  // What waits for a step that will never begin goes with its CANCEL.
+  SendTensor(2, FingerprintOf({"a"}), 0);
+  EXPECT_GT(worker_->parked_bytes(), 0);
+  EXPECT_OK(peer_->link()->Send(CancelFrame{2, absl::CancelledError("by its master")}));
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+}
+
+TEST_F(LinkEndTest, AFailureOfThePeersPartEndsAStepThatWaitsForIt) {
+  const auto call = RunByCall(1, RegisterReceiver({"a"}));
+  EXPECT_FALSE(call->ended.HasBeenNotified());
+  EXPECT_OK(peer_->link()->Send(CancelFrame{1, absl::InternalError("the peer's part failed")}));
+  call->ended.Wait();
+  EXPECT_TRUE(absl::IsInternal(call->status)) << call->status;
+  EXPECT_TRUE(IsDerived(call->status)) << call->status;
+}
+
+TEST_F(LinkEndTest, ALostLinkEndsTheStepsThatWaitOnItAndNamesTheTask) {
+  const std::string receiver = RegisterReceiver({"a", "b"});
+  Bind(1, receiver);
+  Run(1, 1);
+  const auto call = RunByCall(2, receiver);
+  SendTensor(2, FingerprintOf({"a", "b"}), 0);
+  peer_->link()->Close(absl::AbortedError("Shutdown"));
+  call->ended.Wait();
+  EXPECT_STATUS(call->status, absl::StatusCode::kUnavailable,
+                "Pull from /job:worker/replica:0/task:0: ");
+  EXPECT_TRUE(worker_->AwaitSteps(absl::Now() + absl::Seconds(20)));
+  links_.link = nullptr;
+  const auto later = RunByCall(3, receiver);
+  later->ended.Wait();
+  EXPECT_STATUS(
+      later->status, absl::StatusCode::kUnavailable,
+      "Pull from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
+  const auto sender = RunByCall(4, RegisterSender("c"));
+  sender->ended.Wait();
+  EXPECT_STATUS(sender->status, absl::StatusCode::kUnavailable,
+                "Push to /job:worker/replica:0/task:0: ");
+}
+
+// A peer that stops well has sent all, and closes.
+TEST_F(LinkEndTest, WhatCameWholeBeforeTheLinkWasLostIsEnough) {
+  const std::string receiver = RegisterReceiver({"a", "b"});
+  SendTensor(1, FingerprintOf({"a", "b"}), 0);
+  SendTensor(1, FingerprintOf({"a", "b"}), 1);
+  SendTensor(2, FingerprintOf({"a", "b"}), 0);
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  peer_->LetGo();
+  // There is another link by now.
+  peer_ = std::make_shared<RecordingEnd>();
+  const std::shared_ptr<Worker> borrowed(std::shared_ptr<Worker>(), worker_.get());
+  links_.link =
+      OpenInProcessLink({kPs, 1}, std::make_shared<WorkerLinkEnd>(borrowed), {kWorker, 2}, peer_)
+          .first;
+  const auto whole = RunByCall(1, receiver), half = RunByCall(2, receiver);
+  whole->ended.Wait();
+  EXPECT_OK(whole->status);
+  half->ended.Wait();
+  EXPECT_STATUS(half->status, absl::StatusCode::kUnavailable,
+                "Pull from /job:worker/replica:0/task:0: ");
+}
+
+TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesPushedSteps) {
+  WorkerOptions options;
+  options.task = kWorker;
+  options.io_pool = IoPool::Default();
+  Worker worker(std::move(options));
+  tensorflow::CreateWorkerSessionRequest create;
+  create.set_session_handle("session");
+  ASSERT_OK(worker.CreateWorkerSession(create));
+  tensorflow::RegisterGraphRequest request;
+  request.set_session_handle("session");
+  request.mutable_graph_def()->mutable_versions()->set_producer(134);
+  tensorflow::NodeDef* const node = request.mutable_graph_def()->add_node();
+  node->set_name("one");
+  node->set_op("Const");
+  node->set_device(DeviceOf(kWorker));
+  SetAttr(DT_FLOAT, &(*node->mutable_attr())["dtype"]);
+  SetAttr(Tensor::Scalar(1.0f), &(*node->mutable_attr())["value"]);
+  tensorflow::RegisterGraphResponse registered;
+  ASSERT_OK(worker.RegisterGraph(request, nullptr, &registered));
+  EXPECT_FALSE(CanPush(registered));
+  tensorflow::RunGraphRequest run;
+  run.set_session_handle("session");
+  run.set_graph_handle(registered.graph_handle());
+  run.set_step_id(1);
+  SetPushed(&run);
+  tensorflow::RunGraphResponse response;
+  std::vector<NamedTensor> received;
+  Status status;
+  worker.RunGraph(run, run, {}, /*block=*/true, absl::InfiniteFuture(), nullptr, &response,
+                  &received, [&](const Status& ended) { status = ended; });
+  EXPECT_STATUS(status, absl::StatusCode::kFailedPrecondition, "this task has no links");
+}
+
+}  // namespace
+}  // namespace millrace

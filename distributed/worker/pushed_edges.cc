@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/pushed_edges.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
+#include "distributed/worker/peer_error.h"
+#include "runtime/rendezvous.h"
+
+namespace millrace {
+namespace {
+
+int64_t NowNanos() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+}  // namespace
+
+// --- Sending -------------------------------------------------------------------------------------
+
+LinkSink::LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
+                   std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
+                   std::shared_ptr<PeerCounter> counter)
+    : link_(std::move(link)),
+      step_id_(step->step_id()),
+      step_(step),
+      edges_(std::move(edges)),
+      peer_(peer),
+      counter_(std::move(counter)) {}
+
+void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
+  SentTensor tensor;
+  tensor.index = static_cast<uint32_t>(index);
+  if (!is_dead) tensor.value = std::move(value);
+  tensor.is_dead = is_dead;
+  MutexLock lock(&mu_);
+  if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
+  gathered_.push_back(std::move(tensor));
+}
+
+SentTensors LinkSink::Take(int64_t* since_ns) {
+  SentTensors sent;
+  sent.step_id = step_id_;
+  sent.fingerprint = peer_->fingerprint;
+  MutexLock lock(&mu_);
+  sent.tensors.swap(gathered_);
+  *since_ns = since_ns_;
+  return sent;
+}
+
+void LinkSink::Flush() {
+  int64_t since_ns = 0;
+  SentTensors sent = Take(&since_ns);
+  if (sent.tensors.empty()) return;
+  if (counter_ != nullptr) {
+    int64_t bytes = 0;
+    for (const SentTensor& tensor : sent.tensors) {
+      if (!tensor.is_dead) bytes += tensor.value.TotalBytes();
+    }
+    counter_->AddSent(bytes, static_cast<int64_t>(sent.tensors.size()), NowNanos() - since_ns);
+  }
+  const Status status = link_->Send(std::move(sent));
+  if (status.ok()) return;
+  if (const auto step = step_.lock()) step->StartAbort(PushError(peer_->task, status));
+}
+
+void LinkSink::OnDone(const Status& status) {
+  if (status.ok()) return Flush();
+  int64_t since_ns = 0;
+  Take(&since_ns);
+  // A link that is lost tells the peer as much.
+  link_->Send(CancelFrame{step_id_, status}).IgnoreError();
+}
+
+// --- Receiving -----------------------------------------------------------------------------------
+
+ArrivingEdges::ArrivingEdges(const std::shared_ptr<StepRendezvous>& step,
+                             std::shared_ptr<const StepEdges> edges)
+    : step_(step), edges_(std::move(edges)), peers_(edges_->recvs.size()) {
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    peers_[i].num_left = edges_->recvs[i].numbers.size();
+    peers_[i].has_come.resize(peers_[i].num_left);
+  }
+}
+
+size_t ArrivingEdges::Find(absl::string_view task) const {
+  size_t i = 0;
+  while (i < edges_->recvs.size() && edges_->recvs[i].task != task) ++i;
+  return i;
+}
+
+void ArrivingEdges::Expect(absl::string_view task, std::shared_ptr<Link> link) {
+  const size_t i = Find(task);
+  MR_DCHECK(i < edges_->recvs.size(), "only tasks that send are expected to");
+  MutexLock lock(&mu_);
+  if (peers_[i].way == nullptr) peers_[i].way = link.get();
+  peers_[i].link = std::move(link);
+}
+
+void ArrivingEdges::OnPushed(PushedMessage message) {
+  const size_t i = Find(message.task);
+  const std::shared_ptr<StepRendezvous> step = step_.lock();
+  if (i == edges_->recvs.size() || step == nullptr) return;
+  if (message.kind == PushedMessage::Kind::kTensors) return TakeTensors(i, &message, step.get());
+  {
+    MutexLock lock(&mu_);
+    const Peer& peer = peers_[i];
+    if (peer.num_left == 0) return;
+    const bool is_lost = message.kind == PushedMessage::Kind::kLost;
+    if (is_lost && peer.way != nullptr && peer.way != message.link) return;
+  }
+  step->StartAbort(PullError(message.task, message.error));
+}
+
+void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step) {
+  const StepEdges::Peer& edges = edges_->recvs[peer];
+  if (message->tensors.fingerprint != edges.fingerprint) {
+    return step->StartAbort(Internal("Pull from ", edges.task, ": both tasks must have parts of ",
+                                     "one graph, got tensors of other names"));
+  }
+  for (SentTensor& tensor : message->tensors.tensors) {
+    const Status marked = Mark(peer, tensor, message->link);
+    if (!marked.ok()) return step->StartAbort(marked);
+    // An error means that the step was aborted, which says why.
+    step->Send(Transfer(edges.numbers[tensor.index]), std::move(tensor.value), tensor.is_dead)
+        .IgnoreError();
+  }
+}
+
+Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* way) {
+  const std::string& task = edges_->recvs[peer].task;
+  MutexLock lock(&mu_);
+  Peer& of_task = peers_[peer];
+  of_task.way = way;
+  if (tensor.index >= of_task.has_come.size() || tensor.in_loop) {
+    return Internal("Pull from ", task, ": a tensor's number must be below ",
+                    of_task.has_come.size(), " and in no loop, got ", tensor.index,
+                    tensor.in_loop ? " in a loop" : "");
+  }
+  if (of_task.has_come[tensor.index]) {
+    return Internal("Pull from ", task, ": each tensor must come once, got number ", tensor.index,
+                    " twice");
+  }
+  of_task.has_come[tensor.index] = true;
+  --of_task.num_left;
+  return absl::OkStatus();
+}
+
+void ArrivingEdges::Flush() {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    MutexLock lock(&mu_);
+    for (Peer& peer : peers_) {
+      if (peer.link != nullptr) links.push_back(std::move(peer.link));
+      peer.link = nullptr;
+    }
+  }
+  for (const auto& link : links) link->Flush();
+}
+
+}  // namespace millrace

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_PUSHED_EDGES_H_
+#define MILLRACE_DISTRIBUTED_WORKER_PUSHED_EDGES_H_
+
+// The edges of one pushed step between this task and others, over links: LinkSink is the sending
+// end of what goes to one task, ArrivingEdges the receiving end of all that comes.
+//
+// Both tasks know the tensors by their places in the sorted keys (step_edges.h); the fingerprint of
+// the keys travels with each message. What a LinkSink is given until Flush leaves as one message.
+//
+// Threads: all methods, from any. Lifetime: both know the step weakly, and keep its edges.
+// Failure: the step is aborted: by what a peer sends that does not fit (Internal), with the error
+// of a link that is lost before all has come, or that does not take what is sent (peer_error.h).
+// A task that has no part in the step changes nothing.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
+#include "distributed/link/link.h"
+#include "distributed/transport/peer_counts.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/pushed_message.h"
+#include "distributed/worker/step_edges.h"
+#include "distributed/worker/step_rendezvous.h"
+
+namespace millrace {
+
+class LinkSink : public PullSink {
+ public:
+  // `peer` is in `edges`. `counter` (may be null) counts what is sent.
+  LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
+           std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
+           std::shared_ptr<PeerCounter> counter);
+
+  void OnTensor(uint64_t index, Tensor value, bool is_dead) override;
+  void Flush() override;
+  // An error is told to the peer.
+  void OnDone(const Status& status) override;
+
+ private:
+  // What has been given so far, with its header, and when the first of it was.
+  SentTensors Take(int64_t* since_ns);
+
+  const std::shared_ptr<Link> link_;
+  const int64_t step_id_;
+  const std::weak_ptr<StepRendezvous> step_;
+  const std::shared_ptr<const StepEdges> edges_;
+  const StepEdges::Peer* const peer_;
+  const std::shared_ptr<PeerCounter> counter_;  // may be null
+  Mutex mu_;
+  std::vector<SentTensor> gathered_ ABSL_GUARDED_BY(mu_);
+  int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came; if it is counted
+};
+
+class ArrivingEdges : public PushReceiver {
+ public:
+  ArrivingEdges(const std::shared_ptr<StepRendezvous>& step,
+                std::shared_ptr<const StepEdges> edges);
+
+  // The tensors of `task` will come by this link, until some come by another one: the loss of
+  // other links does not matter.
+  void Expect(absl::string_view task, std::shared_ptr<Link> link);
+  void OnPushed(PushedMessage message) override;
+  // The run is over: acknowledgements that have no message to ride on leave now.
+  void Flush();
+
+ private:
+  struct Peer {
+    std::shared_ptr<Link> link;  // that of Expect; null before
+    const Link* way = nullptr;   // by which tensors come; only compared
+    std::vector<bool> has_come;  // by index
+    size_t num_left = 0;
+  };
+
+  // Index in edges_->recvs; its size when the task has no part in it.
+  size_t Find(absl::string_view task) const;
+  void TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step);
+  // Marks a tensor. An error when there is no such one, or it was there.
+  Status Mark(size_t peer, const SentTensor& tensor, const Link* way);
+
+  const std::weak_ptr<StepRendezvous> step_;
+  const std::shared_ptr<const StepEdges> edges_;
+  Mutex mu_;
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mu_);  // as edges_->recvs
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_PUSHED_EDGES_H_

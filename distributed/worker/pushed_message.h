@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_WORKER_PUSHED_MESSAGE_H_
+#define MILLRACE_DISTRIBUTED_WORKER_PUSHED_MESSAGE_H_
+
+// PushedMessage: what another task has pushed for a step of this one; and PushReceiver, which takes
+// it once the step runs.
+//
+// All of it may be a stranger's: the receiver checks it.
+
+#include <cstdint>
+#include <string>
+
+#include "core/status.h"
+#include "distributed/link/link.h"
+
+namespace millrace {
+
+struct PushedMessage {
+  // What else came with it, or why nothing more will come.
+  enum class Kind {
+    kTensors,
+    kFailed,  // `error` of the peer's part, or of a tensor that could not be taken here
+    kLost,    // the link was lost, with `error`
+  };
+  // Counted next to the bytes of tensors, so that small ones have a bound as well.
+  static constexpr int64_t kOverheadBytes = 1024;
+
+  Kind kind = Kind::kTensors;
+  std::string task;            // that sent it
+  const Link* link = nullptr;  // by which it came; only compared
+  SentTensors tensors;
+  Status error;
+
+  int64_t tensor_bytes() const {
+    int64_t bytes = 0;
+    for (const SentTensor& tensor : tensors.tensors) {
+      if (!tensor.is_dead) bytes += tensor.value.TotalBytes();
+    }
+    return bytes;
+  }
+  int64_t num_bytes() const {
+    return tensor_bytes() + kOverheadBytes * (1 + static_cast<int64_t>(tensors.tensors.size()));
+  }
+};
+
+class PushReceiver {
+ public:
+  virtual ~PushReceiver() = default;
+  // Any thread; several at once, in any order.
+  virtual void OnPushed(PushedMessage message) = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_WORKER_PUSHED_MESSAGE_H_
