@@ -24,9 +24,9 @@ TEST(BeforeWaitTest, WhatAThreadHasPutOffIsDoneInnermostFirstWhileItLives) {
   std::string done;
   BeforeWait::Run();
   {
-    const PutOff outer('a', &done);
+    PutOff outer('a', &done);
     {
-      const PutOff inner('b', &done);
+      PutOff inner('b', &done);
       BeforeWait::Run();
       EXPECT_EQ(done, "ba");
     }

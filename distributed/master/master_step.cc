@@ -102,7 +102,7 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   const bool by_links = compiled_->links != nullptr && !trace_ && !record_graphs_;
   if (by_links) SetPushed(&request_);
   // RUN and what the own part sends at once leave together.
-  const LinkCork cork;
+  LinkCork cork;
   // The own part comes last: it may keep this thread busy.
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;

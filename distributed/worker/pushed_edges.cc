@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
+#include "core/exceptions.h"
 #include "distributed/worker/peer_error.h"
 #include "runtime/rendezvous.h"
 
@@ -35,9 +36,17 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   tensor.index = static_cast<uint32_t>(index);
   if (!is_dead) tensor.value = std::move(value);
   tensor.is_dead = is_dead;
-  MutexLock lock(&mu_);
-  if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
-  gathered_.push_back(std::move(tensor));
+  const Status kept = NoExceptions("Push", [&]() -> Status {
+    MutexLock lock(&mu_);
+    if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
+    gathered_.push_back(std::move(tensor));
+    return absl::OkStatus();
+  });
+  if (!kept.ok()) Abort(kept);
+}
+
+void LinkSink::Abort(const Status& status) {
+  if (const auto step = step_.lock()) step->StartAbort(PushError(peer_->task, status));
 }
 
 SentTensors LinkSink::Take(int64_t* since_ns) {
@@ -62,8 +71,7 @@ void LinkSink::Flush() {
     counter_->AddSent(bytes, static_cast<int64_t>(sent.tensors.size()), NowNanos() - since_ns);
   }
   const Status status = link_->Send(std::move(sent));
-  if (status.ok()) return;
-  if (const auto step = step_.lock()) step->StartAbort(PushError(peer_->task, status));
+  if (!status.ok()) Abort(status);
 }
 
 void LinkSink::OnDone(const Status& status) {

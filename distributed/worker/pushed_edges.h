@@ -46,6 +46,8 @@ class LinkSink : public PullSink {
  private:
   // What has been given so far, with its header, and when the first of it was.
   SentTensors Take(int64_t* since_ns);
+  // The step cannot send what it has.
+  void Abort(const Status& status);
 
   const std::shared_ptr<Link> link_;
   const int64_t step_id_;

@@ -132,7 +132,7 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   }
   MR_DCHECK(rendezvous_ != nullptr, "Begin is OK only with a rendezvous");
   // Small tensors that are ready at once leave together.
-  const LinkCork link_cork;
+  LinkCork link_cork;
   std::optional<StepRendezvous::Cork> cork;
   if (!block) cork.emplace(rendezvous_.get());
   Execute(block, deadline);
