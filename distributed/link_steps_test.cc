@@ -25,6 +25,7 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
+#include "distributed/link/link.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"

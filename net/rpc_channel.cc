@@ -284,9 +284,9 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
 
   Status Begin() override {
     CountCall(*callee_, method_);
-    context_ = MakeContext(*callee_, RpcOptions());
+    Fill(*callee_, RpcOptions(), &context_);
     grpc::GenericStub stub(channel_);
-    stream_ = stub.PrepareCall(context_.get(), method_, ClientQueue());
+    stream_ = stub.PrepareCall(&context_, method_, ClientQueue());
     stream_->StartCall(start_.Arm(shared_from_this(), &ClientSide::Started));
     return absl::OkStatus();
   }
@@ -306,7 +306,7 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
     stream_->Finish(&status_, tag);
     return true;
   }
-  void Cancel() override { context_->TryCancel(); }
+  void Cancel() override { context_.TryCancel(); }
   void Result(bool was_heard, absl::AnyInvocable<void(const Status&)> done) override {
     const Status status = NoExceptions("Stream", [&] {
       return FromGrpcStatus(callee_->address, status_, /*cancelled_here=*/false);
@@ -332,7 +332,7 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   const std::shared_ptr<const Callee> callee_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string method_;
-  std::shared_ptr<grpc::ClientContext> context_;
+  grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::Status status_;
   OwnedEvent<ClientSide> start_;

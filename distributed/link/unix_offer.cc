@@ -24,14 +24,14 @@ std::string UnixOffer::SocketName() const {
 }
 
 std::string UnixOffer::Encode() const {
-  return absl::StrCat(std::string(1, static_cast<char>(kVersion)), BytesOf(socket), BytesOf(nonce));
+  return absl::StrCat(std::string(1, static_cast<char>(kOfferVersion)), BytesOf(socket), BytesOf(nonce));
 }
 
 StatusOr<UnixOffer> UnixOffer::Decode(absl::string_view bytes) {
   // The version first: another one may have another length.
   const unsigned version = bytes.empty() ? 0 : static_cast<uint8_t>(bytes.front());
-  if (version != kVersion) {
-    return InvalidArgument("Unix offer: version must be ", unsigned{kVersion}, ", got ",
+  if (version != kOfferVersion) {
+    return InvalidArgument("Unix offer: version must be ", unsigned{kOfferVersion}, ", got ",
                            bytes.empty() ? "no bytes" : absl::StrCat(version));
   }
   if (bytes.size() != kEncodedBytes) {

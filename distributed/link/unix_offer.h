@@ -25,7 +25,7 @@ namespace millrace {
 struct UnixOffer {
   static constexpr size_t kRandomBytes = 16;
   static constexpr size_t kEncodedBytes = 1 + 2 * kRandomBytes;
-  static constexpr uint8_t kVersion = 1;
+  static constexpr uint8_t kOfferVersion = 1;
   static constexpr char kNamePrefix[] = "millrace-link-";
 
   using RandomBytes = std::array<char, kRandomBytes>;

@@ -13,6 +13,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_table.h"
+#include "graph/graph.h"
 #include "net/call_limits.h"
 #include "proto/worker.pb.h"
 #include "runtime/plan.h"

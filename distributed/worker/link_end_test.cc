@@ -19,6 +19,7 @@
 #include "core/hash64.h"
 #include "core/io_pool.h"
 #include "core/notification.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/in_process_link.h"

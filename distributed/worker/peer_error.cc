@@ -3,7 +3,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/rendezvous.h"
+#include "runtime/plan.h"
 
 namespace millrace {
 namespace {
