@@ -87,17 +87,17 @@ TEST(ServerLinksTest, AServerMakesStepsOverLinksWithoutCallsAndWithTheSameValues
 TEST(ServerLinksTest, TensorsAboveAFrameTravelWhole) {
   TwoServers servers({}, {.wire = StepWire::kLinks});
   const Scope root;
-  const auto there =
-      Identity(root.WithDevice("/job:ps/task:0"),
-               Placeholder(root.WithDevice("/job:worker/task:0").WithName("x"), DT_FLOAT, {-1}));
-  const auto back = Identity(root.WithDevice("/job:worker/task:0").WithName("back"), there);
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+  const Output there = Identity(root.WithDevice("/job:ps/task:0"), x);
+  const Output back = Identity(on_worker, there);
   auto session = servers.NewSession(root);
   ASSERT_OK(session);
   std::vector<float> values(1'000'000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
-  const Tensor x = Tensor::Vector<float>(values);
-  ASSERT_OK_AND_ASSIGN(const auto out, (*session)->Run({{"x:0", x}}, {"back:0"}));
-  ExpectTensorEqual(out[0], x);
+  const Tensor large = Tensor::Vector<float>(values);
+  ASSERT_OK_AND_ASSIGN(const auto out, (*session)->Run({{x, large}}, {back}));
+  ExpectTensorEqual(out[0], large);
 }
 
 TEST(ServerLinksTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {
