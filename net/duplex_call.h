@@ -9,6 +9,8 @@
 //
 //   made -> started -> closing -> ended
 //
+// The called side hears of a call with the caller's first message, or with its Close.
+//
 // Closing, by either side: messages that were written before still arrive and are still heard; then
 // the call ends, at both sides. A side that does not follow within kFarewell is cut off.
 //

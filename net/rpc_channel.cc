@@ -285,9 +285,12 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   Status Begin() override {
     CountCall(*callee_, method_);
     Fill(*callee_, RpcOptions(), &context_);
+    context_.set_initial_metadata_corked(true);
     grpc::GenericStub stub(channel_);
     stream_ = stub.PrepareCall(&context_, method_, ClientQueue());
-    stream_->StartCall(start_.Arm(shared_from_this(), &ClientSide::Started));
+    // Headers leave with the first message. (gRPC sends them by the operation of writes, so with an
+    // event of their own a message would have to wait for it.)
+    stream_->StartCall(nullptr);
     return absl::OkStatus();
   }
   bool Read(grpc::ByteBuffer* message, void* tag) override {
@@ -323,7 +326,6 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   void RunVisit(Visit::Work* work) override { RunOnClient(work); }
 
  private:
-  void Started(bool) {}  // when it fails, so do the read and the end
   void Explained(const Status& status) {
     absl::AnyInvocable<void(const Status&)> done = std::move(done_);
     done(status);
@@ -335,7 +337,6 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::Status status_;
-  OwnedEvent<ClientSide> start_;
   absl::AnyInvocable<void(const Status&)> done_;  // while it is asked why there is no peer
 };
 
