@@ -47,7 +47,7 @@ class ByteWire {
   // One at a time. True: the bytes have left. False: they will, then OnWritten is called; or the
   // wire is closed, then it is not.
   virtual bool Write(ByteChain bytes) = 0;
-  // As Write, but the caller's thread writes nothing: false, then OnWritten on a thread of the wire.
+  // As Write, but this thread writes nothing: false, then OnWritten on a thread of the wire.
   // A wire whose Write always returns false has no other way.
   virtual bool WriteLater(ByteChain bytes) { return Write(std::move(bytes)); }
   // What is being written need not arrive. More than once and at any time after Start.
