@@ -2,6 +2,7 @@
 #include "distributed/link/byte_link.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -18,6 +19,16 @@ namespace {
 constexpr size_t kMaxReceipts = 1000;
 // Of a TENSORS frame's head without entries.
 constexpr uint64_t kTensorsHeadBytes = 64;
+
+// What waits takes this much next to its bytes: a message, a frame of TENSORS, a large tensor.
+constexpr int64_t kMessageBytes = 128;
+constexpr int64_t kTensorsBytes = 256;
+constexpr int64_t kTransferBytes = 512;
+// Of one call: what else waits leaves on a thread of the wire.
+constexpr int kMaxWrites = 4;
+// More between two Ticks does not count. The process was stopped, or the wall clock was set; what
+// the peer has sent meanwhile is read before the next Tick.
+constexpr absl::Duration kMaxTickGap = absl::Seconds(5);
 
 static_assert(kMinWindowBytes >= 4 * kMaxFrameBytes,
               "credit.h: a frame waits only when more than three quarters are taken");
@@ -51,11 +62,11 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
       peer_name_(options_.peer_task.empty() ? "a task that has not said HELLO"
                                             : options_.peer_task),
       receive_credit_(options_.window_bytes),
-      since_(options_.clock->Now()) {
+      ticked_at_(options_.clock->Now()) {
   HelloFrame hello;
   hello.task = options_.task;
   hello.incarnation = options_.incarnation;
-  hello.clock_ns = absl::ToUnixNanos(since_);
+  hello.clock_ns = absl::ToUnixNanos(ticked_at_);
   hello.window_bytes = options_.window_bytes;
   hello_ = Encoded(hello).ToString();
 }
@@ -121,19 +132,23 @@ Status ByteLink::Queue(const CancelFrame& frame) {
 }
 
 Status ByteLink::QueueMessage(ByteChain bytes, const int64_t* ended_step) {
+  std::list<QueuedMessage> queued;
+  queued.push_back({0, bytes.ToString()});
+  const int64_t cost = CostOf(queued.front());
   Dropped dropped;
   Status too_much;
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(MayQueue());
-    if (bytes.num_bytes() > options_.max_queued_message_bytes - queued_message_bytes_) {
+    if (cost > options_.max_queued_message_bytes - queued_message_bytes_) {
       too_much =
           absl::UnavailableError(absl::StrCat(Name(), ": the peer must take messages, got ",
                                               queued_message_bytes_, " bytes of them that wait"));
     } else {
       if (ended_step != nullptr) DropStep(*ended_step, &dropped);
-      queued_message_bytes_ += bytes.num_bytes();
-      messages_.push_back({++last_order_, bytes.ToString()});
+      queued_message_bytes_ += cost;
+      queued.front().order = ++last_order_;
+      messages_.splice(messages_.end(), queued);
     }
   }
   // Steps would wait for what is not sent.
@@ -141,23 +156,22 @@ Status ByteLink::QueueMessage(ByteChain bytes, const int64_t* ended_step) {
   return too_much;
 }
 
+int64_t ByteLink::CostOf(const QueuedMessage& message) {
+  return kMessageBytes + static_cast<int64_t>(message.bytes.size());
+}
+
+int64_t ByteLink::CostOf(const QueuedTensors& tensors) {
+  return kTensorsBytes + tensors.bytes.num_bytes();
+}
+
+int64_t ByteLink::CostOf(const OutgoingTransfer& transfer) {
+  return kTransferBytes + transfer.value.num_bytes() - static_cast<int64_t>(transfer.sent);
+}
+
 Status ByteLink::Queue(const SentTensors& message) {
-  std::vector<TensorEntry> entries;
-  entries.reserve(message.tensors.size());
-  int64_t message_bytes = 0;
-  for (const SentTensor& tensor : message.tensors) {
-    TensorEntry& entry = entries.emplace_back();
-    entry.index = tensor.index;
-    entry.is_dead = tensor.is_dead;
-    entry.in_loop = tensor.in_loop;
-    entry.frame_id = tensor.frame_id;
-    entry.iteration = tensor.iteration;
-    if (tensor.is_dead) continue;
-    MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
-    message_bytes += entry.value.num_bytes();
-  }
-  std::vector<QueuedTensors> frames;
-  std::vector<OutgoingTransfer> transfers;
+  std::list<QueuedTensors> frames;
+  std::list<OutgoingTransfer> transfers;
+  int64_t cost = 0;
   TensorsFrame frame;
   frame.step_id = message.step_id;
   frame.purpose = message.purpose;
@@ -168,34 +182,45 @@ Status ByteLink::Queue(const SentTensors& message) {
     MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
     QueuedTensors& queued = frames.emplace_back();
     queued.step_id = message.step_id;
-    queued.tensor_bytes = std::exchange(tensor_bytes, 0);
     queued.bytes = std::move(bytes);
+    cost += CostOf(queued);
     frame.tensors.clear();
     head_bytes = kTensorsHeadBytes;
+    tensor_bytes = 0;
     return absl::OkStatus();
   };
-  // Numbers of transfers grow in the order in which they are announced: one lock for all of it.
-  MutexLock lock(&mu_);
-  MR_RETURN_IF_ERROR(MayQueue());
-  if (queued_tensor_bytes_ > 0 &&
-      message_bytes > options_.max_queued_bytes - queued_tensor_bytes_) {
-    return BeyondLimit(Name(), "bytes of tensors that the peer has not taken", "max_queued_bytes",
-                       options_.max_queued_bytes, queued_tensor_bytes_ + message_bytes);
-  }
-  uint64_t last_transfer = last_transfer_;
-  for (TensorEntry& entry : entries) {
-    int64_t whole_bytes = entry.value.num_bytes();
+  const auto add_transfer = [&](TensorEntry entry) -> Status {
+    OutgoingTransfer& transfer = transfers.emplace_back();
+    transfer.step_id = message.step_id;
+    transfer.value = std::exchange(entry.value, WireTensor());
+    // Its number is given when it leaves; the longest one for now.
+    entry.transfer = std::numeric_limits<uint64_t>::max();
+    entry.form = transfer.value.form();
+    entry.dtype = transfer.value.dtype();
+    entry.shape = transfer.value.shape();
+    entry.num_bytes = transfer.value.num_bytes();
+    TensorsFrame& announced = transfer.announcement;
+    announced.step_id = message.step_id;
+    announced.purpose = message.purpose;
+    announced.fingerprint = message.fingerprint;
+    announced.tensors.push_back(std::move(entry));
+    cost += CostOf(transfer);
+    return Encode(announced).status();
+  };
+  for (const SentTensor& tensor : message.tensors) {
+    TensorEntry entry;
+    entry.index = tensor.index;
+    entry.is_dead = tensor.is_dead;
+    entry.in_loop = tensor.in_loop;
+    entry.frame_id = tensor.frame_id;
+    entry.iteration = tensor.iteration;
+    if (!tensor.is_dead) {
+      MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
+    }
+    const int64_t whole_bytes = entry.value.num_bytes();
     if (whole_bytes > kMaxWholeBytes) {
-      entry.transfer = ++last_transfer;
-      entry.form = entry.value.form();
-      entry.dtype = entry.value.dtype();
-      entry.shape = entry.value.shape();
-      entry.num_bytes = whole_bytes;
-      whole_bytes = 0;
-      OutgoingTransfer& transfer = transfers.emplace_back();
-      transfer.number = entry.transfer;
-      transfer.step_id = message.step_id;
-      transfer.value = std::exchange(entry.value, WireTensor());
+      MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
+      continue;
     }
     const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
     if (head_bytes + entry_bytes > kMaxFrameHeadBytes ||
@@ -207,42 +232,54 @@ Status ByteLink::Queue(const SentTensors& message) {
     frame.tensors.push_back(std::move(entry));
   }
   if (!frame.tensors.empty()) MR_RETURN_IF_ERROR(end_frame());
-  last_transfer_ = last_transfer;
-  for (QueuedTensors& queued : frames) {
-    queued.order = ++last_order_;
-    tensors_.push_back(std::move(queued));
+  MutexLock lock(&mu_);
+  MR_RETURN_IF_ERROR(MayQueue());
+  if (queued_tensor_bytes_ > 0 && cost > options_.max_queued_bytes - queued_tensor_bytes_) {
+    return BeyondLimit(Name(), "bytes of tensors that the peer has not taken", "max_queued_bytes",
+                       options_.max_queued_bytes, queued_tensor_bytes_ + cost);
   }
-  for (OutgoingTransfer& transfer : transfers) transfers_.push_back(std::move(transfer));
-  queued_tensor_bytes_ += message_bytes;
+  for (QueuedTensors& queued : frames) queued.order = ++last_order_;
+  for (OutgoingTransfer& transfer : transfers) transfer.order = ++last_order_;
+  tensors_.splice(tensors_.end(), frames);
+  transfers_.splice(transfers_.end(), transfers);
+  queued_tensor_bytes_ += cost;
   return absl::OkStatus();
 }
 
 void ByteLink::DropStep(int64_t step_id, Dropped* dropped) {
-  std::deque<QueuedTensors> tensors;
-  for (QueuedTensors& queued : tensors_) {
-    if (queued.step_id == step_id) queued_tensor_bytes_ -= queued.tensor_bytes;
-    (queued.step_id == step_id ? dropped->tensors : tensors).push_back(std::move(queued));
+  for (auto it = tensors_.begin(); it != tensors_.end();) {
+    const auto queued = it++;
+    if (queued->step_id != step_id) continue;
+    queued_tensor_bytes_ -= CostOf(*queued);
+    dropped->tensors.splice(dropped->tensors.end(), tensors_, queued);
   }
-  tensors_.swap(tensors);
-  std::deque<OutgoingTransfer> transfers;
-  for (OutgoingTransfer& transfer : transfers_) {
-    const bool is_dropped = transfer.step_id == step_id;
-    if (is_dropped) {
-      queued_tensor_bytes_ -= transfer.value.num_bytes() - static_cast<int64_t>(transfer.sent);
-    }
-    (is_dropped ? dropped->transfers : transfers).push_back(std::move(transfer));
+  for (auto it = transfers_.begin(); it != transfers_.end();) {
+    const auto transfer = it++;
+    if (transfer->step_id != step_id) continue;
+    queued_tensor_bytes_ -= CostOf(*transfer);
+    dropped->transfers.splice(dropped->transfers.end(), transfers_, transfer);
   }
-  transfers_.swap(transfers);
+  if (tensors_.empty() && transfers_.empty()) send_credit_.StopWaiting();
 }
 
 void ByteLink::DropAll(Dropped* dropped) {
   dropped->tensors.swap(tensors_);
   dropped->transfers.swap(transfers_);
   queued_tensor_bytes_ = 0;
+  send_credit_.StopWaiting();
 }
 
 void ByteLink::Pump() {
-  while (true) {
+  const Status status = NoExceptions("Link", [this]() -> Status {
+    WriteOn();
+    return absl::OkStatus();
+  });
+  // What was taken to be written is gone, for want of memory: nothing may leave after it.
+  if (!status.ok()) Lose(status, /*by_peer=*/false);
+}
+
+void ByteLink::WriteOn() {
+  for (int writes = 0;; ++writes) {
     ByteChain batch;
     {
       MutexLock lock(&mu_);
@@ -250,6 +287,7 @@ void ByteLink::Pump() {
       batch = NextBatch();
       if (!batch.empty()) {
         writing_ = true;
+        writing_since_ = LinkTime();
       } else if (state_ == State::kClosing) {
         state_ = State::kClosed;  // BYE has left
       } else {
@@ -257,7 +295,10 @@ void ByteLink::Pump() {
       }
     }
     if (batch.empty()) return wire_->Close();
-    if (!wire_->Write(std::move(batch))) return;  // OnWritten goes on
+    // A sender does not write gigabytes for others: the wire's own threads go on.
+    const bool has_left =
+        writes < kMaxWrites ? wire_->Write(std::move(batch)) : wire_->WriteLater(std::move(batch));
+    if (!has_left) return;  // OnWritten goes on
     MutexLock lock(&mu_);
     writing_ = false;
   }
@@ -275,41 +316,72 @@ ByteChain ByteLink::NextBatch() {
 }
 
 void ByteLink::AddMessages(ByteChain* batch) {
-  const absl::Time now = options_.clock->Now();
-  bool has_credit = true;
+  const absl::Time now = LinkTime();
+  bool has_credit = true, has_chunk = false;
+  // The last write brought none. What was sent before the large tensor still leaves before it.
+  if (chunk_is_due_ && !transfers_.empty()) {
+    const uint64_t order = transfers_.front().order;
+    if ((messages_.empty() || order < messages_.front().order) &&
+        (tensors_.empty() || order < tensors_.front().order)) {
+      has_chunk = has_credit = AddChunk(batch, now);
+    }
+  }
   while (batch->num_bytes() < kBatchBytes) {
     const bool may_take = has_credit && !tensors_.empty();
     if (may_take && (messages_.empty() || tensors_.front().order < messages_.front().order)) {
       QueuedTensors& next = tensors_.front();
       has_credit = send_credit_.Take(next.bytes.num_bytes(), now);
       if (!has_credit) continue;
-      queued_tensor_bytes_ -= next.tensor_bytes;
+      queued_tensor_bytes_ -= CostOf(next);
       batch->Append(std::move(next.bytes));
       tensors_.pop_front();
     } else if (!messages_.empty()) {
-      queued_message_bytes_ -= static_cast<int64_t>(messages_.front().bytes.size());
-      batch->Append(messages_.front().bytes);
-      messages_.pop_front();
+      AddMessage(batch);
     } else {
       break;
     }
   }
-  // A transfer is announced by TENSORS that have left: none is queued here.
+  // They do not wait for all tensors before them: those are overtaken that do not fit in.
+  const int64_t most = batch->num_bytes() + kBatchBytes;
+  while (!messages_.empty() && batch->num_bytes() < most) AddMessage(batch);
   while (has_credit && batch->num_bytes() < kBatchBytes && !transfers_.empty()) {
-    OutgoingTransfer& next = transfers_.front();
-    const absl::string_view left = next.value.bytes().substr(static_cast<size_t>(next.sent));
-    const absl::string_view bytes = left.substr(0, static_cast<size_t>(kMaxFramePayloadBytes));
-    FrameWriter writer;
-    const Status status =
-        writer.Add(ChunkFrame{next.number, next.sent, bytes.size()}, next.value.buffer(), bytes);
-    MR_DCHECK(status.ok(), "a transfer leaves the queue with its last byte");
-    has_credit = send_credit_.Take(writer.num_bytes(), now);
-    if (!has_credit) return;
-    batch->Append(writer.Finish());
-    next.sent += bytes.size();
-    queued_tensor_bytes_ -= static_cast<int64_t>(bytes.size());
-    if (bytes.size() == left.size()) transfers_.pop_front();
+    has_credit = AddChunk(batch, now);
+    has_chunk = has_chunk || has_credit;
   }
+  chunk_is_due_ = !has_chunk && !transfers_.empty();
+}
+
+void ByteLink::AddMessage(ByteChain* batch) {
+  queued_message_bytes_ -= CostOf(messages_.front());
+  batch->Append(messages_.front().bytes);
+  messages_.pop_front();
+}
+
+bool ByteLink::AddChunk(ByteChain* batch, absl::Time now) {
+  OutgoingTransfer& next = transfers_.front();
+  const absl::string_view left = next.value.bytes().substr(static_cast<size_t>(next.sent));
+  const absl::string_view bytes = left.substr(0, static_cast<size_t>(kMaxFramePayloadBytes));
+  FrameWriter writer;
+  Status status;
+  uint64_t& number = next.announcement.tensors.front().transfer;
+  if (next.sent == 0) {
+    // Announced by its first chunk: the peer sets memory aside for one large tensor at a time.
+    number = last_transfer_ + 1;
+    status = writer.Add(next.announcement);
+  }
+  status.Update(
+      writer.Add(ChunkFrame{number, next.sent, bytes.size()}, next.value.buffer(), bytes));
+  MR_DCHECK(status.ok(), "a transfer is checked when it is sent, and leaves with its last byte");
+  if (!send_credit_.Take(writer.num_bytes(), now)) return false;
+  last_transfer_ = number;
+  batch->Append(writer.Finish());
+  queued_tensor_bytes_ -= static_cast<int64_t>(bytes.size());
+  next.sent += bytes.size();
+  if (bytes.size() == left.size()) {
+    queued_tensor_bytes_ -= CostOf(next);
+    transfers_.pop_front();
+  }
+  return true;
 }
 
 bool ByteLink::ReceiptsAreDue() const {
@@ -357,12 +429,12 @@ void ByteLink::Reading(absl::FunctionRef<Status()> read) {
     MutexLock lock(&mu_);
     if (state_ == State::kClosing || state_ == State::kClosed) return;
     // Until its HELLO is whole a peer has not been heard, however many bytes it sends.
-    if (state_ == State::kOpen) since_ = options_.clock->Now();
+    if (state_ == State::kOpen) since_ = LinkTime();
     pinged_ = false;
   }
   const Status status = NoExceptions("Link", read);
   // What comes behind the end of a link is skipped, and need not fit together.
-  if (!status.ok() && !is_over()) Close(status);
+  if (!status.ok()) End(status, /*cuts_farewell=*/false);
 }
 
 void ByteLink::OnBytes(absl::string_view bytes) {
@@ -424,7 +496,7 @@ Status ByteLink::Greet(const HelloFrame& hello) {
     if (state_ != State::kOpening) return absl::OkStatus();  // closed meanwhile
     state_ = State::kOpen;
     hello_waits_ = false;
-    since_ = options_.clock->Now();
+    since_ = LinkTime();
     peer_name_ = hello.task;
   }
   greeted_ = true;
@@ -587,25 +659,35 @@ Status ByteLink::Take(ByeFrame frame, int64_t) {
 
 // --- The end
 
-void ByteLink::Close(const Status& reason) {
+void ByteLink::Close(const Status& reason) { End(reason, /*cuts_farewell=*/true); }
+
+void ByteLink::End(const Status& reason, bool cuts_farewell) {
   Dropped dropped;
   bool at_once = false;
   ByeFrame bye;
   bye.status = reason.ok() ? absl::UnavailableError("Link: closed") : reason;
-  std::string bytes = Encoded(bye).ToString();
+  std::list<QueuedMessage> queued;
+  queued.push_back({0, Encoded(bye).ToString()});
   {
     MutexLock lock(&mu_);
     if (state_ == State::kClosed) return;
     at_once = state_ == State::kClosing;
     if (at_once) {
+      if (!cuts_farewell) return;  // the farewell of the first may still be read
       state_ = State::kClosed;
     } else {
+      if (state_ == State::kOpening) {
+        // A peer that was not admitted, or has not said who it is, gets BYE alone.
+        dropped.messages.swap(messages_);
+        queued_message_bytes_ = 0;
+      }
       state_ = State::kClosing;
       lost_ = bye.status;
-      since_ = options_.clock->Now();
+      since_ = LinkTime();
       DropAll(&dropped);
-      queued_message_bytes_ += static_cast<int64_t>(bytes.size());
-      messages_.push_back({++last_order_, std::move(bytes)});
+      queued_message_bytes_ += CostOf(queued.front());
+      queued.front().order = ++last_order_;
+      messages_.splice(messages_.end(), queued);
     }
   }
   if (at_once) return wire_->Close();
@@ -650,13 +732,21 @@ void ByteLink::OnClosed(const Status& status, bool by_peer) {
   end->OnLost(lost, by_peer);
 }
 
+absl::Time ByteLink::LinkTime() const {
+  const absl::Duration since_tick = options_.clock->Now() - ticked_at_;
+  return link_time_ + std::clamp(since_tick, absl::ZeroDuration(), kMaxTickGap);
+}
+
 void ByteLink::Tick() {
-  const absl::Time now = options_.clock->Now();
   Status lost;
   bool pings = false;
   {
     MutexLock lock(&mu_);
+    const absl::Time now = link_time_ = LinkTime();
+    ticked_at_ = options_.clock->Now();
     const absl::Duration silent = now - since_;
+    const absl::Duration unanswered = pinged_ ? now - pinged_at_ : absl::ZeroDuration();
+    const absl::Duration writing = writing_ ? now - writing_since_ : absl::ZeroDuration();
     const absl::Duration waited = send_credit_.Waited(now);
     switch (state_) {
       case State::kOpening:
@@ -666,18 +756,27 @@ void ByteLink::Tick() {
                                                    ", got none"));
         break;
       case State::kOpen:
-        if (silent >= options_.max_silence) {
+        if (pinged_ && unanswered >= options_.max_silence - options_.ping_after) {
           lost = absl::UnavailableError(absl::StrCat(
               Name(), ": the peer must answer within ", absl::FormatDuration(options_.max_silence),
               ", got no byte for ", absl::FormatDuration(silent)));
+        } else if (writing >= options_.max_wait_for_write) {
+          lost = absl::UnavailableError(absl::StrCat(
+              Name(), ": the peer must take what is written within ",
+              absl::FormatDuration(options_.max_wait_for_write), ", got one write that has not ",
+              "left after ", absl::FormatDuration(writing), " while ", queued_tensor_bytes_,
+              " bytes wait"));
         } else if (waited >= options_.max_wait_for_credit) {
           lost = absl::UnavailableError(absl::StrCat(
-              Name(), ": the peer must return credit within ",
-              absl::FormatDuration(options_.max_wait_for_credit), ", got none for ",
+              Name(), ": the peer must return credit for a frame within ",
+              absl::FormatDuration(options_.max_wait_for_credit), ", got too little for ",
               absl::FormatDuration(waited), " while ", queued_tensor_bytes_, " bytes wait"));
         } else {
           pings = silent >= options_.ping_after && !pinged_;
-          pinged_ = pinged_ || pings;
+          if (pings) {
+            pinged_ = true;
+            pinged_at_ = now;
+          }
         }
         break;
       case State::kClosing:
@@ -691,7 +790,7 @@ void ByteLink::Tick() {
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
   if (!pings) return;
   PingFrame ping;
-  ping.clock_ns = absl::ToUnixNanos(now);
+  ping.clock_ns = absl::ToUnixNanos(options_.clock->Now());
   QueueMessage(Encoded(ping)).IgnoreError();
   Pump();
 }

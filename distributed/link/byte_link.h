@@ -13,21 +13,27 @@
 // What leaves next, in one write of about kBatchBytes:
 //   1. RECEIVED, when something else leaves or enough is owed;
 //   2. messages as they were sent. TENSORS need credit; without it they, and all TENSORS after
-//      them, wait, and messages without tensors pass them;
-//   3. CHUNKs of large tensors, one tensor after the other.
-// So RUN, END and CANCEL wait for one write at most while a gigabyte travels.
+//      them, wait, and messages without tensors pass them. Those that tensors leave no room for
+//      leave with the same write, up to as much again;
+//   3. CHUNKs of large tensors, one tensor after the other; its first one announces it, so the
+//      peer has memory for one of them at a time. If a write had no room for a CHUNK, the next
+//      one begins with it, unless what waits was sent before that tensor.
+// So RUN, END and CANCEL wait for one write at most while gigabytes travel, and small tensors do
+// not keep large ones from leaving. A thread that sends writes a few times; what else waits leaves
+// on the wire's own threads.
 //
 // Frames are made when a message is sent and refer to the tensors' bytes; what waits costs
 // references.
 //
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
-// who owns the link: it notices a peer that is silent or returns no credit. Nothing else waits for
-// time.
+// who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
+// credit. Nothing else waits for time. The link's time passes by Ticks and at most 5 s from one to
+// the next, so a process that was stopped, or whose clock was set, does not lose its links.
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,7 +71,8 @@ struct ByteLinkOptions {
 
   // What the peer may have on its way to here; at least kMinWindowBytes.
   int64_t window_bytes = kDefaultWindowBytes;
-  // Of tensors that wait to be sent, and of messages without tensors.
+  // Of tensors that wait to be sent, and of messages without tensors: their frames, the bytes of
+  // tensors, and what their places in a queue take.
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_queued_message_bytes = int64_t{16} << 20;
   // Of elements that the tensors of one frame do not list.
@@ -76,10 +83,11 @@ struct ByteLinkOptions {
   // it.
   absl::Duration max_greeting = absl::Seconds(10);  // until the peer's HELLO
   absl::Duration ping_after = absl::Seconds(10);    // of silence
-  absl::Duration max_silence = absl::Seconds(30);
-  absl::Duration max_wait_for_credit = absl::Minutes(2);
-  absl::Duration max_farewell = absl::Seconds(1);  // until BYE has left
-  Clock* clock = Clock::Real();                    // outlives the link
+  absl::Duration max_silence = absl::Seconds(30);   // the PING's time included; above ping_after
+  absl::Duration max_wait_for_credit = absl::Minutes(2);  // of one frame
+  absl::Duration max_wait_for_write = absl::Minutes(2);   // of one write, some 100 KiB
+  absl::Duration max_farewell = absl::Seconds(1);         // until BYE has left
+  Clock* clock = Clock::Real();                           // outlives the link
 };
 
 class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner {
@@ -111,19 +119,20 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   struct QueuedTensors {
     uint64_t order = 0;
     int64_t step_id = 0;
-    int64_t tensor_bytes = 0;  // in `bytes`
-    ByteChain bytes;           // one TENSORS frame
+    ByteChain bytes;  // one TENSORS frame
   };
   struct OutgoingTransfer {
-    uint64_t number = 0;
+    uint64_t order = 0;
     int64_t step_id = 0;
+    TensorsFrame announcement;  // leaves with the first chunk
     WireTensor value;
     uint64_t sent = 0;
   };
   // What was taken out under the lock and is freed after it.
   struct Dropped {
-    std::deque<QueuedTensors> tensors;
-    std::deque<OutgoingTransfer> transfers;
+    std::list<QueuedMessage> messages;
+    std::list<QueuedTensors> tensors;
+    std::list<OutgoingTransfer> transfers;
   };
 
   ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end, ByteLinkOptions options);
@@ -151,10 +160,18 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status MayQueue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropStep(int64_t step_id, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropAll(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Writes until the wire is busy or nothing may leave.
+  // As queued_message_bytes_ and queued_tensor_bytes_ count it.
+  static int64_t CostOf(const QueuedMessage& message);
+  static int64_t CostOf(const QueuedTensors& tensors);
+  static int64_t CostOf(const OutgoingTransfer& transfer);
+  // Writes until the wire is busy or nothing may leave. Loses the link when there is no memory.
   void Pump();
+  void WriteOn();
   ByteChain NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddMessages(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddMessage(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the first transfer, of which there is one. False without credit.
+  bool AddChunk(ByteChain* batch, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ReceiptsAreDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ByteChain TakeReceipts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -181,9 +198,13 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   // The tensor, or none after the step was refused.
   bool TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes, SentTensor* tensor);
 
+  // With a farewell. A link that is closing already: `cuts_farewell`, or nothing changes.
+  void End(const Status& reason, bool cuts_farewell);
   // Ends the link without a farewell.
   void Lose(const Status& status, bool by_peer);
   bool is_over() const;
+  // Of waits; stands still while nobody Ticks.
+  absl::Time LinkTime() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Name() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ByteLinkOptions options_;
@@ -202,19 +223,24 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status lost_ ABSL_GUARDED_BY(mu_);            // why, from closing on
   bool lost_by_peer_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time writing_since_ ABSL_GUARDED_BY(mu_);   // with writing_
+  bool chunk_is_due_ ABSL_GUARDED_BY(mu_) = false;  // the last write had no room for one
   uint64_t last_order_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_transfer_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<QueuedMessage> messages_ ABSL_GUARDED_BY(mu_);
-  std::deque<QueuedTensors> tensors_ ABSL_GUARDED_BY(mu_);
-  std::deque<OutgoingTransfer> transfers_ ABSL_GUARDED_BY(mu_);
+  std::list<QueuedMessage> messages_ ABSL_GUARDED_BY(mu_);
+  std::list<QueuedTensors> tensors_ ABSL_GUARDED_BY(mu_);
+  std::list<OutgoingTransfer> transfers_ ABSL_GUARDED_BY(mu_);
   int64_t queued_message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t queued_tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   SendCredit send_credit_ ABSL_GUARDED_BY(mu_);
   ReceiveCredit receive_credit_ ABSL_GUARDED_BY(mu_);
   std::vector<ReceivedFrame::Step> owed_steps_ ABSL_GUARDED_BY(mu_);
-  bool flushes_ ABSL_GUARDED_BY(mu_) = false;  // what is owed leaves alone
-  absl::Time since_ ABSL_GUARDED_BY(mu_);      // the peer was heard, or the state began
-  bool pinged_ ABSL_GUARDED_BY(mu_) = false;   // since then
+  bool flushes_ ABSL_GUARDED_BY(mu_) = false;                      // what is owed leaves alone
+  absl::Time link_time_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();  // at the last Tick
+  absl::Time ticked_at_ ABSL_GUARDED_BY(mu_);                      // by the clock; or made
+  absl::Time since_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();      // heard, or the state began
+  bool pinged_ ABSL_GUARDED_BY(mu_) = false;                       // since then
+  absl::Time pinged_at_ ABSL_GUARDED_BY(mu_);                      // with pinged_
 };
 
 }  // namespace millrace

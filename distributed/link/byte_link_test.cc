@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,8 +14,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/clock.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/byte_chain.h"
+#include "distributed/link/byte_wire.h"
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
@@ -51,6 +56,14 @@ class World {
   void OpenBoth() {
     Open(0);
     Open(1);
+    EXPECT_TRUE(time.Run());
+  }
+  // The owner of the link at `end` Ticks every second; what that sends arrives at last.
+  void Pass(int end, int64_t seconds) {
+    for (int64_t second = 0; second < seconds; ++second) {
+      time.clock()->Advance(absl::Seconds(1));
+      links[end]->Tick();
+    }
     EXPECT_TRUE(time.Run());
   }
 
@@ -97,6 +110,32 @@ struct RawTalk {
   const std::unique_ptr<ByteWire> wire;
   const std::shared_ptr<RawPeer> peer;
   SeededTime* const time;
+};
+
+// A wire that takes all at once, as a socket does whose peer reads fast. What it hears is the
+// test's to say.
+class FastWire : public ByteWire {
+ public:
+  struct Seen {
+    std::shared_ptr<ByteWire::User> user;
+    int num_writes = 0, num_later = 0;
+    bool is_closed = false, throws = false;
+  };
+  explicit FastWire(std::shared_ptr<Seen> seen) : seen_(std::move(seen)) {}
+  void Start(std::shared_ptr<User> user) override { seen_->user = std::move(user); }
+  bool Write(ByteChain) override {
+    ++seen_->num_writes;
+    if (seen_->throws) throw std::bad_alloc();
+    return true;
+  }
+  bool WriteLater(ByteChain) override {
+    ++seen_->num_later;
+    return false;
+  }
+  void Close() override { seen_->is_closed = true; }
+
+ private:
+  const std::shared_ptr<Seen> seen_;
 };
 
 HelloFrame PsHello() {
@@ -553,12 +592,9 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
     World world;
     RawTalk talk(&world);  // half open
     talk.Say(FrameBytes(PsHello()).substr(0, 5));
-    world.time.clock()->Advance(absl::Seconds(9));
-    world.links[0]->Tick();
+    world.Pass(0, 9);
     EXPECT_EQ(world.ends[0]->num_losses(), 0);
-    world.time.clock()->Advance(absl::Seconds(2));
-    world.links[0]->Tick();
-    ASSERT_TRUE(world.time.Run());
+    world.Pass(0, 2);
     EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
                   "HELLO must come within 10s, got none");
   }
@@ -567,23 +603,17 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
     RawTalk talk(&world);
     talk.Say(FrameBytes(PsHello()));
     const size_t before = talk.peer->received.size();
-    world.time.clock()->Advance(absl::Seconds(11));
-    world.links[0]->Tick();
-    world.links[0]->Tick();
-    ASSERT_TRUE(world.time.Run());
+    world.Pass(0, 12);
     EXPECT_EQ(talk.peer->received.size() - before, FrameBytes(PingFrame{1}).size());  // once
     talk.Say(FrameBytes(PongFrame{1, 2}));
-    world.time.clock()->Advance(absl::Seconds(29));
-    world.links[0]->Tick();
-    ASSERT_TRUE(world.time.Run());
+    world.Pass(0, 29);
     EXPECT_EQ(world.ends[0]->num_losses(), 0);
-    world.time.clock()->Advance(absl::Seconds(2));
-    world.links[0]->Tick();
-    ASSERT_TRUE(world.time.Run());
+    world.Pass(0, 2);
     EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
                   "the peer must answer within 30s, got no byte for ");
   }
-  {
+  // None, and a byte from time to time.
+  for (const int64_t returned : {0, 1}) {
     World world;
     RawTalk talk(&world);
     HelloFrame hello = PsHello();
@@ -593,15 +623,202 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
     ASSERT_TRUE(world.time.Run());
     EXPECT_GT(world.links[0]->queued_bytes(), 0);
     for (int i = 0; i < 13 && world.ends[0]->num_losses() == 0; ++i) {
-      talk.Say(FrameBytes(PingFrame{1}));  // it lives
-      world.time.clock()->Advance(absl::Seconds(10));
-      world.links[0]->Tick();
-      ASSERT_TRUE(world.time.Run());
+      talk.Say(FrameBytes(ReceivedFrame{returned, {}}));  // it lives
+      world.Pass(0, 10);
     }
     EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
-                  "the peer must return credit within 2m, got none for ");
+                  "the peer must return credit for a frame within 2m, got too little for ");
     EXPECT_EQ(world.links[0]->queued_bytes(), 0);
   }
+}
+
+// covers: clusters: a peer that answers and never reads loses its link, so it holds no tensors for
+//   ever
+TEST(ByteLinkTest, APeerThatNeverReadsLosesTheLink) {
+  World world;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  world.way->StopReading(1);
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1 << 20, 1))));
+  for (int i = 0; i < 11; ++i) {
+    talk.Say(FrameBytes(PongFrame{1, 2}));
+    world.Pass(0, 10);
+  }
+  EXPECT_EQ(world.ends[0]->num_losses(), 0);
+  talk.Say(FrameBytes(PongFrame{1, 2}));
+  world.Pass(0, 11);
+  EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+                "the peer must take what is written within 2m, got one write that has not left");
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+}
+
+// covers: clusters: a step that is cancelled while it waits for credit leaves no wait behind it
+TEST(ByteLinkTest, AStepThatWasDroppedWaitsForNoCredit) {
+  World world;
+  RawTalk talk(&world);
+  HelloFrame hello = PsHello();
+  hello.window_bytes = kMinWindowBytes;
+  talk.Say(FrameBytes(hello));
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1 << 20, 1))));
+  ASSERT_TRUE(world.time.Run());
+  ASSERT_OK(world.links[0]->Send(CancelFrame{7, absl::CancelledError("enough")}));
+  for (int i = 0; i < 13; ++i) {
+    talk.Say(FrameBytes(PongFrame{1, 2}));
+    world.Pass(0, 10);
+  }
+  EXPECT_EQ(world.ends[0]->num_losses(), 0);
+}
+
+// covers: clusters: a process that was stopped for an hour, or whose clock was set, keeps its links
+TEST(ByteLinkTest, AProcessThatWasStoppedKeepsItsLinks) {
+  World world;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  const size_t before = talk.peer->received.size();
+  // Before PING, and after it.
+  for (int i = 0; i < 5; ++i) {
+    world.time.clock()->Advance(absl::Hours(1));
+    world.links[0]->Tick();
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(world.ends[0]->num_losses(), 0);
+  }
+  EXPECT_EQ(talk.peer->received.size() - before, FrameBytes(PingFrame{1}).size());
+  talk.Say(FrameBytes(PongFrame{1, 2}));
+  world.Pass(0, 29);
+  EXPECT_EQ(world.ends[0]->num_losses(), 0);
+  world.Pass(0, 2);
+  EXPECT_EQ(world.ends[0]->num_losses(), 1);
+}
+
+// covers: clusters: what was sent before a peer was refused does not reach it
+TEST(ByteLinkTest, APeerThatIsRefusedGetsNothingElse) {
+  World world;
+  world.options[0].peer_incarnation = 42;
+  RawTalk talk(&world);
+  ASSERT_OK(world.links[0]->Send(RunOf(7)));
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1, 1))));
+  HelloFrame hello = PsHello();
+  hello.incarnation = 43;
+  talk.Say(FrameBytes(hello));
+  EXPECT_TRUE(absl::StrContains(talk.peer->received, "(incarnation 42 expected, 43 found)"));
+  EXPECT_FALSE(absl::StrContains(talk.peer->received, FrameBytes(RunOf(7))));
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+}
+
+// covers: clusters: dead tensors and such without elements are bounded while they wait on a link
+TEST(ByteLinkTest, TensorsWithoutElementsAreBounded) {
+  World world;
+  world.options[0].max_queued_bytes = 100'000;
+  world.OpenBoth();
+  world.way->StopReading(1);
+  SentTensors dead = Of(7, 0, Tensor());
+  dead.tensors[0].is_dead = true;
+  Status status;
+  int64_t sent = 0;
+  for (; status.ok() && sent < 100'000; ++sent) status = world.links[0]->Send(dead);
+  EXPECT_STATUS(status, absl::StatusCode::kResourceExhausted, "max_queued_bytes");
+  EXPECT_LT(sent, 10'000);
+}
+
+// covers: clusters: a message of more large tensors than may arrive at a time goes through: they
+//   are announced one after the other
+TEST(ByteLinkTest, MoreLargeTensorsThanMayArriveAtATime) {
+  World world;
+  world.options[1].transfers.max_transfers = 2;
+  world.options[1].transfers.max_pending_bytes = 300'000;
+  world.OpenBoth();
+  SentTensors message = Of(7, 0, Filled(70'000, 0));  // 280 kB
+  for (uint32_t i = 1; i < 10; ++i) {
+    message.tensors.push_back(message.tensors[0]);
+    message.tensors[i].index = i;
+  }
+  ASSERT_OK(world.links[0]->Send(message));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(CountLines(*world.ends[1], "refused"), 0);
+  const std::vector<SentTensor> got = world.ends[1]->tensors();
+  ASSERT_EQ(got.size(), 10u);
+  for (uint32_t i = 0; i < 10; ++i) EXPECT_EQ(got[i].index, i);
+}
+
+// covers: clusters: RUN, END and CANCEL wait for one write, also behind many small tensors
+TEST(ByteLinkTest, MessagesOvertakeManySmallTensors) {
+  World world;
+  world.OpenBoth();
+  for (uint32_t i = 0; i < 100; ++i) {
+    ASSERT_OK(world.links[0]->Send(Of(7, i, Filled(10'000, 1))));  // 4 MB together
+  }
+  ASSERT_OK(world.links[0]->Send(CancelFrame{8, absl::CancelledError("enough")}));
+  while (CountLines(*world.ends[1], "cancel step=8") == 0) {
+    ASSERT_LT(world.way->written_bytes(0), uint64_t{1} << 20);
+    ASSERT_TRUE(world.time.RunFor(absl::Microseconds(100)));
+  }
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[1]->tensors().size(), 100u);
+}
+
+// covers: clusters: small tensors that never end do not keep a large one from arriving
+TEST(ByteLinkTest, SmallTensorsDoNotStopALargeOne) {
+  World world;
+  world.OpenBoth();
+  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(1 << 19, 1))));  // 2 MiB
+  const Tensor small = Filled(10'000, 2);
+  uint32_t index = 0;
+  int turns = 0;
+  for (; turns < 2000 && CountLines(*world.ends[1], "tensors step=7") == 0; ++turns) {
+    while (world.links[0]->queued_bytes() < 4'000'000) {
+      ASSERT_OK(world.links[0]->Send(Of(8, index++, small)));
+    }
+    ASSERT_TRUE(world.time.RunFor(absl::Milliseconds(1)));
+  }
+  EXPECT_LT(turns, 2000);
+  EXPECT_GT(CountLines(*world.ends[1], "tensors step=8"), 0);
+}
+
+// covers: clusters: a thread that sends on a link writes a few times at most, however much waits
+TEST(ByteLinkTest, ASenderDoesNotWriteForOthersForEver) {
+  const auto seen = std::make_shared<FastWire::Seen>();
+  const auto end = std::make_shared<RecordingEnd>();
+  FakeClock clock;
+  ByteLinkOptions options;
+  options.clock = &clock;
+  const std::shared_ptr<ByteLink> link =
+      ByteLink::Open(std::make_unique<FastWire>(seen), end, options);
+  seen->user->OnBytes(FrameBytes(PsHello()));
+  const int before = seen->num_writes;
+  ASSERT_OK(link->Send(Of(7, 0, Filled(8 << 20, 1))));  // 32 MiB
+  EXPECT_LE(seen->num_writes - before, 10);
+  EXPECT_EQ(seen->num_later, 1);
+  EXPECT_GT(link->queued_bytes(), 20 << 20);
+  int turns = 0;
+  for (; link->queued_bytes() > 0 && turns < 1000; ++turns) seen->user->OnWritten();
+  EXPECT_GT(turns, 10);
+  EXPECT_LT(turns, 1000);
+  link->Close(absl::AbortedError("the test is over"));
+  link->Close(absl::AbortedError("the test is over"));
+  EXPECT_TRUE(seen->is_closed);
+  const std::shared_ptr<ByteWire::User> user = std::move(seen->user);
+  user->OnClosed(absl::UnavailableError("closed here"), /*by_peer=*/false);
+  end->LetGo();
+}
+
+// covers: clusters: a link without memory for what leaves is lost: nothing is left out in silence
+TEST(ByteLinkTest, AWriteWithoutMemoryLosesTheLink) {
+  const auto seen = std::make_shared<FastWire::Seen>();
+  const auto end = std::make_shared<RecordingEnd>();
+  FakeClock clock;
+  ByteLinkOptions options;
+  options.clock = &clock;
+  const std::shared_ptr<ByteLink> link =
+      ByteLink::Open(std::make_unique<FastWire>(seen), end, options);
+  seen->user->OnBytes(FrameBytes(PsHello()));
+  seen->throws = true;
+  EXPECT_OK(link->Send(RunOf(7)));  // it was on its way
+  EXPECT_TRUE(seen->is_closed);
+  EXPECT_STATUS(link->Send(RunOf(8)), absl::StatusCode::kResourceExhausted, "Link: out of memory");
+  const std::shared_ptr<ByteWire::User> user = std::move(seen->user);
+  user->OnClosed(absl::UnavailableError("closed here"), /*by_peer=*/false);
+  EXPECT_STATUS(end->lost(), absl::StatusCode::kResourceExhausted, "Link: out of memory");
+  end->LetGo();
 }
 
 // covers: clusters: closing a link whose peer does not read ends after the farewell's time

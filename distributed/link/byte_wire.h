@@ -6,7 +6,8 @@
 // one gets a Link by byte_link.h: three methods are all that there is to implement.
 //
 // Threads. Start, Write and Close: any thread; they do not wait. OnBytes, OnFilled and OnClosed are
-// called one at a time; OnWritten at any time, also before Write has returned false.
+// called one at a time; OnWritten at any time, also before Write has returned false, but on another
+// thread: never within Write.
 // Lifetime. A wire keeps its user from Start until OnClosed has returned. The user owns the wire:
 // it may be destroyed when the wire lets go of the user. Failure. OnClosed comes exactly once after
 // Start, last, whoever closed the wire or however it broke. Bytes that were written may not have
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -45,6 +47,9 @@ class ByteWire {
   // One at a time. True: the bytes have left. False: they will, then OnWritten is called; or the
   // wire is closed, then it is not.
   virtual bool Write(ByteChain bytes) = 0;
+  // As Write, but this thread writes nothing: false, then OnWritten on a thread of the wire.
+  // A wire whose Write always returns false has no other way.
+  virtual bool WriteLater(ByteChain bytes) { return Write(std::move(bytes)); }
   // What is being written need not arrive. More than once and at any time after Start.
   virtual void Close() = 0;
 };

@@ -35,7 +35,6 @@ Status SendCredit::Return(int64_t bytes) {
                            " bytes, got ", bytes);
   }
   left_ += bytes;
-  if (bytes > 0) waits_since_ = absl::InfiniteFuture();  // who still waits begins anew
   return absl::OkStatus();
 }
 

@@ -48,9 +48,11 @@ class SendCredit {
 
   int64_t window() const { return window_; }
   int64_t left() const { return left_; }
-  // For how long a frame has waited without any return; zero when none waits. The owner decides
-  // when credit will never come.
+  // For how long the sender has waited without taking anything; zero when no frame waits. Returns
+  // that are too small for the frame are no progress. The owner decides when it is too long.
   absl::Duration Waited(absl::Time now) const;
+  // The frame that waits will not leave.
+  void StopWaiting() { waits_since_ = absl::InfiniteFuture(); }
 
  private:
   int64_t window_ = 0, left_ = 0;

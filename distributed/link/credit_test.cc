@@ -65,15 +65,19 @@ TEST(CreditTest, TellsHowLongAFrameHasWaitedForCreditThatDoesNotCome) {
   EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(10)));
   EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(40)));
   EXPECT_EQ(credit.Waited(kStart + absl::Seconds(70)), absl::Seconds(60));
-  // No bytes are no progress; some are, also too few.
+  // Too few bytes are no progress: a peer could return one from time to time.
   ASSERT_OK(credit.Return(0));
   EXPECT_EQ(credit.Waited(kStart + absl::Seconds(70)), absl::Seconds(60));
   ASSERT_OK(credit.Return(1));
   EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(70)));
-  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(71)), absl::Seconds(1));
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(71)), absl::Seconds(61));
   ASSERT_OK(credit.Return(99));
   EXPECT_TRUE(credit.Take(100, kStart + absl::Seconds(72)));
   EXPECT_EQ(credit.Waited(kStart + absl::Seconds(99)), absl::ZeroDuration());
+  // A frame that is dropped waits no longer.
+  EXPECT_FALSE(credit.Take(100, kStart + absl::Seconds(100)));
+  credit.StopWaiting();
+  EXPECT_EQ(credit.Waited(kStart + absl::Seconds(200)), absl::ZeroDuration());
 }
 
 TEST(CreditTest, AFrameWithoutCreditIsRefused) {

@@ -8,8 +8,9 @@
 // order; while one thread delivers in a direction, others only add to its queue. So no credit and
 // no parts are needed, and OnReceived comes as soon as the peer's OnTensors has returned.
 //
-// Threads, lifetime, failure: as Link. A message that a call of an end sends back is delivered
-// within that call, or after it when its direction is being delivered.
+// Threads, lifetime, failure: as Link. Send, Flush and Close call both ends. A message that a call
+// of an end sends back is delivered within that call, or after it when its direction is being
+// delivered. An end that throws, which it must not, loses the link at both ends.
 
 #include <cstdint>
 #include <memory>
@@ -20,8 +21,10 @@
 namespace millrace {
 
 struct InProcessLinkOptions {
-  // Of tensors that wait, behind a cork or for another thread to deliver them.
+  // Of tensors that wait, behind a cork or for another thread to deliver them, and of messages
+  // without tensors.
   int64_t max_queued_bytes = int64_t{4} << 30;
+  int64_t max_queued_message_bytes = int64_t{16} << 20;
 };
 
 // Opens a link between two tasks: both have had OnOpen when this returns, `first` before `second`.

@@ -24,6 +24,10 @@
 // the message off the network, without a lock of the link's; they must neither block nor throw.
 // What they make ready runs as a Visit (core/visit.h), after the thread has given up polling.
 //
+// Send, Flush, Close and the end of a cork may call the methods of both ends before they return: a
+// link within a process does, also OnLost. So hold no lock meanwhile that a method of either end
+// takes, and keep a LinkEnd's members in such a state that its methods may be called.
+//
 // Back-pressure. A sender is never blocked: what the peer does not take waits here as references to
 // the tensors. How much may wait is bounded (the link's options); beyond it Send refuses tensors
 // with ResourceExhausted, so the step fails and the link goes on. Messages without tensors are
@@ -127,7 +131,8 @@ class Link : public std::enable_shared_from_this<Link> {
   virtual Status Send(LinkMessage message) = 0;
   // What a cork holds back leaves, and what is owed to the peer.
   virtual void Flush() = 0;
-  // Of messages that have not left yet: tensors by the bytes of their elements.
+  // What messages that have not left take, as the bounds count it: the bytes of tensors and frames,
+  // and a little for each of them.
   virtual int64_t queued_bytes() const = 0;
   // The peer hears `reason`, an error, once the messages without tensors before it have left;
   // tensors that wait are dropped. This end hears it from OnLost. A second call does not wait for

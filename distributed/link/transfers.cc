@@ -19,6 +19,7 @@ Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry&
                            " that have not");
   }
   last_ = entry.transfer;
+  of_steps_[frame.step_id].insert(entry.transfer);
   Transfer& transfer = open_[entry.transfer];
   transfer.step_id = frame.step_id;
   transfer.num_bytes = static_cast<uint64_t>(entry.num_bytes);
@@ -77,24 +78,28 @@ std::unique_ptr<IncomingTransfers::Whole> IncomingTransfers::Filled(const ChunkF
   transfer.filled += chunk.num_bytes;
   if (transfer.filled < transfer.num_bytes) return nullptr;
   std::unique_ptr<Whole> whole = std::move(transfer.tensor);
+  const auto of_step = of_steps_.find(transfer.step_id);
+  of_step->second.erase(chunk.transfer);
+  if (of_step->second.empty()) of_steps_.erase(of_step);
   open_.erase(it);
   if (whole != nullptr) pending_bytes_ -= whole->entry.num_bytes;
   return whole;
 }
 
 void IncomingTransfers::EndStep(int64_t step_id) {
-  for (auto it = open_.begin(); it != open_.end();) {
-    if (it->second.step_id != step_id) {
-      ++it;
-      continue;
-    }
+  const auto of_step = of_steps_.find(step_id);
+  if (of_step == of_steps_.end()) return;
+  for (const uint64_t number : of_step->second) {
+    const auto it = open_.find(number);
     if (it->second.tensor != nullptr) pending_bytes_ -= it->second.tensor->entry.num_bytes;
-    it = open_.erase(it);
+    open_.erase(it);
   }
+  of_steps_.erase(of_step);
 }
 
 void IncomingTransfers::EndAll() {
   open_.clear();
+  of_steps_.clear();
   pending_bytes_ = 0;
 }
 

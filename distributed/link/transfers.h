@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "absl/types/span.h"
 #include "core/status.h"
@@ -58,7 +59,7 @@ class IncomingTransfers {
   // null otherwise, and for a dropped one.
   std::unique_ptr<Whole> Filled(const ChunkFrame& chunk);
 
-  // The peer sends no more of the step: its transfers are gone.
+  // The peer sends no more of the step: its transfers are gone. Costs as much as there are of it.
   void EndStep(int64_t step_id);
   // The link is lost.
   void EndAll();
@@ -75,8 +76,9 @@ class IncomingTransfers {
   };
 
   const TransferLimits limits_;
-  std::map<uint64_t, Transfer> open_;  // by number
-  uint64_t last_ = 0;                  // announced
+  std::map<uint64_t, Transfer> open_;               // by number
+  std::map<int64_t, std::set<uint64_t>> of_steps_;  // the numbers of each step that has any
+  uint64_t last_ = 0;                               // announced
   int64_t pending_bytes_ = 0;
 };
 

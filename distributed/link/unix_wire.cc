@@ -53,7 +53,8 @@ class Connection final : public UnixPoller::Source,
   }
 
   void Start(std::shared_ptr<ByteWire::User> user);
-  bool Write(ByteChain bytes);
+  // `later`: not by this thread.
+  bool Write(ByteChain bytes, bool later);
   void Close();
   Visit::Work* OnReady() override;
 
@@ -123,7 +124,7 @@ void Connection::Start(std::shared_ptr<ByteWire::User> user) {
 
 // --- Writing
 
-bool Connection::Write(ByteChain bytes) {
+bool Connection::Write(ByteChain bytes, bool later) {
   int fd = -1;
   {
     MutexLock lock(&mu_);
@@ -131,9 +132,10 @@ bool Connection::Write(ByteChain bytes) {
     MR_DCHECK(!is_sending_ && !has_rest_, "one Write at a time, until OnWritten");
     out_ = std::move(bytes);
     out_piece_ = out_offset_ = 0;
-    if (tells_written_) {
+    if (tells_written_ || later) {
       // In its turn, after reading: a gigabyte that leaves does not keep messages from coming.
       has_rest_ = true;
+      if (!is_serving_) Arm();
       return false;
     }
     is_sending_ = true;
@@ -360,7 +362,12 @@ class UnixWire final : public ByteWire {
       : connection_(std::make_shared<Connection>(poller, std::move(socket))) {}
   ~UnixWire() override { connection_->Close(); }
   void Start(std::shared_ptr<User> user) override { connection_->Start(std::move(user)); }
-  bool Write(ByteChain bytes) override { return connection_->Write(std::move(bytes)); }
+  bool Write(ByteChain bytes) override {
+    return connection_->Write(std::move(bytes), /*later=*/false);
+  }
+  bool WriteLater(ByteChain bytes) override {
+    return connection_->Write(std::move(bytes), /*later=*/true);
+  }
   void Close() override { connection_->Close(); }
 
  private:

@@ -303,6 +303,31 @@ TEST(UnixWireTest, LargePlacesAreReadInto) {
   EXPECT_LT(copied, static_cast<int64_t>(kBytes / 8));
 }
 
+// covers: clusters: what a sender leaves to a Unix link leaves on the link's threads, also while it
+//   reads
+TEST(UnixWireTest, WhatIsWrittenLaterLeavesOnAnotherThread) {
+  for (const bool reads : {false, true}) {
+    SCOPED_TRACE(reads);
+    const std::thread::id caller = std::this_thread::get_id();
+    std::atomic<bool> is_elsewhere{false};
+    TwoWires pair;
+    pair.users[0]->on_written = [&] { is_elsewhere = std::this_thread::get_id() != caller; };
+    pair.Start();
+    if (reads) pair.wires[1]->Write(ChainOf("x"));
+    EXPECT_FALSE(pair.wires[0]->WriteLater(ChainOf("later")));
+    pair.users[0]->AwaitWritten(1);
+    EXPECT_TRUE(is_elsewhere.load());
+    pair.wires[0]->Write(ChainOf(" now"));  // may be within OnWritten still, and then leaves later
+    EXPECT_EQ(pair.users[1]->AwaitBytes(9), "later now");
+    if (reads) {
+      EXPECT_EQ(pair.users[0]->AwaitBytes(1), "x");
+    }
+    // Nothing is written later once it is closed.
+    pair.wires[0]->Close();
+    EXPECT_FALSE(pair.wires[0]->WriteLater(ChainOf("gone")));
+  }
+}
+
 // covers: clusters: a reader on a Unix socket that stops for a while: what its sender keeps is
 //   bounded, other sockets go on, and all arrives when it reads again
 TEST(UnixWireTest, AReaderThatStopsHarmsNobodyElse) {

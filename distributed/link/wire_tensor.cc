@@ -2,10 +2,12 @@
 #include "distributed/link/wire_tensor.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "core/allocator.h"
+#include "core/coding.h"
 #include "core/tensor_proto.h"
 #include "net/call_limits.h"
 #include "net/splat_bytes.h"
@@ -16,6 +18,103 @@ namespace {
 
 // Protobuf's sizes are ints.
 constexpr int64_t kMaxProtoBytes = std::numeric_limits<int32_t>::max();
+
+// The messages that a TensorProto may hold.
+enum class Kind { kTensor, kVariant, kShape, kDim, kHandle, kHandleShape };
+
+// What one takes in memory once it is parsed, with its place and the allocator's share, at least.
+constexpr int64_t ParsedBytes(Kind kind) {
+  switch (kind) {
+    case Kind::kTensor:
+      return 400;
+    case Kind::kHandle:
+      return 160;
+    case Kind::kVariant:
+      return 128;
+    case Kind::kShape:
+    case Kind::kDim:
+    case Kind::kHandleShape:
+      return 96;
+  }
+  return 0;
+}
+// A field that this release does not know is kept by the parser.
+constexpr int64_t kUnknownFieldBytes = 64;
+// As protobuf's parser allows.
+constexpr int kMaxNesting = 100;
+
+// Of a field that has a length.
+enum class Field { kMessage, kPlain, kUnknown };
+
+Field FieldOf(Kind kind, uint64_t number, Kind* inner) {
+  const auto message = [inner](Kind of) {
+    *inner = of;
+    return Field::kMessage;
+  };
+  switch (kind) {
+    case Kind::kTensor:
+      if (number == 2) return message(Kind::kShape);
+      if (number == 14) return message(Kind::kHandle);
+      if (number == 15) return message(Kind::kVariant);
+      // Content, numbers that are packed, and strings, which the tensor has, too.
+      return (number >= 4 && number <= 17) ? Field::kPlain : Field::kUnknown;
+    case Kind::kVariant:
+      if (number == 3) return message(Kind::kTensor);
+      return number <= 2 ? Field::kPlain : Field::kUnknown;
+    case Kind::kShape:
+      return number == 2 ? message(Kind::kDim) : Field::kUnknown;
+    case Kind::kDim:
+      return number == 2 ? Field::kPlain : Field::kUnknown;
+    case Kind::kHandle:
+      if (number == 6) return message(Kind::kHandleShape);
+      return number <= 3 ? Field::kPlain : Field::kUnknown;
+    case Kind::kHandleShape:
+      return number == 2 ? message(Kind::kShape) : Field::kUnknown;
+  }
+  return Field::kUnknown;
+}
+
+// What the messages within `bytes`, one of `kind`, take once they are parsed. Negative for bytes
+// that are no such message. An empty message takes two bytes, so this must be known before.
+int64_t ParsedBytesWithin(absl::string_view bytes, Kind kind, int nesting) {
+  if (nesting > kMaxNesting) return -1;
+  int64_t parsed = 0;
+  while (!bytes.empty()) {
+    uint64_t tag = 0;
+    if (!GetVarint64(&bytes, &tag)) return -1;
+    size_t size = 0;  // of the value
+    switch (tag & 7) {
+      case 0:
+        while (size < bytes.size() && size < 9 && (bytes[size] & 0x80) != 0) ++size;
+        ++size;
+        break;
+      case 1:
+        size = 8;
+        break;
+      case 5:
+        size = 4;
+        break;
+      case 2: {
+        uint64_t length = 0;
+        if (!GetVarint64(&bytes, &length) || length > bytes.size()) return -1;
+        size = static_cast<size_t>(length);
+        Kind inner = kind;
+        const Field field = FieldOf(kind, tag >> 3, &inner);
+        if (field == Field::kUnknown) parsed += kUnknownFieldBytes;
+        if (field != Field::kMessage) break;
+        const int64_t within = ParsedBytesWithin(bytes.substr(0, size), inner, nesting + 1);
+        if (within < 0) return -1;
+        parsed += ParsedBytes(inner) + within;
+        break;
+      }
+      default:
+        return -1;  // a group: no writer of these messages has any
+    }
+    if (size > bytes.size()) return -1;
+    bytes.remove_prefix(size);
+  }
+  return parsed;
+}
 
 bool IsRaw(DType dtype) { return !IsRef(dtype) && IsMemcopyable(dtype) && DTypeSize(dtype) > 0; }
 
@@ -109,8 +208,16 @@ StatusOr<Tensor> WireTensor::TakeTensor(int64_t* splat_bytes_left) {
     return Tensor::FromBuffer(taken.dtype_, taken.shape_, std::move(taken.buffer_),
                               static_cast<size_t>(offset));
   }
+  const int64_t parsed_bytes = ParsedBytesWithin(taken.bytes_, Kind::kTensor, 0);
+  const int64_t beyond_own = parsed_bytes - taken.num_bytes();
+  if (beyond_own > *splat_bytes_left) {
+    return BeyondLimit("Link", "bytes of messages within a tensor, beyond what they have come in,",
+                       "max_splat_bytes", *splat_bytes_left, beyond_own);
+  }
+  if (beyond_own > 0) *splat_bytes_left -= beyond_own;
   tensorflow::TensorProto proto;
-  if (!proto.ParseFromArray(taken.bytes_.data(), static_cast<int>(taken.bytes_.size()))) {
+  if (parsed_bytes < 0 ||
+      !proto.ParseFromArray(taken.bytes_.data(), static_cast<int>(taken.bytes_.size()))) {
     return InvalidArgument("Link: the bytes of a tensor must be a TensorProto, got ",
                            taken.bytes_.size(), " bytes that are none");
   }

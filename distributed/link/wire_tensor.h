@@ -55,8 +55,9 @@ class WireTensor {
   absl::Span<char> mutable_bytes();
 
   // The tensor, once all bytes are there; this is empty afterwards. `splat_bytes_left`: what
-  // elements that a TensorProto does not list may take; what they take is subtracted.
-  // ResourceExhausted beyond it.
+  // elements that a TensorProto does not list may take, and beforehand, what the messages within
+  // its bytes take beyond these once they are parsed; both are subtracted. ResourceExhausted beyond
+  // it, before anything is parsed or allocated.
   StatusOr<Tensor> TakeTensor(int64_t* splat_bytes_left);
 
  private:

@@ -71,13 +71,12 @@ class CountedWire : public ByteWire {
     counts_->Count(end_, [](WireCounts::End* end) { end->is_started = true; });
   }
   bool Write(ByteChain bytes) override {
-    counts_->Count(end_, [&](WireCounts::End* end) {
-      end->written_bytes += bytes.num_bytes();
-      ++end->busy;
-    });
-    if (!wire_->Write(std::move(bytes))) return false;
-    counts_->Count(end_, [](WireCounts::End* end) { --end->busy; });
-    return true;
+    CountWrite(bytes);
+    return HasLeft(wire_->Write(std::move(bytes)));
+  }
+  bool WriteLater(ByteChain bytes) override {
+    CountWrite(bytes);
+    return HasLeft(wire_->WriteLater(std::move(bytes)));
   }
   void Close() override {
     counts_->Count(end_, [](WireCounts::End* end) { end->is_closing = true; });
@@ -85,6 +84,17 @@ class CountedWire : public ByteWire {
   }
 
  private:
+  void CountWrite(const ByteChain& bytes) {
+    counts_->Count(end_, [&](WireCounts::End* end) {
+      end->written_bytes += bytes.num_bytes();
+      ++end->busy;
+    });
+  }
+  bool HasLeft(bool has_left) {
+    if (has_left) counts_->Count(end_, [](WireCounts::End* end) { --end->busy; });
+    return has_left;
+  }
+
   const std::unique_ptr<ByteWire> wire_;
   const std::shared_ptr<WireCounts> counts_;
   const int end_;

@@ -51,7 +51,8 @@ class SimulatedWay::Wire : public ByteWire {
  public:
   Wire(std::shared_ptr<SimulatedWay> way, int end) : way_(std::move(way)), end_(end) {}
   void Start(std::shared_ptr<User> user) override { way_->Start(end_, std::move(user)); }
-  bool Write(ByteChain bytes) override { return way_->Write(end_, bytes); }
+  bool Write(ByteChain bytes) override { return way_->Write(end_, bytes, /*later=*/false); }
+  bool WriteLater(ByteChain bytes) override { return way_->Write(end_, bytes, /*later=*/true); }
   void Close() override { way_->Close(end_); }
 
  private:
@@ -77,9 +78,9 @@ void SimulatedWay::Start(int end, std::shared_ptr<ByteWire::User> user) {
   Schedule(end);
 }
 
-bool SimulatedWay::Write(int end, const ByteChain& bytes) {
+bool SimulatedWay::Write(int end, const ByteChain& bytes, bool later) {
   End& from = ends_[end];
-  if (is_broken_ || from.is_closed || ends_[1 - end].is_closed) return true;  // lost
+  if (is_broken_ || from.is_closed || ends_[1 - end].is_closed) return !later;  // lost
   ++from.num_writes;
   from.written_bytes += static_cast<uint64_t>(bytes.num_bytes());
   from.out += bytes.ToString();
@@ -88,7 +89,7 @@ bool SimulatedWay::Write(int end, const ByteChain& bytes) {
     from.writer_waits = true;
     return false;
   }
-  if (time_->Draw(2) == 0) return true;
+  if (!later && time_->Draw(2) == 0) return true;
   time_->Later(Delay(), [way = shared_from_this(), end] {
     // A copy: the user may let go of the way.
     const std::shared_ptr<ByteWire::User> user = way->ends_[end].user;

@@ -102,7 +102,7 @@ class SimulatedWay : public std::enable_shared_from_this<SimulatedWay> {
 
   SimulatedWay(SimulatedTime* time, const Options& options) : time_(time), options_(options) {}
   void Start(int end, std::shared_ptr<ByteWire::User> user);
-  bool Write(int end, const ByteChain& bytes);
+  bool Write(int end, const ByteChain& bytes, bool later);
   void Close(int end);
   absl::Duration Delay();
   // Lets the next piece arrive at `end` later, if there is one and it is read.
