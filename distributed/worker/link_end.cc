@@ -13,7 +13,6 @@
 #include "distributed/transport/transport.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_table.h"
-#include "graph/graph.h"
 #include "net/call_limits.h"
 #include "proto/worker.pb.h"
 #include "runtime/plan.h"
@@ -39,7 +38,7 @@ struct WorkerLinkEnd::Runs {
 class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_from_this<Part> {
  public:
   Part(std::shared_ptr<Worker> worker, std::shared_ptr<Runs> runs, std::shared_ptr<Link> link,
-       const Graph& graph, const RunFrame& run)
+       const BoundGraph& graph, const RunFrame& run)
       : worker_(std::move(worker)), runs_(std::move(runs)), link_(std::move(link)) {
     request_.set_session_handle(graph.session_handle);
     request_.set_graph_handle(graph.graph_handle);
@@ -127,9 +126,9 @@ void WorkerLinkEnd::OnBind(BindFrame bind) {
                          "max_graphs", worker_->limits().max_graphs,
                          static_cast<int64_t>(graphs_.size()) + 1);
     }
-    const Graph graph = {std::move(bind.session_handle), std::move(bind.graph_handle)};
+    const BoundGraph graph = {std::move(bind.session_handle), std::move(bind.graph_handle)};
     // Masters may say the same twice, from two threads.
-    const Graph& bound = graphs_.emplace(bind.number, graph).first->second;
+    const BoundGraph& bound = graphs_.emplace(bind.number, graph).first->second;
     if (bound.session_handle == graph.session_handle && bound.graph_handle == graph.graph_handle) {
       return absl::OkStatus();
     }

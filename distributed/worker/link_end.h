@@ -52,7 +52,7 @@ class WorkerLinkEnd : public LinkEnd {
   void OnLost(const Status& status, bool by_peer) override;
 
  private:
-  struct Graph {
+  struct BoundGraph {
     std::string session_handle, graph_handle;
   };
   // Parts that run here for the peer's master; shared with them.
@@ -68,7 +68,7 @@ class WorkerLinkEnd : public LinkEnd {
   // By the thread that calls.
   std::shared_ptr<Link> link_;            // null before OnOpen and after OnLost
   std::shared_ptr<PeerCounter> counter_;  // may be null
-  std::map<uint64_t, Graph> graphs_;
+  std::map<uint64_t, BoundGraph> graphs_;
 };
 
 }  // namespace millrace
