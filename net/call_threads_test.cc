@@ -127,7 +127,7 @@ TEST_F(CallThreadsTest, LightCallsAreAnsweredWhateverTheLongOnesWaitFor) {
 
 TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightUrgentOnesAndVisitsDoNot) {
   Start(/*max_normal=*/2);
-  BlockingCounter running(2), ended(2 + 5);
+  BlockingCounter running(2), ended(2 + 5 + 10);
   Notification go;
   for (int i = 0; i < 2; ++i) {
     Run("slow", [&] {
@@ -141,8 +141,10 @@ TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightUrgentOnesAndVisits
   std::vector<int> order;
   for (int i = 0; i < 5; ++i) {
     Run("later", [&, i] {
-      MutexLock lock(&mu);
-      order.push_back(i);
+      {
+        MutexLock lock(&mu);
+        order.push_back(i);
+      }
       ended.Decrement();
     });
   }
@@ -160,6 +162,7 @@ TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightUrgentOnesAndVisits
         [&] {
           visits.Decrement();
           over.Wait();
+          ended.Decrement();
         },
         CallThreads::Urgency::kVisit);
   }

@@ -424,6 +424,7 @@ TEST_F(RpcTest, ADuplexCallWhoseReaderThrowsEndsAtBothSides) {
   EXPECT_TRUE(server_talker()->by_peer());
   // Before there is a reader.
   client = Start(channel_->Duplex("/test/ThrowsBeforeItStarts"));
+  client->Say(Bytes(1));
   ASSERT_TRUE(client->AwaitEnd());
   EXPECT_STATUS(client->status(), absl::StatusCode::kResourceExhausted, "out of memory");
 }
@@ -457,6 +458,7 @@ TEST_F(RpcTest, ADuplexCallOfNoMethodOrNoServerEndsOnce) {
                 "Method must be one of this server, got /test/None");
   EXPECT_FALSE(none->by_peer());
   const auto nobody = Start(RpcChannel::Make("127.0.0.1:1")->Duplex("/test/Talk"));
+  nobody->Say(Bytes(1));
   ASSERT_TRUE(nobody->AwaitEnd());
   EXPECT_STATUS(nobody->status(), absl::StatusCode::kUnavailable, "127.0.0.1:1");
   EXPECT_FALSE(nobody->by_peer());

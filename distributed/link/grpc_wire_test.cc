@@ -383,7 +383,7 @@ TEST(GrpcWireTest, WhatIsNoTaskWithLinksIsNamed) {
   EXPECT_FALSE(misled.listener->by_peer());
 }
 
-// covers: security: a link is refused without the cluster's token, before a byte of it is read
+// covers: clusters: a link is refused without the cluster's token, before a byte of it is read
 TEST(GrpcWireTest, AWrongTokenIsRefusedBeforeAByteIsRead) {
   const auto with_token = [](const std::string& token) {
     auto credentials = std::make_shared<Credentials>();

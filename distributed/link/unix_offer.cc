@@ -24,7 +24,8 @@ std::string UnixOffer::SocketName() const {
 }
 
 std::string UnixOffer::Encode() const {
-  return absl::StrCat(std::string(1, static_cast<char>(kOfferVersion)), BytesOf(socket), BytesOf(nonce));
+  return absl::StrCat(std::string(1, static_cast<char>(kOfferVersion)), BytesOf(socket),
+                      BytesOf(nonce));
 }
 
 StatusOr<UnixOffer> UnixOffer::Decode(absl::string_view bytes) {

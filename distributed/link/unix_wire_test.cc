@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <random>
 #include <string>
@@ -360,16 +361,22 @@ TEST(UnixWireTest, AReaderThatStopsHarmsNobodyElse) {
   // Others, meanwhile: there and back, a thousand times.
   {
     std::atomic<int> turns{0};
+    std::mutex begins;  // the first answer may come before the first Write has returned
     TwoWires others;
     for (int i = 0; i < 2; ++i) {
-      others.users[i]->on_bytes = [wire = others.wires[i].get(), &turns](absl::string_view bytes) {
+      others.users[i]->on_bytes = [wire = others.wires[i].get(), &turns,
+                                   &begins](absl::string_view bytes) {
+        const std::lock_guard<std::mutex> lock(begins);
         if (turns.fetch_add(1) < 2000) {
           EXPECT_TRUE(wire->Write(ChainOf(bytes)));  // a byte always finds room
         }
       };
     }
     others.Start();
-    EXPECT_TRUE(others.wires[0]->Write(ChainOf("x")));
+    {
+      const std::lock_guard<std::mutex> lock(begins);
+      EXPECT_TRUE(others.wires[0]->Write(ChainOf("x")));
+    }
     Await("the others take their turns", [&] { return turns.load() > 2000; });
   }
 

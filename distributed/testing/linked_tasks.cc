@@ -63,6 +63,10 @@ class LinkedTasks::Network : public SimulatedTime {
       const std::lock_guard<std::recursive_mutex> lock(network_->mu_);
       return wire_->Write(std::move(bytes));
     }
+    bool WriteLater(ByteChain bytes) override {
+      const std::lock_guard<std::recursive_mutex> lock(network_->mu_);
+      return wire_->WriteLater(std::move(bytes));
+    }
     void Close() override {
       const std::lock_guard<std::recursive_mutex> lock(network_->mu_);
       wire_->Close();

@@ -2,8 +2,8 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_PEER_COUNTS_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_PEER_COUNTS_H_
 
-// PeerCounts: what one task has exchanged with each other task of its cluster, by Pull or over links,
-// which move the tensors of steps.
+// PeerCounts: what one task has exchanged with each other task of its cluster, by Pull or over
+// links, which move the tensors of steps.
 //
 //   bytes, messages    of the answers to pulls, as they are given to the network and come from it;
 //                      of tensors on links, by their elements
