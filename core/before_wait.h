@@ -6,8 +6,7 @@
 // for long. What is held back to leave together with more must not be held back then.
 //
 //   class Cork : private BeforeWait { void Do() noexcept override; ... };   // lives on the stack
-//   BeforeWait::Run();                                                      // by who is about to
-//   wait
+//   BeforeWait::Run();  // by who is about to wait
 //
 // Objects of one thread nest: the innermost is done first. Each is done in each Run while it lives.
 //

@@ -65,8 +65,8 @@ struct ByteLinkOptions {
   // Called with the peer's HELLO, before OnOpen, by the thread that reads, without a lock: an error
   // refuses the peer. Null: nobody else is asked.
   std::function<Status(const LinkPeer& peer)> admit;
-  // For who was dialled: HELLO leaves once the peer was admitted. A peer that is refused, or whose
-  // link is closed before, gets BYE alone: it has not been open for a moment.
+  // Of a task that was dialled: it sends HELLO after it has admitted the peer. A peer that it
+  // refuses gets BYE alone, so the peer's end of the link never opens.
   bool waits_for_hello = false;
 
   // What the peer may have on its way to here; at least kMinWindowBytes.
