@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/before_wait.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/random_bits.h"
@@ -107,11 +108,8 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;
     if (by_links && !own) {
-      const absl::Duration timeout = deadline_ == absl::InfiniteFuture()
-                                         ? absl::InfiniteDuration()
-                                         : deadline_ - timers_->Now();
       ++*begun;
-      compiled_->links->Run(compiled_->parts[i].linked, step_id_, timeout, &cancellation_,
+      compiled_->links->Run(compiled_->parts[i].linked, step_id_, deadline_, &cancellation_,
                             [self, i](const Status& status) { self->PartDone(i, status); });
       continue;
     }
@@ -302,6 +300,8 @@ void MasterStep::TakeTrace(tensorflow::StepStats* stats) {
 }
 
 void MasterStep::Wait() {
+  // A step within a node of another one: RUN may be held by a cork further out on this thread.
+  BeforeWait::Run();
   const auto wait_until = [this](absl::Time deadline) {
     MutexLock lock(&mu_);
     while (!ended_) {

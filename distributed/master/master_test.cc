@@ -23,6 +23,7 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/link/link.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
@@ -404,6 +405,18 @@ TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
 
 // A kernel that does not answer its cancellation keeps neither the client that closes, nor the
 // lease of another session, nor the end of the master.
+// A step within a node of another one, whose thread is corked: RUN must not wait for the cork.
+TEST_F(MasterTest, AStepOnOtherTasksAloneDoesNotWaitForACorkOfItsOwnThread) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  // The first one opens the link.
+  for (int i = 0; i < 2; ++i) {
+    LinkCork cork;
+    EXPECT_OK(Run(master, session, {}, {}, {model.w.initializer.name()}, /*timeout_ms=*/10'000));
+  }
+}
+
 TEST_F(MasterTest, ClosingIsBoundedWhenAStepDoesNotEnd) {
   if (links_ != nullptr) GTEST_SKIP() << "a part over a link ends at its master with its CANCEL";
   MasterOptions options;
