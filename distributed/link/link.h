@@ -90,6 +90,12 @@ using LinkMessage =
 // without an error.
 Status CheckSendable(const LinkMessage& message);
 
+// What steps end with that wait for something of a link that was lost, or that did not come to be:
+// Unavailable, as a new link may do, for all that may pass: also a want of memory, which need not be
+// the step's own. What would be the same on each new link keeps its code, so that no job tries for
+// ever: bytes or a peer that break the rules, another version, no right to a link.
+Status LossOfLink(const Status& status);
+
 // The task behind an end of a link.
 //
 // What comes is a stranger's until it is checked: steps, numbers, indices and fingerprints may be

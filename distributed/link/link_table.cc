@@ -276,7 +276,7 @@ void LinkTable::Links::Accept(std::unique_ptr<ByteWire> wire) {
     if (!closed_.ok()) {
       slots_[id].unwanted = closed_;
     } else if (accepted_ > options_.max_accepted_links) {
-      slots_[id].unwanted = absl::ResourceExhaustedError(
+      slots_[id].unwanted = absl::UnavailableError(
           absl::StrCat("Link: this task must have at most ", options_.max_accepted_links,
                        " links that others dialled, got another one"));
     } else {
@@ -285,7 +285,7 @@ void LinkTable::Links::Accept(std::unique_ptr<ByteWire> wire) {
     if (static_cast<int>(unheard_.size()) > options_.max_unheard_links) {
       const uint64_t first = *unheard_.begin();
       unheard_.erase(unheard_.begin());
-      oldest = Drop(first, absl::ResourceExhaustedError(
+      oldest = Drop(first, absl::UnavailableError(
                                absl::StrCat("Link: HELLO must come before ",
                                             options_.max_unheard_links, " others dial, got none")));
     }
@@ -397,7 +397,7 @@ void LinkTable::Links::Lost(uint64_t id, const Status& status, bool by_peer) {
     link.swap(task.link);
     tasks_.erase(found);
   }
-  for (Waiter& waiter : waiters) waiter.done(status);
+  for (Waiter& waiter : waiters) waiter.done(LossOfLink(status));
 }
 
 void LinkTable::Links::CloseAll(const Status& reason) {

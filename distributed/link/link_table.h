@@ -22,7 +22,8 @@
 // Threads: all methods, from any thread; none of them waits. No lock is held while a callback, a
 // dialler or an end is called. Callbacks must not block.
 // Lifetime: links outlive the table until they are lost; the destructor is CloseAll.
-// Failure: of a link, as Link says. Bounds: links that have not said HELLO, and links.
+// Failure: of a link, as Link says. Bounds: links that have not said HELLO, and links; who is beyond
+// one is refused as Unavailable, because the next attempt may find room.
 
 #include <cstdint>
 #include <functional>
@@ -76,8 +77,9 @@ class LinkTable {
   // The open link to the task, or null.
   std::shared_ptr<Link> Find(const std::string& task) const;
   // The open link: at once, within this call, when there is one; otherwise once the link that is on
-  // its way, or is dialled now, has opened. It is not dialled again when that fails. After max_wait
-  // it is Unavailable. `done` runs in this thread, on a thread of the network or on that of timers.
+  // its way, or is dialled now, has opened. It is not dialled again when that fails: the error is
+  // then LossOfLink's. After max_wait it is Unavailable. `done` runs in this thread, on a thread of
+  // the network or on that of timers.
   void Get(const std::string& task, Done done);
   // A way that another task has dialled, not started.
   void Accept(std::unique_ptr<ByteWire> wire);

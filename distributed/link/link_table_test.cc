@@ -355,7 +355,8 @@ TEST(LinkTableTest, AThousandHalfOpenLinksAreBounded) {
   EXPECT_EQ(ps->ends.size(), 1u);
 }
 
-// covers: clusters: links that others dialled are bounded, and who is refused hears the bound
+// covers: clusters: links that others dialled are bounded, and who is refused hears the bound and
+//   may come again
 TEST(LinkTableTest, AcceptedLinksAreBounded) {
   World world;
   LinkTableOptions options;
@@ -368,7 +369,7 @@ TEST(LinkTableTest, AcceptedLinksAreBounded) {
   const auto second = world.Get(other, kPs);
   world.RunFor(absl::Seconds(3));
   EXPECT_TRUE(IsOpen(first));
-  EXPECT_STATUS(Error(second), absl::StatusCode::kResourceExhausted,
+  EXPECT_STATUS(Error(second), absl::StatusCode::kUnavailable,
                 "must have at most 1 links that others dialled");
 }
 
@@ -414,7 +415,26 @@ TEST(LinkTableTest, WhoCannotHaveALinkHearsWhy) {
   const auto unreachable = world.Get(worker, kPs);
   EXPECT_STATUS(Error(unreachable), absl::StatusCode::kUnavailable,
                 "Link to /job:ps/replica:0/task:0: no such host");
+  worker->unreachable = absl::ResourceExhaustedError("calls must be at most 7");
+  const auto full = world.Get(worker, kPs);
+  EXPECT_STATUS(Error(full), absl::StatusCode::kUnavailable, "calls must be at most 7");
   EXPECT_EQ(worker->table->num_links(), 0);
+}
+
+// covers: clusters: a link that cannot last ends jobs with its own error, and one that was lost for
+//   a while lets them open a new session
+TEST(LossOfLinkTest, WhatLastsKeepsItsCodeAndTheRestIsUnavailable) {
+  for (const auto code :
+       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition,
+        absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnauthenticated,
+        absl::StatusCode::kUnimplemented}) {
+    EXPECT_STATUS(LossOfLink(Status(code, "for good")), code, "for good");
+  }
+  for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kAborted,
+                          absl::StatusCode::kCancelled, absl::StatusCode::kDeadlineExceeded,
+                          absl::StatusCode::kResourceExhausted, absl::StatusCode::kInternal}) {
+    EXPECT_STATUS(LossOfLink(Status(code, "for now")), absl::StatusCode::kUnavailable, "for now");
+  }
 }
 
 // covers: clusters: a task without a way to others has the links that they dial, and says so to who

@@ -25,10 +25,6 @@ constexpr int kMaxStarts = 16;
 
 }  // namespace
 
-Status LossOfLink(const Status& status) {
-  return absl::IsUnavailable(status) ? status : absl::UnavailableError(status.message());
-}
-
 struct WorkerLinkEnd::Runs {
   Mutex mu;
   std::map<int64_t, std::shared_ptr<Part>> parts ABSL_GUARDED_BY(mu);  // by step
