@@ -220,12 +220,16 @@ void MasterStep::End() {
     grace = grace_;
   }
   if (grace != nullptr) grace->Cancel();
-  if (part >= 0 && TellsOfRestart(status)) {
-    // A pull that met another incarnation failed in the receiver's part: the sender restarted.
+  if (part >= 0 && (TellsOfRestart(status) || TellsOfOtherRelease(status))) {
+    // A pull that met another incarnation, or a link that another release refused, failed in the
+    // receiver's or the sender's part: the one that it names restarted.
     std::shared_ptr<Transport> task = compiled_->parts[static_cast<size_t>(part)].transport;
     for (const CompiledStep::Part& other : compiled_->parts) {
-      if (absl::StrContains(status.message(), absl::StrCat("\"", other.transport->task(), "\""))) {
-        task = other.transport;
+      const std::string& name = other.transport->task();
+      for (const std::string& named : {absl::StrCat("\"", name, "\""),
+                                       absl::StrCat("Pull from ", name, ": "),
+                                       absl::StrCat("Push to ", name, ": ")}) {
+        if (absl::StrContains(status.message(), named)) task = other.transport;
       }
     }
     return owner_->ExplainRestart(
