@@ -29,9 +29,11 @@
 // takes, and keep a LinkEnd's members in such a state that its methods may be called.
 //
 // Back-pressure. A sender is never blocked: what the peer does not take waits here as references to
-// the tensors. How much may wait is bounded (the link's options); beyond it Send refuses tensors
-// with ResourceExhausted, so the step fails and the link goes on. Messages without tensors are
-// always taken until they, too, pass a bound of their own: then the link is lost.
+// the tensors. Edges of steps (kEdges) wait without a bound: the steps have them anyway, a model may
+// be of any size, and a peer that takes nothing loses the link in time. How much else may wait is
+// bounded (the link's options); beyond it Send refuses tensors with ResourceExhausted, and the link
+// goes on. Messages without tensors are always taken until they, too, pass a bound of their own:
+// then the link is lost.
 //
 // Nothing waits for a timer. A message leaves at once unless a LinkCork of its thread holds it.
 // Acknowledgements (OnReceived) ride on the next message in their direction, or leave with Flush.
@@ -133,7 +135,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // OK when the message is on its way: not that it arrives. Fails when the link is lost or closed
   // (why), for what cannot travel (InvalidArgument, Unimplemented), and for tensors beyond the
   // bound (ResourceExhausted); nothing of the message is sent then. A message of tensors is taken
-  // whatever its size when no other tensors wait.
+  // whatever its size when no other tensors that are bounded wait.
   virtual Status Send(LinkMessage message) = 0;
   // What a cork holds back leaves, and what is owed to the peer.
   virtual void Flush() = 0;
