@@ -44,9 +44,10 @@ struct ServerLimits : CallLimits {
   // bytes it has.
   int64_t max_unpulled_steps = 1000;
   int64_t max_unpulled_bytes = int64_t{8} << 30;
-  // Tensors that other tasks have pushed for steps that have not begun here. What is beyond it
-  // fails the step that it is for; one message has room when nothing else is kept, whatever its
-  // size.
+  // Tensors that other tasks have pushed for steps that have not begun here. Tasks that send more
+  // than that have to stop, each after 64 MiB, until these steps begin. What is beyond twice the
+  // limit all the same fails the step that it is for; one message has room when nothing else is
+  // kept, whatever its size.
   int64_t max_parked_bytes = int64_t{2} << 30;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.

@@ -424,6 +424,20 @@ void ByteLink::Flush() {
   Pump();
 }
 
+void ByteLink::HoldCredit(int64_t bytes) {
+  MutexLock lock(&mu_);
+  receive_credit_.Hold(bytes);
+}
+
+// At once: the peer may have nothing left, and nothing else may leave.
+void ByteLink::LetGoOfCredit(int64_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    receive_credit_.LetGo(bytes);
+  }
+  Flush();
+}
+
 void ByteLink::OnWritten() {
   {
     MutexLock lock(&mu_);

@@ -103,6 +103,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   Status Send(LinkMessage message) override;
   void Flush() override;
+  void HoldCredit(int64_t bytes) override;
+  void LetGoOfCredit(int64_t bytes) override;
   int64_t queued_bytes() const override;
   void Close(const Status& reason) override;
 

@@ -344,6 +344,37 @@ TEST(ByteLinkTest, EdgesOfStepsWaitHoweverLargeTheModelIs) {
   EXPECT_GE(sent, 2u);
 }
 
+// covers: clusters: an end of a link that keeps more than it may stops the sender's tensors, and
+//   nothing else, until it lets go of them
+TEST(ByteLinkTest, AnEndThatKeepsTooMuchStopsItsSenderUntilItLetsGo) {
+  World world;
+  world.options[1].window_bytes = kMinWindowBytes;
+  bool keeps = true;
+  int64_t kept_bytes = 0;
+  world.ends[1]->on_tensors = [&](const SentTensors& message) {
+    if (!keeps) return;
+    const int64_t bytes = message.tensors[0].value.TotalBytes();
+    world.links[1]->HoldCredit(bytes);
+    kept_bytes += bytes;
+  };
+  world.OpenBoth();
+  for (uint32_t i = 0; i < 100; ++i) ASSERT_OK(world.links[0]->Send(Of(7, i, Filled(10'000, 1))));
+  ASSERT_TRUE(world.time.Run());
+  // 40 KB each, within 2 MiB.
+  EXPECT_GE(world.ends[1]->tensors().size(), 40u);
+  EXPECT_LE(world.ends[1]->tensors().size(), 52u);
+  ASSERT_OK(world.links[0]->Send(RunOf(8)));
+  ASSERT_OK(world.links[1]->Send(RunOf(9)));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(CountLines(*world.ends[1], "run step=8"), 1);
+  EXPECT_LE(world.ends[1]->tensors().size(), 52u);
+  keeps = false;
+  world.links[1]->LetGoOfCredit(kept_bytes);
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[1]->tensors().size(), 100u);
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+}
+
 // covers: clusters: messages without tensors that nobody takes end the link, within a bound
 TEST(ByteLinkTest, MessagesThatNobodyTakesEndTheLink) {
   World world;

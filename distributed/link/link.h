@@ -139,6 +139,11 @@ class Link : public std::enable_shared_from_this<Link> {
   virtual Status Send(LinkMessage message) = 0;
   // What a cork holds back leaves, and what is owed to the peer.
   virtual void Flush() = 0;
+  // For an end that keeps tensors beyond its bounds: the peer sends so many bytes less of tensors
+  // until they are let go, once. Messages without tensors go on. HoldCredit: within OnTensors, and
+  // under any lock. A link within a process has no credit.
+  virtual void HoldCredit(int64_t /*bytes*/) {}
+  virtual void LetGoOfCredit(int64_t /*bytes*/) {}
   // What messages that have not left take, as the bounds count it: the bytes of tensors and frames,
   // and a little for each of them.
   virtual int64_t queued_bytes() const = 0;

@@ -180,6 +180,7 @@ void WorkerLinkEnd::OnTensors(SentTensors tensors) {
     PushedMessage message;
     message.task = link_->peer().task;
     message.link = link_.get();
+    message.creditor = link_;
     message.tensors = std::move(tensors);
     if (counter_ != nullptr) {
       counter_->AddReceived(message.tensor_bytes(),

@@ -8,12 +8,30 @@
 // All of it may be a stranger's: the receiver checks it.
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "core/status.h"
 #include "distributed/link/link.h"
 
 namespace millrace {
+
+// While it lives, a link holds back credit: the peer sends so many bytes less. Destroyed without a
+// lock, because what the link then sends may call the methods of its ends.
+class HeldCredit {
+ public:
+  HeldCredit(std::shared_ptr<Link> link, int64_t bytes) : link_(std::move(link)), bytes_(bytes) {
+    link_->HoldCredit(bytes_);
+  }
+  ~HeldCredit() { link_->LetGoOfCredit(bytes_); }
+  HeldCredit(const HeldCredit&) = delete;
+  HeldCredit& operator=(const HeldCredit&) = delete;
+
+ private:
+  const std::shared_ptr<Link> link_;
+  const int64_t bytes_;
+};
 
 struct PushedMessage {
   // What else came with it, or why nothing more will come.
@@ -28,6 +46,9 @@ struct PushedMessage {
   Kind kind = Kind::kTensors;
   std::string task;            // that sent it
   const Link* link = nullptr;  // by which it came; only compared
+  // By which kTensors came, whose credit may be held back; null: it has none.
+  std::shared_ptr<Link> creditor;
+  std::shared_ptr<const HeldCredit> held;  // while it is parked beyond the bound
   SentTensors tensors;
   Status error;
 
