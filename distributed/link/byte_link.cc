@@ -812,9 +812,28 @@ void ByteLink::Tick() {
     }
   }
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
-  if (!pings) return;
+  if (pings) SendPing();
+}
+
+void ByteLink::Ping() {
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kOpen || pinged_) return;
+    pinged_ = true;
+    pinged_at_ = LinkTime();
+  }
+  SendPing();
+}
+
+absl::Duration ByteLink::Unanswered() const {
+  MutexLock lock(&mu_);
+  return pinged_ ? LinkTime() - pinged_at_ : absl::ZeroDuration();
+}
+
+void ByteLink::SendPing() {
   PingFrame ping;
   ping.clock_ns = absl::ToUnixNanos(options_.clock->Now());
+  // An error means that the link is over, which says why.
   QueueMessage(Encoded(ping)).IgnoreError();
   Pump();
 }

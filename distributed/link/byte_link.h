@@ -110,6 +110,10 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   // Looks at the clock.
   void Tick();
+  // Asks an open peer, unless it has not answered yet, for a sign of life.
+  void Ping();
+  // For how long it has not given one since it was asked; zero when it has.
+  absl::Duration Unanswered() const;
 
  private:
   // opening -> open -> closing -> closed; any of them -> closed. Closing: BYE is on its way.
@@ -208,6 +212,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   // Ends the link without a farewell.
   void Lose(const Status& status, bool by_peer);
   bool is_over() const;
+  void SendPing();
   // Of waits; stands still while nobody Ticks.
   absl::Time LinkTime() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Name() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -702,6 +702,24 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
   }
 }
 
+// covers: clusters: a link tells whether its peer answers, for who has to choose between two links
+TEST(ByteLinkTest, APeerThatIsAskedGivesASignOfLife) {
+  World world;
+  world.OpenBoth();
+  world.links[0]->Ping();
+  world.Pass(0, 1);
+  EXPECT_EQ(world.links[0]->Unanswered(), absl::ZeroDuration());
+  world.way->StopReading(1);
+  world.links[0]->Ping();
+  world.Pass(0, 2);
+  world.links[0]->Ping();  // it was asked
+  world.Pass(0, 2);
+  EXPECT_GE(world.links[0]->Unanswered(), absl::Seconds(4));
+  world.way->GoOnReading(1);
+  world.Pass(0, 1);
+  EXPECT_EQ(world.links[0]->Unanswered(), absl::ZeroDuration());
+}
+
 // covers: clusters: a peer that answers and never reads loses its link, so it holds no tensors for
 //   ever
 TEST(ByteLinkTest, APeerThatNeverReadsLosesTheLink) {

@@ -16,8 +16,11 @@
 //   expecting -> admitted | dialling      it comes, or is dialled again
 //   any of them -> none                   lost, refused, or not there in time
 //
-// A task has the link that is open until it is lost; another one of the same task is refused. That
-// of a task that has restarted takes its place, and may open before the old one's OnLost.
+// A task has the link that is open until it is lost; another one of the same task is refused. When a
+// program with another incarnation dials, the task has restarted, or two programs were started as
+// one task. So the open link is asked for a sign of life (PING), and the caller comes again in a
+// second: while the first program answers, the second one is refused, which says so. If there is
+// none for 3 s, the new link takes the place of the old one, and may open before that one's OnLost.
 //
 // Threads: all methods, from any thread; none of them waits. No lock is held while a callback, a
 // dialler or an end is called. Callbacks must not block.
