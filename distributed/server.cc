@@ -462,6 +462,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   ServerLinksOptions links;
   links.task = own;
   links.incarnation = core->worker->DeviceAttributes()[0].incarnation();
+  links.limits = options.limits;
   links.channel = [weak = std::weak_ptr<ServerCore>(core)](
                       const std::string& task) -> std::shared_ptr<RpcChannel> {
     const std::shared_ptr<ServerCore> alive = weak.lock();

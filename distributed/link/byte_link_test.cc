@@ -312,8 +312,8 @@ TEST(ByteLinkTest, ATensorLargerThanTheBoundTravels) {
   EXPECT_EQ(world.ends[1]->tensors()[0].value.num_elements(), 4 << 20);
 }
 
-// covers: clusters: a step of any size travels over a link: its edges wait for a slow peer without a
-//   bound, large and small, and leave room for what is bounded
+// covers: clusters: a step of any size travels over a link: its edges wait for a slow peer without
+//   a bound, large and small, and leave room for what is bounded
 TEST(ByteLinkTest, EdgesOfStepsWaitHoweverLargeTheModelIs) {
   World world;
   world.options[0].max_queued_bytes = 100'000;

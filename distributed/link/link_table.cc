@@ -86,6 +86,7 @@ class LinkTable::Links : public std::enable_shared_from_this<LinkTable::Links> {
     std::shared_ptr<ByteLink> asked;  // for a sign of life; may be null
   };
 
+  bool CanDial(const std::string& task) const;
   ByteLinkOptions OptionsOfLink() const;
   uint64_t AddSlot(const std::string& task, bool is_dialled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The link will be closed, by the caller after the lock or by whoever opens it.
@@ -160,6 +161,10 @@ void LinkTable::Links::MakeTimer() {
   });
 }
 
+bool LinkTable::Links::CanDial(const std::string& task) const {
+  return options_.dial != nullptr && (options_.can_dial == nullptr || options_.can_dial(task));
+}
+
 ByteLinkOptions LinkTable::Links::OptionsOfLink() const {
   ByteLinkOptions options = options_.link;
   options.clock = options_.timers->clock();
@@ -212,6 +217,8 @@ void LinkTable::Links::Get(const std::string& task, Done done) {
   Status status;
   std::shared_ptr<Link> link;
   uint64_t dialled = 0;
+  if (std::shared_ptr<Link> open = Find(task)) return done(std::move(open));
+  const bool can_dial = CanDial(task);
   {
     MutexLock lock(&mu_);
     const auto found = tasks_.find(task);
@@ -227,7 +234,14 @@ void LinkTable::Links::Get(const std::string& task, Done done) {
     } else {
       Task& entry = tasks_[task];
       entry.waiters.push_back({options_.timers->Now() + options_.max_wait, std::move(done)});
-      if (found == tasks_.end()) entry.id = dialled = AddSlot(task, /*is_dialled=*/true);
+      if (found == tasks_.end()) {
+        if (can_dial) {
+          entry.id = dialled = AddSlot(task, /*is_dialled=*/true);
+        } else {
+          entry.state = State::kExpecting;
+          entry.since = absl::InfiniteFuture();  // and is not dialled again
+        }
+      }
       StartTicking();
     }
   }
@@ -298,9 +312,9 @@ void LinkTable::Links::Accept(std::unique_ptr<ByteWire> wire) {
     if (static_cast<int>(unheard_.size()) > options_.max_unheard_links) {
       const uint64_t first = *unheard_.begin();
       unheard_.erase(unheard_.begin());
-      oldest = Drop(first, absl::UnavailableError(
-                               absl::StrCat("Link: HELLO must come before ",
-                                            options_.max_unheard_links, " others dial, got none")));
+      oldest = Drop(first, absl::UnavailableError(absl::StrCat("Link: HELLO must come before ",
+                                                               options_.max_unheard_links,
+                                                               " others dial, got none")));
     }
     StartTicking();
   }

@@ -13,6 +13,7 @@
 //        -> admitted -> open -> none      the peer dialled, and this task has answered
 //   dialling -> admitted                  both dialled, and the peer's name is smaller
 //   dialling -> expecting                 both dialled, the peer's link is on its way;
+//   none -> expecting                     there is no way to the task: it has to dial
 //   expecting -> admitted | dialling      it comes, or is dialled again
 //   any of them -> none                   lost, refused, or not there in time
 //
@@ -48,6 +49,9 @@ struct LinkTableOptions {
   // A way to the task, not started. Must not wait: that the task cannot be reached is the wire's
   // OnClosed. Null: this task never dials.
   std::function<StatusOr<std::unique_ptr<ByteWire>>(const std::string& task)> dial;
+  // Whether `dial` knows the way to a task: this task waits for the dial of one to which there is
+  // none. Null: to all.
+  std::function<bool(const std::string& task)> can_dial;
   // The end of a link that opens: its OnOpen follows, and only then Find and Get give the link. A
   // link that never opens has none. Not null, and returns none that is null.
   std::function<std::shared_ptr<LinkEnd>(const LinkPeer& peer)> make_end;

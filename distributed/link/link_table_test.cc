@@ -462,13 +462,35 @@ TEST(LinkTableTest, WhoCannotHaveALinkHearsWhy) {
   EXPECT_EQ(worker->table->num_links(), 0);
 }
 
+// covers: clusters: a task that does not know the way to another one has the link that this one
+//   dials, and waits for it within the limit
+TEST(LinkTableTest, ATaskToWhichThereIsNoWayIsWaitedFor) {
+  World world;
+  LinkTableOptions options;
+  options.can_dial = [](const std::string&) { return false; };
+  World::Task* const ps = world.Add(kPs, 42, std::move(options));
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto waits = world.Get(ps, kWorker);
+  world.RunFor(absl::Seconds(3));
+  EXPECT_FALSE(waits->has_value());
+  const auto dialled = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(waits) && IsOpen(dialled));
+  EXPECT_EQ(waits->value().value(), ps->ends[0]->link());
+  const auto never = world.Get(ps, "/job:worker/replica:0/task:1");
+  world.RunFor(absl::Seconds(12));
+  EXPECT_STATUS(Error(never), absl::StatusCode::kUnavailable,
+                "Link to /job:worker/replica:0/task:1: must be open within 10s, got no answer");
+  EXPECT_EQ(ps->dials, 0);
+  EXPECT_EQ(ps->table->num_links(), 1);
+}
+
 // covers: clusters: a link that cannot last ends jobs with its own error, and one that was lost for
 //   a while lets them open a new session
 TEST(LossOfLinkTest, WhatLastsKeepsItsCodeAndTheRestIsUnavailable) {
-  for (const auto code :
-       {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition,
-        absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnauthenticated,
-        absl::StatusCode::kUnimplemented}) {
+  for (const auto code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition,
+                          absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnauthenticated,
+                          absl::StatusCode::kUnimplemented}) {
     EXPECT_STATUS(LossOfLink(Status(code, "for good")), code, "for good");
   }
   for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kAborted,

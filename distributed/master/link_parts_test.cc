@@ -179,9 +179,9 @@ TEST_F(LinkPartsTest, TheTimeThatALinkTakesToOpenIsThePartsOwn) {
   clock_.Advance(absl::Seconds(8));
   ASSERT_EQ(links_.held.size(), 2u);
   for (auto& got : links_.held) got(links_.link);
-  EXPECT_EQ(Came(), (std::vector<std::string>{
-                        "bind 1 session graph", "run step=1 number=1 timeout_us=22000000 args=0",
-                        "run step=2 number=1 timeout_us=1 args=0"}));
+  EXPECT_EQ(Came(), (std::vector<std::string>{"bind 1 session graph",
+                                              "run step=1 number=1 timeout_us=22000000 args=0",
+                                              "run step=2 number=1 timeout_us=1 args=0"}));
 }
 
 // The master cancels the part, and forgets its graph, while another thread sends BIND.

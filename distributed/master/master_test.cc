@@ -490,7 +490,8 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
   EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
 }
 
-// While tasks are replaced by those of another release, a job hears of a restart, which it survives.
+// While tasks are replaced by those of another release, a job hears of a restart, which it
+// survives.
 TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
   if (links_ == nullptr) {
     links_ = std::make_unique<LinkedTasks>(LinkedTasks::Kind::kInProcess);

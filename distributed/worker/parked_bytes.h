@@ -23,15 +23,13 @@ class ParkedBytes {
   // False when they would be more than the limit, unless nothing else is parked: a large message
   // has room, too. The caller Returns what it took, once.
   bool Take(int64_t bytes) {
-    return TakeIf(bytes, [this, bytes](int64_t parked) {
-      return parked == 0 || bytes <= limit_ - parked;
-    });
+    return TakeIf(
+        bytes, [this, bytes](int64_t parked) { return parked == 0 || bytes <= limit_ - parked; });
   }
   // Beyond the limit, for who holds the credit back; false beyond twice the limit. As Take.
   bool TakeHeld(int64_t bytes) {
-    return TakeIf(bytes, [this, bytes](int64_t parked) {
-      return bytes <= limit_ - (parked - limit_);
-    });
+    return TakeIf(bytes,
+                  [this, bytes](int64_t parked) { return bytes <= limit_ - (parked - limit_); });
   }
   void Return(int64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 

@@ -55,8 +55,8 @@ class ParkedCreditTest : public ::testing::Test {
     message.link = link_.get();
     message.creditor = link_;
     message.tensors.step_id = step_id;
-    message.tensors.tensors.emplace_back().value = *Tensor::Zeros(
-        DT_INT8, Shape{5'000 - 2 * PushedMessage::kOverheadBytes});
+    message.tensors.tensors.emplace_back().value =
+        *Tensor::Zeros(DT_INT8, Shape{5'000 - 2 * PushedMessage::kOverheadBytes});
     EXPECT_EQ(message.num_bytes(), 5'000);
     steps_->TakePushed(step_id, std::move(message));
   }
