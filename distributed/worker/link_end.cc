@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/visit.h"
+#include "core/visiting.h"
 #include "distributed/transport/edges_mode.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/pushed_message.h"
@@ -34,7 +36,7 @@ struct WorkerLinkEnd::Runs {
   std::map<int64_t, std::shared_ptr<Part>> parts ABSL_GUARDED_BY(mu);  // by step
 };
 
-// One RUN. The visit that begins it is its work.
+// One RUN: the work of a visit, or a task of the arena.
 class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_from_this<Part> {
  public:
   Part(std::shared_ptr<Worker> worker, std::shared_ptr<Runs> runs, std::shared_ptr<Link> link,
@@ -48,26 +50,34 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
     if (run.timeout_us > 0) deadline_ = worker_->Now() + absl::Microseconds(run.timeout_us);
   }
 
-  // Now, or as soon as the thread has given up polling.
+  // By the visit, once its thread has given up polling. A part that the visit does not take must
+  // not keep the thread from reading: the link, with PING, and a RUN that waits for the visit's
+  // end.
   void Start() {
     kept_ = shared_from_this();
-    if (!Visit::Offer(this, kMaxStarts)) RunVisit();
+    if (Visit::Offer(this, kMaxStarts)) return;
+    const std::shared_ptr<Part> self = std::move(kept_);
+    if (!IsVisiting()) return Begin();
+    worker_->arena()->Schedule([self] { self->Begin(); });
   }
   void RunVisit() noexcept override {
     const std::shared_ptr<Part> self = std::move(kept_);
+    Begin();
+  }
+  void Cancel() { cancellation_.StartCancel(); }
+
+ private:
+  void Begin() noexcept {
     // What is ready at once leaves together, and the end of a short part with it.
     LinkCork cork;
     const Status begun = NoExceptions("RUN", [&]() -> Status {
       worker_->RunGraph(request_, request_, {}, /*block=*/false, deadline_, &cancellation_,
                         &response_, &received_,
-                        [self](const Status& status) { self->End(status); });
+                        [self = shared_from_this()](const Status& status) { self->End(status); });
       return absl::OkStatus();
     });
     if (!begun.ok()) End(begun);
   }
-  void Cancel() { cancellation_.StartCancel(); }
-
- private:
   void End(const Status& status) {
     EndFrame end;
     end.step_id = request_.step_id();
@@ -93,7 +103,7 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
   std::vector<NamedTensor> received_;
   absl::Time deadline_ = absl::InfiniteFuture();
   CancellationManager cancellation_;
-  std::shared_ptr<Part> kept_;  // until it has begun
+  std::shared_ptr<Part> kept_;  // until the visit runs it
 };
 
 WorkerLinkEnd::WorkerLinkEnd(std::shared_ptr<Worker> worker)

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,9 +20,11 @@
 #include "core/arena.h"
 #include "core/hash64.h"
 #include "core/io_pool.h"
+#include "core/mutex.h"
 #include "core/notification.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "core/visit.h"
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/in_process_link.h"
 #include "distributed/link/peer_links.h"
@@ -68,9 +72,11 @@ class LinkEndTest : public ::testing::Test {
     worker_->Shutdown(absl::AbortedError("Shutdown"));
   }
 
-  void Start(const ServerLimits& limits = {}) {
+  void Start(const ServerLimits& limits = {},
+             std::function<void(const SentTensors&)> on_tensors = nullptr) {
     Close();
     peer_ = std::make_shared<RecordingEnd>();
+    peer_->on_tensors = std::move(on_tensors);
     WorkerOptions options;
     options.task = kPs;
     options.own_arena = Arena::Make(2);
@@ -216,6 +222,30 @@ TEST_F(LinkEndTest, APartRunsByItsNumberAndEndsWhenItsTensorsHaveCome) {
     SendTensor(step, fingerprint, 0);
     EXPECT_EQ(EndOf(step), absl::StrCat("end step=", step, " OK"));
   }
+}
+
+// The network's thread would read nothing, not even PING, while the second one runs.
+TEST_F(LinkEndTest, APartThatTheVisitDoesNotTakeRunsOnAThreadThatComputes) {
+  Mutex mu;
+  std::map<int64_t, std::thread::id> ran_by;  // by step
+  Start({}, [&](const SentTensors& tensors) {
+    MutexLock lock(&mu);
+    ran_by[tensors.step_id] = std::this_thread::get_id();
+  });
+  Bind(1, RegisterSender("a"));
+  Visit visit;
+  Run(1, 1);
+  Run(2, 1);
+  EXPECT_EQ(EndOf(2), "end step=2 OK");  // before the visit's work begins
+  {
+    MutexLock lock(&mu);
+    EXPECT_EQ(ran_by.count(1), 0u);
+    EXPECT_NE(ran_by[2], std::this_thread::get_id());
+  }
+  Visit::Work* const work = visit.End();
+  ASSERT_NE(work, nullptr);
+  Visit::Run(work);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
 }
 
 TEST_F(LinkEndTest, WhatAPartSendsIsPushedUnasked) {
