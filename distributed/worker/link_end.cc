@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/link_end.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
@@ -13,6 +16,7 @@
 #include "core/visiting.h"
 #include "distributed/transport/edges_mode.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/handles.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_table.h"
 #include "net/call_limits.h"
@@ -131,14 +135,18 @@ void WorkerLinkEnd::OnOpen(std::shared_ptr<Link> link) {
 
 void WorkerLinkEnd::OnBind(BindFrame bind) {
   Guarded("BIND", [&]() -> Status {
-    if (static_cast<int64_t>(graphs_.size()) >= worker_->limits().max_graphs) {
-      return BeyondLimit(absl::StrCat("BIND on ", worker_->task()), "graphs of one link",
-                         "max_graphs", worker_->limits().max_graphs,
-                         static_cast<int64_t>(graphs_.size()) + 1);
-    }
     const BoundGraph graph = {std::move(bind.session_handle), std::move(bind.graph_handle)};
+    auto it = graphs_.find(bind.number);
+    if (it == graphs_.end()) {
+      const Status may_bind = CheckMayBind(graph);
+      if (!may_bind.ok()) {
+        not_bound_ = may_bind;
+        return absl::OkStatus();
+      }
+      it = graphs_.emplace(bind.number, graph).first;
+    }
     // Masters may say the same twice, from two threads.
-    const BoundGraph& bound = graphs_.emplace(bind.number, graph).first->second;
+    const BoundGraph& bound = it->second;
     if (bound.session_handle == graph.session_handle && bound.graph_handle == graph.graph_handle) {
       return absl::OkStatus();
     }
@@ -146,6 +154,18 @@ void WorkerLinkEnd::OnBind(BindFrame bind) {
                            bind.number, " for graph ", bound.graph_handle, " and for ",
                            graph.graph_handle);
   });
+}
+
+Status WorkerLinkEnd::CheckMayBind(const BoundGraph& graph) const {
+  const size_t longest = std::max(graph.session_handle.size(), graph.graph_handle.size());
+  if (longest > kMaxHandleBytes) {
+    return InvalidArgument("BIND on ", worker_->task(), ": a handle must have at most ",
+                           kMaxHandleBytes, " bytes, got ", longest);
+  }
+  const auto bound = static_cast<int64_t>(graphs_.size());
+  if (bound < worker_->limits().max_graphs) return absl::OkStatus();
+  return BeyondLimit(absl::StrCat("BIND on ", worker_->task()), "graphs of one link", "max_graphs",
+                     worker_->limits().max_graphs, bound + 1);
 }
 
 void WorkerLinkEnd::OnUnbind(uint64_t number) { graphs_.erase(number); }
@@ -163,6 +183,7 @@ void WorkerLinkEnd::OnRun(RunFrame run) {
 Status WorkerLinkEnd::Begin(const RunFrame& run) {
   const auto graph = graphs_.find(run.number);
   if (graph == graphs_.end()) {
+    if (!not_bound_.ok()) return not_bound_;
     return InvalidArgument("RUN of step ", run.step_id, " on ", worker_->task(),
                            ": its graph must be bound, got number ", run.number);
   }
@@ -174,6 +195,12 @@ Status WorkerLinkEnd::Begin(const RunFrame& run) {
   const auto part = std::make_shared<Part>(worker_, runs_, link_, graph->second, run);
   {
     MutexLock lock(&runs_->mu);
+    const auto running = static_cast<int64_t>(runs_->parts.size());
+    if (running >= worker_->limits().max_calls_of_connection) {
+      return BeyondLimit(absl::StrCat("RUN of step ", run.step_id, " on ", worker_->task()),
+                         "parts that run for one link", "max_calls_of_connection",
+                         worker_->limits().max_calls_of_connection, running + 1);
+    }
     if (!runs_->parts.emplace(run.step_id, part).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("RUN of step ", run.step_id, " must come once by a link, got it twice"));
