@@ -46,6 +46,9 @@ class WorkerLinkEnd : public LinkEnd {
   void OnRun(RunFrame run) override;
   // Edges; else nothing.
   void OnTensors(SentTensors tensors) override;
+  // When their step takes them, or is over: tensors of a step that has not begun are not the
+  // peer's to forget.
+  bool acknowledges_edges() const override { return true; }
   // Nothing: no part of this worker's runs elsewhere.
   void OnEnd(EndFrame end) override;
   void OnCancel(int64_t step_id, const Status& status) override;
