@@ -33,6 +33,7 @@ class TaskLinkEnd : public LinkEnd {
   void OnUnbind(uint64_t number) override;
   void OnRun(RunFrame run) override;
   void OnTensors(SentTensors tensors) override;
+  bool acknowledges_edges() const override { return worker_.acknowledges_edges(); }
   void OnEnd(EndFrame end) override;
   void OnCancel(int64_t step_id, const Status& status) override;
   void OnReceived(int64_t step_id, uint64_t tensors) override;

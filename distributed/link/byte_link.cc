@@ -272,6 +272,7 @@ void ByteLink::DropStep(int64_t step_id, Dropped* dropped) {
 }
 
 void ByteLink::DropAll(Dropped* dropped) {
+  dropped->questions.swap(questions_);
   dropped->tensors.swap(tensors_);
   dropped->transfers.swap(transfers_);
   queued_tensor_bytes_ = queued_bounded_bytes_ = 0;
@@ -400,7 +401,7 @@ bool ByteLink::ReceiptsAreDue() const {
 
 ByteChain ByteLink::TakeReceipts() {
   ByteChain result;
-  flushes_ = false;
+  flushes_ = owed_at_tick_ = false;
   int64_t credit = receive_credit_.TakeOwed();
   size_t begin = 0;
   while (credit > 0 || begin < owed_steps_.size()) {
@@ -436,6 +437,40 @@ void ByteLink::LetGoOfCredit(int64_t bytes) {
     receive_credit_.LetGo(bytes);
   }
   Flush();
+}
+
+void ByteLink::Acknowledge(int64_t step_id, uint64_t tensors) {
+  const Status status = NoExceptions("Link", [&]() -> Status {
+    AddReceipt(step_id, tensors);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return Lose(status, /*by_peer=*/false);
+  PumpIfDue();
+}
+
+void ByteLink::Ask(absl::AnyInvocable<void()> answered) {
+  std::list<Question> question;
+  question.push_back({0, std::move(answered)});
+  {
+    MutexLock lock(&mu_);
+    if (!MayQueue().ok()) return;
+    // Of PINGs that threads send at once any may leave first: the answer to it is no older.
+    question.front().ping = pings_ + 1;
+    questions_.splice(questions_.end(), question);
+  }
+  SendPing();
+}
+
+void ByteLink::SendPing() {
+  {
+    MutexLock lock(&mu_);
+    ++pings_;
+  }
+  PingFrame ping;
+  ping.clock_ns = absl::ToUnixNanos(options_.clock->Now());
+  // An error means that the link is over, which says why.
+  QueueMessage(Encoded(ping)).IgnoreError();
+  Pump();
 }
 
 void ByteLink::OnWritten() {
@@ -572,6 +607,10 @@ void ByteLink::PumpIfDue() {
   Pump();
 }
 
+bool ByteLink::EndAcknowledges(TensorsPurpose purpose) const {
+  return purpose == TensorsPurpose::kEdges && end_->acknowledges_edges();
+}
+
 bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes,
                           SentTensor* tensor) {
   tensor->index = entry->index;
@@ -610,7 +649,7 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (!TakeTensor(frame.step_id, &entry, &splat_bytes, &tensor)) tensors.tensors.pop_back();
   }
-  AddReceipt(frame.step_id, tensors.tensors.size());
+  if (!EndAcknowledges(frame.purpose)) AddReceipt(frame.step_id, tensors.tensors.size());
   if (!tensors.tensors.empty()) end_->OnTensors(std::move(tensors));
   PumpIfDue();
   return absl::OkStatus();
@@ -627,7 +666,7 @@ Status ByteLink::Take(ChunkFrame frame, int64_t num_bytes) {
     int64_t splat_bytes = options_.max_splat_bytes;
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (TakeTensor(whole->step_id, &whole->entry, &splat_bytes, &tensor)) {
-      AddReceipt(whole->step_id, 1);
+      if (!EndAcknowledges(whole->purpose)) AddReceipt(whole->step_id, 1);
       end_->OnTensors(std::move(tensors));
     }
   }
@@ -669,7 +708,18 @@ Status ByteLink::Take(PingFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::Take(PongFrame, int64_t) { return absl::OkStatus(); }
+Status ByteLink::Take(PongFrame, int64_t) {
+  std::list<Question> answered;
+  {
+    MutexLock lock(&mu_);
+    if (pongs_ < pings_) ++pongs_;
+    while (!questions_.empty() && questions_.front().ping <= pongs_) {
+      answered.splice(answered.end(), questions_, questions_.begin());
+    }
+  }
+  for (Question& question : answered) question.answered();
+  return absl::OkStatus();
+}
 
 Status ByteLink::Take(ByeFrame frame, int64_t) {
   std::string name;
@@ -695,6 +745,11 @@ void ByteLink::End(const Status& reason, bool cuts_farewell) {
   {
     MutexLock lock(&mu_);
     if (state_ == State::kClosed) return;
+    if (state_ == State::kOpen) {
+      // The peer would give back what its steps have sent, and was taken here.
+      const ByteChain receipts = TakeReceipts();
+      if (!receipts.empty()) queued.push_front({0, receipts.ToString()});
+    }
     at_once = state_ == State::kClosing;
     if (at_once) {
       if (!cuts_farewell) return;  // the farewell of the first may still be read
@@ -709,8 +764,10 @@ void ByteLink::End(const Status& reason, bool cuts_farewell) {
       lost_ = bye.status;
       since_ = LinkTime();
       DropAll(&dropped);
-      queued_message_bytes_ += CostOf(queued.front());
-      queued.front().order = ++last_order_;
+      for (QueuedMessage& message : queued) {
+        queued_message_bytes_ += CostOf(message);
+        message.order = ++last_order_;
+      }
       messages_.splice(messages_.end(), queued);
     }
   }
@@ -763,7 +820,7 @@ absl::Time ByteLink::LinkTime() const {
 
 void ByteLink::Tick() {
   Status lost;
-  bool pings = false;
+  bool pings = false, owed_is_old = false;
   {
     MutexLock lock(&mu_);
     const absl::Time now = link_time_ = LinkTime();
@@ -801,6 +858,10 @@ void ByteLink::Tick() {
             pinged_ = true;
             pinged_at_ = now;
           }
+          // Nobody waits for it to leave, but it should not wait for a message that never comes.
+          owed_is_old = owed_at_tick_ && !owed_steps_.empty();
+          owed_at_tick_ = !owed_steps_.empty();
+          if (owed_is_old) flushes_ = true;
         }
         break;
       case State::kClosing:
@@ -812,7 +873,8 @@ void ByteLink::Tick() {
     }
   }
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
-  if (pings) SendPing();
+  if (pings) return SendPing();
+  if (owed_is_old) Pump();
 }
 
 void ByteLink::Ping() {
@@ -828,14 +890,6 @@ void ByteLink::Ping() {
 absl::Duration ByteLink::Unanswered() const {
   MutexLock lock(&mu_);
   return pinged_ ? LinkTime() - pinged_at_ : absl::ZeroDuration();
-}
-
-void ByteLink::SendPing() {
-  PingFrame ping;
-  ping.clock_ns = absl::ToUnixNanos(options_.clock->Now());
-  // An error means that the link is over, which says why.
-  QueueMessage(Encoded(ping)).IgnoreError();
-  Pump();
 }
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 // too small, or that `admit` does not take is refused with BYE, which tells it why.
 //
 // What leaves next, in one write of about kBatchBytes:
-//   1. RECEIVED, when something else leaves or enough is owed;
+//   1. RECEIVED, when something else leaves, enough is owed, or two Ticks found it owed;
 //   2. messages as they were sent. TENSORS need credit; without it they, and all TENSORS after
 //      them, wait, and messages without tensors pass them. Those that tensors leave no room for
 //      leave with the same write, up to as much again;
@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -105,6 +106,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   void Flush() override;
   void HoldCredit(int64_t bytes) override;
   void LetGoOfCredit(int64_t bytes) override;
+  void Acknowledge(int64_t step_id, uint64_t tensors) override;
+  void Ask(absl::AnyInvocable<void()> answered) override;
   int64_t queued_bytes() const override;
   void Close(const Status& reason) override;
 
@@ -135,11 +138,17 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     WireTensor value;
     uint64_t sent = 0;
   };
+  // Waits for the answer to PING number `ping`, or to a later one.
+  struct Question {
+    uint64_t ping = 0;
+    absl::AnyInvocable<void()> answered;
+  };
   // What was taken out under the lock and is freed after it.
   struct Dropped {
     std::list<QueuedMessage> messages;
     std::list<QueuedTensors> tensors;
     std::list<OutgoingTransfer> transfers;
+    std::list<Question> questions;
   };
 
   ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end, ByteLinkOptions options);
@@ -202,8 +211,11 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status CountReceived(int64_t num_bytes);
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
+  // Whether the end acknowledges them, instead of the link.
+  bool EndAcknowledges(TensorsPurpose purpose) const;
   // Not for less: what a cork holds would leave early.
   void PumpIfDue();
+  void SendPing();
   // The tensor, or none after the step was refused.
   bool TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes, SentTensor* tensor);
 
@@ -212,7 +224,6 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   // Ends the link without a farewell.
   void Lose(const Status& status, bool by_peer);
   bool is_over() const;
-  void SendPing();
   // Of waits; stands still while nobody Ticks.
   absl::Time LinkTime() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Name() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -246,7 +257,10 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   SendCredit send_credit_ ABSL_GUARDED_BY(mu_);
   ReceiveCredit receive_credit_ ABSL_GUARDED_BY(mu_);
   std::vector<ReceivedFrame::Step> owed_steps_ ABSL_GUARDED_BY(mu_);
-  bool flushes_ ABSL_GUARDED_BY(mu_) = false;                      // what is owed leaves alone
+  bool flushes_ ABSL_GUARDED_BY(mu_) = false;       // what is owed leaves alone
+  bool owed_at_tick_ ABSL_GUARDED_BY(mu_) = false;  // and nothing has left since
+  uint64_t pings_ ABSL_GUARDED_BY(mu_) = 0, pongs_ ABSL_GUARDED_BY(mu_) = 0;  // sent; answered
+  std::list<Question> questions_ ABSL_GUARDED_BY(mu_);
   absl::Time link_time_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();  // at the last Tick
   absl::Time ticked_at_ ABSL_GUARDED_BY(mu_);                      // by the clock; or made
   absl::Time since_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();      // heard, or the state began

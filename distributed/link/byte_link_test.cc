@@ -472,6 +472,29 @@ TEST(ByteLinkTest, AcknowledgementsRideOnMessages) {
   EXPECT_GT(world.way->num_writes(1), before + 1);
 }
 
+// covers: clusters: what a task has acknowledged leaves when nothing else does for two Ticks
+TEST(ByteLinkTest, AcknowledgementsWaitForTwoTicksAtMost) {
+  World world;
+  world.OpenBoth();
+  ASSERT_OK(world.links[0]->Send(Of(1, 0, Filled(100, 1))));
+  ASSERT_TRUE(world.time.Run());
+  world.Pass(1, 1);
+  EXPECT_EQ(world.ends[0]->received(1), 0u);
+  // What rides on a message has not waited.
+  ASSERT_OK(world.links[1]->Send(RunOf(7)));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[0]->received(1), 1u);
+  ASSERT_OK(world.links[0]->Send(Of(2, 0, Filled(100, 1))));
+  ASSERT_TRUE(world.time.Run());
+  world.Pass(1, 1);
+  EXPECT_EQ(world.ends[0]->received(2), 0u);
+  world.Pass(1, 1);
+  EXPECT_EQ(world.ends[0]->received(2), 1u);
+  const int64_t writes = world.way->num_writes(1);
+  world.Pass(1, 3);
+  EXPECT_EQ(world.way->num_writes(1), writes);
+}
+
 // covers: clusters: a training step over a link is two writes each way: RUN, variables, gradients,
 //   END; acknowledgements and the rest of a wave cost none
 TEST(ByteLinkTest, AStepIsTwoWritesEachWay) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
@@ -30,6 +31,9 @@ struct Opening {
 struct Receipt {
   int64_t step_id = 0;
   uint64_t tensors = 0;
+};
+struct Answer {
+  absl::AnyInvocable<void()> answered;
 };
 struct Loss {
   Status status;
@@ -116,6 +120,13 @@ class Direction {
     MutexLock lock(&mu_);
     if (closed_.ok()) queue_.splice(queue_.end(), items);
   }
+  // Comes behind the receipts that are there.
+  void AddAnswer(absl::AnyInvocable<void()> answered) {
+    std::list<Item> items;
+    items.push_back({Answer{std::move(answered)}, 0});
+    MutexLock lock(&mu_);
+    if (closed_.ok()) queue_.splice(queue_.end(), items);
+  }
   // The last that comes; `drops_all`: and the only one, but for OnOpen. What Add says from now on
   // is `closed`. Needs no memory.
   void AddLoss(const Loss& loss, const Status& closed, bool drops_all) {
@@ -177,7 +188,7 @@ class Direction {
 
  private:
   struct Item {
-    std::variant<LinkMessage, Opening, Receipt> what;
+    std::variant<LinkMessage, Opening, Receipt, Answer> what;
     int64_t bytes = 0;
   };
 
@@ -216,6 +227,7 @@ class Direction {
   }
   void Give(Opening opening) { end_->OnOpen(std::move(opening.link)); }
   void Give(const Receipt& receipt) { end_->OnReceived(receipt.step_id, receipt.tensors); }
+  void Give(Answer answer) { answer.answered(); }
   void GiveLoss(const Loss& loss) {
     const std::shared_ptr<LinkEnd> end = std::move(end_);
     end->OnLost(loss.status, loss.by_peer);
@@ -226,7 +238,10 @@ class Direction {
   void GiveMessage(SentTensors tensors) {
     const Receipt receipt{tensors.step_id, tensors.tensors.size()};
     if (receipt.tensors == 0) return;
+    const bool end_acknowledges =
+        tensors.purpose == TensorsPurpose::kEdges && end_->acknowledges_edges();
     end_->OnTensors(std::move(tensors));
+    if (end_acknowledges) return;
     back_->AddReceipt(receipt);
     back_->Deliver();
   }
@@ -293,6 +308,19 @@ class InProcessLink : public Link {
   void Flush() override {
     const std::shared_ptr<Both> both = both_;
     out_->Deliver();
+  }
+  void Acknowledge(int64_t step_id, uint64_t tensors) override {
+    if (tensors == 0) return;
+    const std::shared_ptr<Both> both = both_;
+    Direction* const out = out_;
+    out->AddReceipt({step_id, tensors});
+    out->Deliver();
+  }
+  void Ask(absl::AnyInvocable<void()> answered) override {
+    const std::shared_ptr<Both> both = both_;
+    Direction* const in = in_;
+    in->AddAnswer(std::move(answered));
+    in->Deliver();
   }
   int64_t queued_bytes() const override { return out_->queued_bytes(); }
   void Close(const Status& reason) override {

@@ -135,6 +135,7 @@ class LinkTable::Links::End : public LinkEnd {
   void OnUnbind(uint64_t number) override { end_->OnUnbind(number); }
   void OnRun(RunFrame run) override { end_->OnRun(run); }
   void OnTensors(SentTensors tensors) override { end_->OnTensors(std::move(tensors)); }
+  bool acknowledges_edges() const override { return end_->acknowledges_edges(); }
   void OnEnd(EndFrame end) override { end_->OnEnd(std::move(end)); }
   void OnCancel(int64_t step_id, const Status& status) override { end_->OnCancel(step_id, status); }
   void OnReceived(int64_t step_id, uint64_t tensors) override {

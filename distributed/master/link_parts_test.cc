@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -58,6 +59,8 @@ class ActingLink : public Link {
     return absl::OkStatus();
   }
   void Flush() override {}
+  void Acknowledge(int64_t, uint64_t) override {}
+  void Ask(absl::AnyInvocable<void()>) override {}
   int64_t queued_bytes() const override { return 0; }
   void Close(const Status&) override {}
 

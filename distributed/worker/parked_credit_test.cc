@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/functional/any_invocable.h"
 #include "core/clock.h"
 #include "core/shape.h"
 #include "core/status.h"
@@ -31,6 +32,8 @@ class CreditLink : public Link {
  public:
   Status Send(LinkMessage) override { return absl::OkStatus(); }
   void Flush() override {}
+  void Acknowledge(int64_t, uint64_t) override {}
+  void Ask(absl::AnyInvocable<void()>) override {}
   int64_t queued_bytes() const override { return 0; }
   void Close(const Status&) override {}
   void HoldCredit(int64_t bytes) override { held += bytes; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/step_rendezvous.h"
 
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -302,6 +303,42 @@ TEST_F(StepRendezvousTest, ALostLinkEndsRunningStepsAndGivesBackWhatEndedOnesSen
   ASSERT_EQ(sink->events.size(), 1u);  // the peer, if it lives, is told
   EXPECT_NE(sink->events[0].find("Socket closed"), std::string::npos);
   EXPECT_OK(by_another->aborted());
+}
+
+// The abort finds no pull that it could end, and nobody will say that the tensors have come.
+TEST_F(StepRendezvousTest, AStepThatEndsWellAsItIsAbortedIsGivenBackAtOnce) {
+  const auto session = std::make_shared<SessionLife>();
+  int given_back = 0;
+  const auto start = [&](int64_t id) {
+    const auto loans = std::make_shared<StepLoans>();
+    StatusOr<std::shared_ptr<StepRendezvous>> step = table_->Start(id, edges_, session, loans);
+    EXPECT_OK(step);
+    loans->Lend([&given_back] { ++given_back; });
+    (*step)->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
+    for (const char* edge : {"a", "b", "c"}) {
+      EXPECT_OK((*step)->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    return *std::move(step);
+  };
+  // Before the table lists it.
+  const auto first = start(1);
+  first->StartAbort(absl::UnavailableError("Socket closed"));
+  table_->End(first.get(), absl::OkStatus());
+  EXPECT_EQ(given_back, 1);
+  EXPECT_EQ(table_->num_steps(), 0);
+  // After it, when the link's loss found it running.
+  class Ending : public PushReceiver {
+   public:
+    void OnPushed(PushedMessage) override { end(); }
+    std::function<void()> end;
+  };
+  const auto second = start(2);
+  const auto receiver = std::make_shared<Ending>();
+  receiver->end = [&] { table_->End(second.get(), absl::OkStatus()); };
+  second->ReceivePushes(receiver);
+  table_->LinkLost(kWorker, kLink, absl::UnavailableError("Socket closed"));
+  EXPECT_EQ(given_back, 2);
+  EXPECT_EQ(table_->num_steps(), 0);
 }
 
 TEST_F(StepRendezvousTest, MessagesAreParkedUntilTheRunTakesThem) {

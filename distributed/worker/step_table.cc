@@ -149,7 +149,10 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
       if (!taken.ok()) step->StartAbort(taken);
     }
     // Its master would wait for a part that the peer cannot run to its end.
-    if (step->AwaitsReceipt(task, link)) step->StartAbort(PushError(task, status));
+    if (step->AwaitsReceipt(task, link)) {
+      step->StartAbort(PushError(task, status));
+      GiveUpUnwanted(step.get());
+    }
   }
   for (const auto& step : over) {
     if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());
@@ -206,6 +209,18 @@ void StepTable::EndUnpulled(StepRendezvous* step) {
     }
   }
   for (const int64_t id : too_much) GiveUp(id);
+  GiveUpUnwanted(step);
+}
+
+void StepTable::GiveUpUnwanted(StepRendezvous* step) {
+  if (step->aborted().ok()) return;
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step->step_id());
+    if (it == steps_.end() || it->second.step.get() != step) return;
+    if (it->second.unpulled == unpulled_.end()) return;  // it runs: its end finds that it failed
+  }
+  GiveUp(step->step_id());
 }
 
 bool StepTable::AwaitPulls(absl::Time deadline) {

@@ -142,6 +142,9 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void EndFailed(StepRendezvous* step);
   // Some tensors of `step`, which ended well, are left; what is too much of its session goes.
   void EndUnpulled(StepRendezvous* step);
+  // A step may be aborted between its success and EndUnpulled, or just after it: whoever comes
+  // second, the one that aborted it or EndUnpulled, finds both and gives it up.
+  void GiveUpUnwanted(StepRendezvous* step);
   // Aborts and forgets a step; its loans, null when there is none.
   std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
   // The same for one that nobody has pulled: what it took is given back.
