@@ -5,10 +5,14 @@
 // PushedMessage: what another task has pushed for a step of this one; and PushReceiver, which takes
 // it once the step runs.
 //
-// All of it may be a stranger's: the receiver checks it.
+// All of it may be a stranger's: the receiver checks it. The sender keeps what its step has taken
+// from queues and the like until it hears that its tensors were taken: by a step, not by the memory
+// of a task whose step may never begin.
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "core/status.h"
 #include "distributed/link/link.h"
@@ -29,7 +33,20 @@ struct PushedMessage {
   std::string task;            // that sent it
   const Link* link = nullptr;  // by which it came; only compared
   SentTensors tensors;
+  std::shared_ptr<Link> owed;  // to which the tensors are to be acknowledged; may be null
   Status error;
+
+  // The step takes them: the sender hears so with the next message.
+  void Acknowledge() {
+    const std::shared_ptr<Link> link = std::exchange(owed, nullptr);
+    if (link != nullptr) link->Acknowledge(tensors.step_id, tensors.tensors.size());
+  }
+  // The step is over here and has no more messages to its sender, who may wait to stop.
+  void Drop() {
+    const std::shared_ptr<Link> link = owed;
+    Acknowledge();
+    if (link != nullptr) link->Flush();
+  }
 
   int64_t tensor_bytes() const {
     int64_t bytes = 0;

@@ -392,6 +392,30 @@ bool StepRendezvous::AwaitsReceipt(absl::string_view task, const Link* link) con
   return FindPushed(task, link) != nullptr;
 }
 
+std::vector<const Link*> StepRendezvous::OwingLinks() const {
+  std::vector<const Link*> links;
+  MutexLock lock(&mu_);
+  for (const auto& pull : served_) {
+    if (pull->is_push()) links.push_back(pull->link);
+  }
+  return links;
+}
+
+void StepRendezvous::CancelPushes(const Status& status) {
+  std::vector<std::shared_ptr<ServedPull>> pushes;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& pull : served_) {
+      if (pull->is_push()) pushes.push_back(pull);
+    }
+  }
+  for (const auto& push : pushes) {
+    // Also when the sink has all: the peer may keep it for a step that never begins.
+    push->over.store(true, std::memory_order_release);
+    push->sink->OnDone(Derived(status));
+  }
+}
+
 // --- What other tasks push -----------------------------------------------------------------------
 
 void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
@@ -402,16 +426,20 @@ void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
     if (aborted_.ok()) push_receiver_ = receiver;
     parked = TakeParked();
   }
-  if (receiver == nullptr) return;
-  for (PushedMessage& message : parked) receiver->OnPushed(std::move(message));
+  for (PushedMessage& message : parked) {
+    if (receiver == nullptr) {
+      message.Drop();
+    } else {
+      receiver->OnPushed(std::move(message));
+    }
+  }
 }
 
 Status StepRendezvous::TakePushed(PushedMessage message) {
   std::shared_ptr<PushReceiver> receiver;
   {
     MutexLock lock(&mu_);
-    if (!aborted_.ok()) return absl::OkStatus();
-    if (parks_) {
+    if (aborted_.ok() && parks_) {
       const int64_t bytes = message.num_bytes();
       if (parked_.empty()) parked_since_ = clock_->Now();
       parked_.push_back(std::move(message));
@@ -426,9 +454,13 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
                          parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
                          (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes);
     }
-    receiver = push_receiver_;
+    receiver = push_receiver_;  // null when the step was aborted
   }
-  if (receiver != nullptr) receiver->OnPushed(std::move(message));
+  if (receiver == nullptr) {
+    message.Drop();
+  } else {
+    receiver->OnPushed(std::move(message));
+  }
   return absl::OkStatus();
 }
 

@@ -16,6 +16,8 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
+// Of AwaitPulls: as long as a stopping server waits for nothing at most.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -119,9 +121,9 @@ void StepTable::Received(int64_t step_id, absl::string_view task, const Link* li
   if (step != nullptr) step->Received(task, link, tensors);
 }
 
-void StepTable::LinkOpened(const Link* link) {
+void StepTable::LinkOpened(const Link* link, AskReceipts ask) {
   MutexLock lock(&mu_);
-  open_links_.insert(link);
+  open_links_[link] = std::move(ask);
 }
 
 bool StepTable::IsOpen(const Link* link) const {
@@ -224,13 +226,35 @@ void StepTable::GiveUpUnwanted(StepRendezvous* step) {
 }
 
 bool StepTable::AwaitPulls(absl::Time deadline) {
-  MutexLock lock(&mu_);
-  ++awaiting_pulls_;
-  while (WaitsForPulls() && clock_->Now() < deadline) {
-    clock_->WaitUntil(&pulled_, &mu_, deadline);
+  for (;;) {
+    std::vector<AskReceipts> asks;
+    {
+      MutexLock lock(&mu_);
+      if (!WaitsForPulls()) return true;
+      if (clock_->Now() >= deadline) return false;
+      for (const Unpulled& unpulled : unpulled_) {
+        const auto it = steps_.find(unpulled.step_id);
+        if (it == steps_.end() || !it->second.step->IsWanted()) continue;
+        for (AskReceipts& ask : AsksOf(*it->second.step)) asks.push_back(std::move(ask));
+      }
+    }
+    for (const AskReceipts& ask : asks) ask([] {});
+    MutexLock lock(&mu_);
+    // What is taken after a task has answered is heard by the next question.
+    const absl::Time until = std::min(deadline, clock_->Now() + kAskAgain);
+    ++awaiting_pulls_;
+    while (WaitsForPulls() && clock_->Now() < until) clock_->WaitUntil(&pulled_, &mu_, until);
+    --awaiting_pulls_;
   }
-  --awaiting_pulls_;
-  return !WaitsForPulls();
+}
+
+std::vector<StepTable::AskReceipts> StepTable::AsksOf(const StepRendezvous& step) const {
+  std::vector<AskReceipts> asks;
+  for (const Link* const link : step.OwingLinks()) {
+    const auto it = open_links_.find(link);
+    if (it != open_links_.end() && it->second) asks.push_back(it->second);
+  }
+  return asks;
 }
 
 bool StepTable::WaitsForPulls() const {
@@ -242,24 +266,53 @@ bool StepTable::WaitsForPulls() const {
 }
 
 void StepTable::DropOfEndedSessions() {
-  std::vector<std::pair<std::shared_ptr<StepRendezvous>, Status>> dropped;
-  std::vector<std::shared_ptr<StepLoans>> loans;
+  struct Ended {
+    std::shared_ptr<StepRendezvous> step;
+    Status why;
+    std::vector<AskReceipts> asks;
+  };
+  std::vector<Ended> ended;
   {
     MutexLock lock(&mu_);
-    for (auto next = unpulled_.begin(); next != unpulled_.end();) {
-      const auto it = steps_.find((next++)->step_id);
+    for (Unpulled& unpulled : unpulled_) {
+      if (unpulled.is_ending) continue;
+      const auto it = steps_.find(unpulled.step_id);
       MR_DCHECK(it != steps_.end(), "Take removes a step from both lists");
       const Status why = Derived(it->second.step->EndOfSession());
       if (why.ok()) continue;
-      RememberFailure(it->first, why);
-      if (auto of_step = it->second.step->loans()) loans.push_back(std::move(of_step));
-      dropped.emplace_back(it->second.step, why);
-      Take(it);
+      ended.push_back({it->second.step, why, AsksOf(*it->second.step)});
+      unpulled.is_ending = true;
     }
   }
-  // First: what is given back is not to be pulled as well.
-  for (const auto& [step, why] : dropped) step->StartAbort(why);
-  for (const auto& loan : loans) loan->GiveBack();
+  for (const Ended& of : ended) {
+    // At the end of its last user: when the last task that was asked has answered, or its link is
+    // lost; at once when none is.
+    const std::shared_ptr<void> all_have_answered(
+        nullptr, [table = weak_from_this(), step = of.step, why = of.why](void*) {
+          const std::shared_ptr<StepTable> kept = table.lock();
+          if (kept == nullptr) return;
+          NoExceptions("Step", [&]() -> Status {
+            kept->DropEnded(step, why);
+            return absl::OkStatus();
+          }).IgnoreError();
+        });
+    for (const AskReceipts& ask : of.asks) ask([all_have_answered] {});
+  }
+  LookForPulls();
+}
+
+void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why) {
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step->step_id());
+    if (it == steps_.end() || it->second.step != step) return;
+    RememberFailure(it->first, why);
+    Take(it);
+  }
+  // First: what is given back is not to be pulled, or taken, as well.
+  step->CancelPushes(why);
+  step->StartAbort(why);
+  if (const std::shared_ptr<StepLoans> loans = step->loans()) loans->GiveBack();
   LookForPulls();
 }
 
