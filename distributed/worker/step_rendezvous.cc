@@ -125,9 +125,11 @@ void StepRendezvous::StartAbort(const Status& status) {
   std::vector<PushedMessage> parked;
   std::shared_ptr<PushReceiver> receiver;  // as parked: dropped without the lock
   std::shared_ptr<Rendezvous> local;
+  bool has_begun = false;
   {
     MutexLock lock(&mu_);
     if (!aborted_.ok()) return;
+    has_begun = edges_ != nullptr;
     aborted_ = status.ok() ? absl::InternalError("Rendezvous: a status that aborts must not be OK")
                            : status;
     pulls.swap(waiting_pulls_);
@@ -137,6 +139,9 @@ void StepRendezvous::StartAbort(const Status& status) {
     local = local_;
   }
   if (local != nullptr) local->StartAbort(status);
+  if (has_begun) {
+    for (PushedMessage& message : parked) message.Drop();
+  }
   for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
   for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
   std::vector<std::shared_ptr<ServedPull>> over;  // they have been told
@@ -470,6 +475,15 @@ std::vector<PushedMessage> StepRendezvous::TakeParked() {
   std::vector<PushedMessage> parked;
   parked.swap(parked_);
   return parked;
+}
+
+void StepRendezvous::DropParked() {
+  std::vector<PushedMessage> parked;
+  {
+    MutexLock lock(&mu_);
+    parked = TakeParked();
+  }
+  for (PushedMessage& message : parked) message.Drop();
 }
 
 bool StepRendezvous::HasParkedOf(absl::string_view task) const {

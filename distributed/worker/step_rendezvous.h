@@ -119,6 +119,10 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Gives a message to the receiver, parks it for it, or drops it when the step is over.
   // ResourceExhausted when it can be neither: the step cannot go on without it.
   Status TakePushed(PushedMessage message);
+  // By the table, when the step will not be started: what is parked is dropped, and its senders
+  // hear so. Without it they do not, as when the step is only given up: they may give back what
+  // their own step has taken for it.
+  void DropParked();
   // Whether tensors of `task` are parked here; of any task, since before `then`.
   bool HasParkedOf(absl::string_view task) const;
   bool HasParkedSince(absl::Time then) const;

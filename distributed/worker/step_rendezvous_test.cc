@@ -391,14 +391,23 @@ TEST_F(StepRendezvousTest, WhatIsParkedIsAcknowledgedWhenItsStepTakesItAndWhatIs
   ASSERT_OK_AND_ASSIGN(const auto by_calls, table_->Start(2, edges_));
   by_calls->ReceivePushes(nullptr);
   EXPECT_EQ(take_events(), (Events{"taken 2: 1", "flush"}));
-  // One that never begins: neither when it is refused nor when its sender cancels it.
+  // One that fails before it takes any, or before it begins.
   table_->TakePushed(3, tensors_of_step(3, 1));
   table_->Refuse(3, absl::AbortedError("no such session"));
+  EXPECT_EQ(take_events(), (Events{"taken 3: 1", "flush"}));
+  table_->TakePushed(5, tensors_of_step(5, 1));
+  ASSERT_OK_AND_ASSIGN(const auto failed, table_->Start(5, edges_));
+  table_->End(failed.get(), absl::AbortedError("failed"));
+  EXPECT_EQ(take_events(), (Events{"taken 5: 1", "flush"}));
+  // One that never begins: neither when its sender cancels it nor when its time is over.
   table_->TakePushed(4, tensors_of_step(4, 1));
   PushedMessage cancel = TensorsOf(kWorker, 0);
   cancel.kind = PushedMessage::Kind::kFailed;
   cancel.error = absl::CancelledError("cancelled");
   table_->PushFailed(4, cancel);
+  table_->TakePushed(6, tensors_of_step(6, 1));
+  clock_.Advance(StepTable::kEndedExpiry + absl::Minutes(1));
+  table_->Sweep();
   EXPECT_EQ(take_events(), Events());
   EXPECT_EQ(table_->parked_bytes(), 0);
 }

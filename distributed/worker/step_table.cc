@@ -16,7 +16,7 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
-// Of AwaitPulls: as long as a stopping server waits for nothing at most.
+// After which AwaitPulls asks again: what is taken behind an answer is in the next one.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 }  // namespace
@@ -80,15 +80,18 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
 
 void StepTable::Refuse(int64_t step_id, const Status& why) {
   Sweep();  // perhaps nothing ever starts here
-  std::shared_ptr<StepRendezvous> expected;
-  {
-    MutexLock lock(&mu_);
-    const auto it = steps_.find(step_id);
-    if (it != steps_.end() && it->second.step->is_started()) return;
-    RememberFailure(step_id, why);
-    if (it != steps_.end()) expected = Take(it);
-  }
-  if (expected != nullptr) expected->StartAbort(why);
+  const std::shared_ptr<StepRendezvous> expected = TakeExpected(step_id, why);
+  if (expected == nullptr) return;
+  expected->DropParked();
+  expected->StartAbort(why);
+}
+
+std::shared_ptr<StepRendezvous> StepTable::TakeExpected(int64_t step_id, const Status& why) {
+  MutexLock lock(&mu_);
+  const auto it = steps_.find(step_id);
+  if (it != steps_.end() && it->second.step->is_started()) return nullptr;
+  RememberFailure(step_id, why);
+  return it == steps_.end() ? nullptr : Take(it);
 }
 
 // --- What is pushed ------------------------------------------------------------------------------
@@ -112,7 +115,9 @@ void StepTable::PushFailed(int64_t step_id, PushedMessage message) {
   if (step == nullptr) return;
   if (step->is_started()) return step->TakePushed(std::move(message)).IgnoreError();
   // A stranger has no tensors of it here.
-  if (step->HasParkedOf(message.task)) Refuse(step_id, Derived(message.error));
+  if (!step->HasParkedOf(message.task)) return;
+  const Status why = Derived(message.error);
+  if (const auto expected = TakeExpected(step_id, why)) expected->StartAbort(why);
 }
 
 void StepTable::Received(int64_t step_id, absl::string_view task, const Link* link,
@@ -227,7 +232,7 @@ void StepTable::GiveUpUnwanted(StepRendezvous* step) {
 
 bool StepTable::AwaitPulls(absl::Time deadline) {
   for (;;) {
-    std::vector<AskReceipts> asks;
+    std::map<const Link*, AskReceipts> asks;
     {
       MutexLock lock(&mu_);
       if (!WaitsForPulls()) return true;
@@ -235,12 +240,11 @@ bool StepTable::AwaitPulls(absl::Time deadline) {
       for (const Unpulled& unpulled : unpulled_) {
         const auto it = steps_.find(unpulled.step_id);
         if (it == steps_.end() || !it->second.step->IsWanted()) continue;
-        for (AskReceipts& ask : AsksOf(*it->second.step)) asks.push_back(std::move(ask));
+        asks.merge(AsksOf(*it->second.step));
       }
     }
-    for (const AskReceipts& ask : asks) ask([] {});
+    for (const auto& [link, ask] : asks) ask([] {});
     MutexLock lock(&mu_);
-    // What is taken after a task has answered is heard by the next question.
     const absl::Time until = std::min(deadline, clock_->Now() + kAskAgain);
     ++awaiting_pulls_;
     while (WaitsForPulls() && clock_->Now() < until) clock_->WaitUntil(&pulled_, &mu_, until);
@@ -248,11 +252,11 @@ bool StepTable::AwaitPulls(absl::Time deadline) {
   }
 }
 
-std::vector<StepTable::AskReceipts> StepTable::AsksOf(const StepRendezvous& step) const {
-  std::vector<AskReceipts> asks;
+std::map<const Link*, StepTable::AskReceipts> StepTable::AsksOf(const StepRendezvous& step) const {
+  std::map<const Link*, AskReceipts> asks;
   for (const Link* const link : step.OwingLinks()) {
     const auto it = open_links_.find(link);
-    if (it != open_links_.end() && it->second) asks.push_back(it->second);
+    if (it != open_links_.end() && it->second) asks.insert(*it);
   }
   return asks;
 }
@@ -269,7 +273,7 @@ void StepTable::DropOfEndedSessions() {
   struct Ended {
     std::shared_ptr<StepRendezvous> step;
     Status why;
-    std::vector<AskReceipts> asks;
+    std::map<const Link*, AskReceipts> asks;
   };
   std::vector<Ended> ended;
   {
@@ -284,6 +288,11 @@ void StepTable::DropOfEndedSessions() {
       unpulled.is_ending = true;
     }
   }
+  struct Question {
+    AskReceipts ask;
+    std::vector<std::shared_ptr<void>> steps;  // all_have_answered, of each
+  };
+  std::map<const Link*, Question> questions;
   for (const Ended& of : ended) {
     // At the end of its last user: when the last task that was asked has answered, or its link is
     // lost; at once when none is.
@@ -296,8 +305,13 @@ void StepTable::DropOfEndedSessions() {
             return absl::OkStatus();
           }).IgnoreError();
         });
-    for (const AskReceipts& ask : of.asks) ask([all_have_answered] {});
+    for (const auto& [link, ask] : of.asks) {
+      Question& question = questions[link];
+      question.ask = ask;
+      question.steps.push_back(all_have_answered);
+    }
   }
+  for (auto& [link, question] : questions) question.ask([steps = std::move(question.steps)] {});
   LookForPulls();
 }
 
@@ -395,7 +409,8 @@ void StepTable::Sweep() {
   }
   for (const int64_t id : expired) GiveUp(id);
   for (const auto& step : never_begun) {
-    Refuse(step->step_id(), StepIsOver(step->step_id()));
+    const Status why = StepIsOver(step->step_id());
+    if (const auto expected = TakeExpected(step->step_id(), why)) expected->StartAbort(why);
   }
 }
 

@@ -33,7 +33,6 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
@@ -68,7 +67,8 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // An expected step is made when there is none. One that has failed is not kept: what is returned
   // tells why.
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
-  // The step cannot be started here: those that wait for it, now and later, hear why (not OK).
+  // The step cannot be started here: those that wait for it, now and later, hear why (not OK). What
+  // was pushed for it is gone, its senders hear: as for a step that fails.
   // Nothing happens to a step that was started: its own master knows its session.
   void Refuse(int64_t step_id, const Status& why);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
@@ -143,6 +143,9 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   using Steps = std::unordered_map<int64_t, Kept>;
   // Takes a step out of the table; for the caller to drop, without the lock.
   std::shared_ptr<StepRendezvous> Take(Steps::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One that was not started, for the caller to abort: null when there is none. Late comers hear
+  // `why`, unless it was started.
+  std::shared_ptr<StepRendezvous> TakeExpected(int64_t step_id, const Status& why);
   // The first reason of a step counts.
   void RememberFailure(int64_t step_id, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFailed(StepRendezvous* step);
@@ -151,7 +154,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // Drops what a step of an ended session has sent; nothing if all was pulled meanwhile.
   void DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why);
   // The ways to ask tasks for what the step has pushed, and is not received.
-  std::vector<AskReceipts> AsksOf(const StepRendezvous& step) const
+  std::map<const Link*, AskReceipts> AsksOf(const StepRendezvous& step) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A step may be aborted between its success and EndUnpulled, or just after it: whoever comes
   // second, the one that aborted it or EndUnpulled, finds both and gives it up.
