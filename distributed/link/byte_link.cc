@@ -182,6 +182,7 @@ Status ByteLink::Queue(const SentTensors& message) {
     MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
     QueuedTensors& queued = frames.emplace_back();
     queued.step_id = message.step_id;
+    queued.purpose = message.purpose;
     queued.bytes = std::move(bytes);
     cost += CostOf(queued);
     frame.tensors.clear();
@@ -234,29 +235,37 @@ Status ByteLink::Queue(const SentTensors& message) {
   if (!frame.tensors.empty()) MR_RETURN_IF_ERROR(end_frame());
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(MayQueue());
-  if (queued_tensor_bytes_ > 0 && cost > options_.max_queued_bytes - queued_tensor_bytes_) {
+  // Edges are references to what the step has anyway: to refuse them would fail each step of a
+  // model that is larger than the bound.
+  if (message.purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
+      cost > options_.max_queued_bytes - queued_bounded_bytes_) {
     return BeyondLimit(Name(), "bytes of tensors that the peer has not taken", "max_queued_bytes",
-                       options_.max_queued_bytes, queued_tensor_bytes_ + cost);
+                       options_.max_queued_bytes, queued_bounded_bytes_ + cost);
   }
   for (QueuedTensors& queued : frames) queued.order = ++last_order_;
   for (OutgoingTransfer& transfer : transfers) transfer.order = ++last_order_;
   tensors_.splice(tensors_.end(), frames);
   transfers_.splice(transfers_.end(), transfers);
-  queued_tensor_bytes_ += cost;
+  CountQueued(message.purpose, cost);
   return absl::OkStatus();
+}
+
+void ByteLink::CountQueued(TensorsPurpose purpose, int64_t bytes) {
+  queued_tensor_bytes_ += bytes;
+  if (purpose != TensorsPurpose::kEdges) queued_bounded_bytes_ += bytes;
 }
 
 void ByteLink::DropStep(int64_t step_id, Dropped* dropped) {
   for (auto it = tensors_.begin(); it != tensors_.end();) {
     const auto queued = it++;
     if (queued->step_id != step_id) continue;
-    queued_tensor_bytes_ -= CostOf(*queued);
+    CountQueued(queued->purpose, -CostOf(*queued));
     dropped->tensors.splice(dropped->tensors.end(), tensors_, queued);
   }
   for (auto it = transfers_.begin(); it != transfers_.end();) {
     const auto transfer = it++;
     if (transfer->step_id != step_id) continue;
-    queued_tensor_bytes_ -= CostOf(*transfer);
+    CountQueued(transfer->announcement.purpose, -CostOf(*transfer));
     dropped->transfers.splice(dropped->transfers.end(), transfers_, transfer);
   }
   if (tensors_.empty() && transfers_.empty()) send_credit_.StopWaiting();
@@ -266,7 +275,7 @@ void ByteLink::DropAll(Dropped* dropped) {
   dropped->questions.swap(questions_);
   dropped->tensors.swap(tensors_);
   dropped->transfers.swap(transfers_);
-  queued_tensor_bytes_ = 0;
+  queued_tensor_bytes_ = queued_bounded_bytes_ = 0;
   send_credit_.StopWaiting();
 }
 
@@ -333,7 +342,7 @@ void ByteLink::AddMessages(ByteChain* batch) {
       QueuedTensors& next = tensors_.front();
       has_credit = send_credit_.Take(next.bytes.num_bytes(), now);
       if (!has_credit) continue;
-      queued_tensor_bytes_ -= CostOf(next);
+      CountQueued(next.purpose, -CostOf(next));
       batch->Append(std::move(next.bytes));
       tensors_.pop_front();
     } else if (!messages_.empty()) {
@@ -376,10 +385,11 @@ bool ByteLink::AddChunk(ByteChain* batch, absl::Time now) {
   if (!send_credit_.Take(writer.num_bytes(), now)) return false;
   last_transfer_ = number;
   batch->Append(writer.Finish());
-  queued_tensor_bytes_ -= static_cast<int64_t>(bytes.size());
+  const TensorsPurpose purpose = next.announcement.purpose;
+  CountQueued(purpose, -static_cast<int64_t>(bytes.size()));
   next.sent += bytes.size();
   if (bytes.size() == left.size()) {
-    queued_tensor_bytes_ -= CostOf(next);
+    CountQueued(purpose, -CostOf(next));
     transfers_.pop_front();
   }
   return true;
@@ -413,6 +423,20 @@ void ByteLink::Flush() {
     flushes_ = receive_credit_.owed() > 0 || !owed_steps_.empty();
   }
   Pump();
+}
+
+void ByteLink::HoldCredit(int64_t bytes) {
+  MutexLock lock(&mu_);
+  receive_credit_.Hold(bytes);
+}
+
+// At once: the peer may have nothing left, and nothing else may leave.
+void ByteLink::LetGoOfCredit(int64_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    receive_credit_.LetGo(bytes);
+  }
+  Flush();
 }
 
 void ByteLink::Acknowledge(int64_t step_id, uint64_t tensors) {
@@ -851,6 +875,21 @@ void ByteLink::Tick() {
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
   if (pings) return SendPing();
   if (owed_is_old) Pump();
+}
+
+void ByteLink::Ping() {
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kOpen || pinged_) return;
+    pinged_ = true;
+    pinged_at_ = LinkTime();
+  }
+  SendPing();
+}
+
+absl::Duration ByteLink::Unanswered() const {
+  MutexLock lock(&mu_);
+  return pinged_ ? LinkTime() - pinged_at_ : absl::ZeroDuration();
 }
 
 }  // namespace millrace

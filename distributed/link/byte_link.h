@@ -72,8 +72,8 @@ struct ByteLinkOptions {
 
   // What the peer may have on its way to here; at least kMinWindowBytes.
   int64_t window_bytes = kDefaultWindowBytes;
-  // Of tensors that wait to be sent, and of messages without tensors: their frames, the bytes of
-  // tensors, and what their places in a queue take.
+  // Of tensors that wait to be sent and are no edges of steps, and of messages without tensors:
+  // their frames, the bytes of tensors, and what their places in a queue take.
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_queued_message_bytes = int64_t{16} << 20;
   // Of elements that the tensors of one frame do not list.
@@ -104,6 +104,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   Status Send(LinkMessage message) override;
   void Flush() override;
+  void HoldCredit(int64_t bytes) override;
+  void LetGoOfCredit(int64_t bytes) override;
   void Acknowledge(int64_t step_id, uint64_t tensors) override;
   void Ask(absl::AnyInvocable<void()> answered) override;
   int64_t queued_bytes() const override;
@@ -111,6 +113,10 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   // Looks at the clock.
   void Tick();
+  // Asks an open peer, unless it has not answered yet, for a sign of life.
+  void Ping();
+  // For how long it has not given one since it was asked; zero when it has.
+  absl::Duration Unanswered() const;
 
  private:
   // opening -> open -> closing -> closed; any of them -> closed. Closing: BYE is on its way.
@@ -122,6 +128,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   struct QueuedTensors {
     uint64_t order = 0;
     int64_t step_id = 0;
+    TensorsPurpose purpose = TensorsPurpose::kEdges;
     ByteChain bytes;  // one TENSORS frame
   };
   struct OutgoingTransfer {
@@ -169,6 +176,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status MayQueue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropStep(int64_t step_id, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropAll(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of tensors that begin to wait; negative: that have left, or were dropped.
+  void CountQueued(TensorsPurpose purpose, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // As queued_message_bytes_ and queued_tensor_bytes_ count it.
   static int64_t CostOf(const QueuedMessage& message);
   static int64_t CostOf(const QueuedTensors& tensors);
@@ -244,6 +253,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   std::list<OutgoingTransfer> transfers_ ABSL_GUARDED_BY(mu_);
   int64_t queued_message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t queued_tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t queued_bounded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of these, without edges
   SendCredit send_credit_ ABSL_GUARDED_BY(mu_);
   ReceiveCredit receive_credit_ ABSL_GUARDED_BY(mu_);
   std::vector<ReceivedFrame::Step> owed_steps_ ABSL_GUARDED_BY(mu_);

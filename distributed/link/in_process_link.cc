@@ -78,7 +78,9 @@ class Direction {
   // `*loses`: the link cannot go on after this error.
   Status Add(LinkMessage message, bool* loses) {
     std::list<Item> items, dropped;  // made and freed without the lock
-    const bool is_tensors = std::holds_alternative<SentTensors>(message);
+    const auto* const tensors = std::get_if<SentTensors>(&message);
+    const bool is_tensors = tensors != nullptr;
+    const bool is_bounded = is_tensors && tensors->purpose != TensorsPurpose::kEdges;
     const int64_t bytes =
         kItemBytes + std::visit([](const auto& m) { return BytesIn(m); }, message);
     int64_t ended_step = 0;
@@ -93,12 +95,14 @@ class Direction {
     items.push_back({std::move(message), bytes});
     MutexLock lock(&mu_);
     if (!closed_.ok()) return closed_;
-    if (is_tensors) {
-      if (tensor_bytes_ > 0 && bytes > options_.max_queued_bytes - tensor_bytes_) {
+    if (is_bounded) {
+      if (bounded_bytes_ > 0 && bytes > options_.max_queued_bytes - bounded_bytes_) {
         return BeyondLimit(absl::StrCat("Link from ", sender_),
                            "bytes of tensors that the peer has not taken", "max_queued_bytes",
-                           options_.max_queued_bytes, tensor_bytes_ + bytes);
+                           options_.max_queued_bytes, bounded_bytes_ + bytes);
       }
+    } else if (is_tensors) {
+      // Edges wait as references to what the step has anyway.
     } else if (bytes > options_.max_queued_message_bytes - message_bytes_) {
       *loses = true;
       return absl::UnavailableError(absl::StrCat("Link from ", sender_,
@@ -135,7 +139,7 @@ class Direction {
     auto first = queue_.begin();
     if (first != queue_.end() && std::holds_alternative<Opening>(first->what)) ++first;
     dropped.splice(dropped.end(), queue_, first, queue_.end());
-    tensor_bytes_ = message_bytes_ = 0;
+    tensor_bytes_ = bounded_bytes_ = message_bytes_ = 0;
   }
 
   // Calls the end until nothing waits, unless another thread, or this one further out, does so.
@@ -194,7 +198,9 @@ class Direction {
   }
 
   void Count(const Item& item, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    (TensorsIn(item) != nullptr ? tensor_bytes_ : message_bytes_) += bytes;
+    const SentTensors* const tensors = TensorsIn(item);
+    (tensors != nullptr ? tensor_bytes_ : message_bytes_) += bytes;
+    if (tensors != nullptr && tensors->purpose != TensorsPurpose::kEdges) bounded_bytes_ += bytes;
   }
 
   // Of the step; of all steps when it is null.
@@ -251,6 +257,7 @@ class Direction {
   std::list<Item> queue_ ABSL_GUARDED_BY(mu_);
   std::optional<Loss> loss_ ABSL_GUARDED_BY(mu_);  // given behind the queue
   int64_t tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bounded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of these, without edges
   int64_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool delivering_ ABSL_GUARDED_BY(mu_) = true;  // at first by who made it
   Status closed_ ABSL_GUARDED_BY(mu_);

@@ -33,10 +33,6 @@ constexpr int kMaxStarts = 16;
 
 }  // namespace
 
-Status LossOfLink(const Status& status) {
-  return absl::IsUnavailable(status) ? status : absl::UnavailableError(status.message());
-}
-
 struct WorkerLinkEnd::Runs {
   Mutex mu;
   std::map<int64_t, std::shared_ptr<Part>> parts ABSL_GUARDED_BY(mu);  // by step
@@ -226,7 +222,7 @@ void WorkerLinkEnd::OnTensors(SentTensors tensors) {
     PushedMessage message;
     message.task = link_->peer().task;
     message.link = link_.get();
-    message.owed = link_;
+    message.creditor = link_;
     message.tensors = std::move(tensors);
     if (counter_ != nullptr) {
       counter_->AddReceived(message.tensor_bytes(),

@@ -32,10 +32,6 @@
 
 namespace millrace {
 
-// What steps end with that wait for something of a link that was lost: Unavailable, whatever the
-// link says, as a new link may do.
-Status LossOfLink(const Status& status);
-
 class WorkerLinkEnd : public LinkEnd {
  public:
   explicit WorkerLinkEnd(std::shared_ptr<Worker> worker);

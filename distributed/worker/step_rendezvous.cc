@@ -75,8 +75,9 @@ StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
   for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepIsOver(step_id_));
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepIsOver(step_id_), Tensor(), false);
+  std::vector<PushedMessage> parked;  // freed without the lock
   MutexLock lock(&mu_);
-  TakeParked();
+  parked = TakeParked();
 }
 
 std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
@@ -450,6 +451,12 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
       parked_.push_back(std::move(message));
       if (parked_bytes_ != nullptr && parked_bytes_->Take(bytes)) {
         num_parked_bytes_ += bytes;
+        return absl::OkStatus();
+      }
+      PushedMessage& kept = parked_.back();
+      if (kept.creditor != nullptr && parked_bytes_ != nullptr && parked_bytes_->TakeHeld(bytes)) {
+        num_parked_bytes_ += bytes;
+        kept.held = std::make_shared<const HeldCredit>(kept.creditor, bytes);
         return absl::OkStatus();
       }
       message = std::move(parked_.back());  // to be freed without the lock

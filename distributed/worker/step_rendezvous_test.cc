@@ -372,7 +372,7 @@ TEST_F(StepRendezvousTest, WhatIsParkedIsAcknowledgedWhenItsStepTakesItAndWhatIs
     message.tensors.step_id = id;
     message.tensors.fingerprint = edges_->recvs[0].fingerprint;
     message.link = link.get();
-    message.owed = link;
+    message.creditor = link;
     return message;
   };
   const auto take_events = [&] { return std::exchange(link->events, {}); };
