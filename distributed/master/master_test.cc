@@ -130,9 +130,10 @@ class MasterTest : public ::testing::Test {
     request.mutable_options()->set_timeout_in_ms(timeout_ms);
     return master->RunStep(request, feeds);
   }
-  // Whether the worker has no steps any more. What a link has brought is acknowledged a little
-  // later than the step has ended.
+  // Whether the worker has no steps any more. What a link has brought is acknowledged with the next
+  // step, or when its sender asks.
   bool HasNoSteps(const std::string& task) {
+    EXPECT_TRUE(workers_[task]->AwaitPulls(absl::Now() + absl::Seconds(20)));
     for (int i = 0; i < 20'000 && workers_[task]->num_steps() > 0; ++i) {
       absl::SleepFor(absl::Milliseconds(1));
     }

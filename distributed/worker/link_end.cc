@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/arena.h"
@@ -122,7 +124,10 @@ void WorkerLinkEnd::OnOpen(std::shared_ptr<Link> link) {
     if (const PeerCounters* const counters = worker_->peer_counters()) {
       counter_ = counters->Find(link_->peer().task);
     }
-    worker_->steps()->LinkOpened(link_.get());
+    worker_->steps()->LinkOpened(
+        link_.get(), [weak = std::weak_ptr<Link>(link_)](absl::AnyInvocable<void()> answered) {
+          if (const std::shared_ptr<Link> link = weak.lock()) link->Ask(std::move(answered));
+        });
     return absl::OkStatus();
   });
 }

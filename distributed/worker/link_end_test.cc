@@ -537,6 +537,42 @@ TEST_F(LinkEndTest, WhatCameWholeBeforeTheLinkWasLostIsEnough) {
                 "Pull from /job:worker/replica:0/task:0: ");
 }
 
+// A task that has sent all may leave, and nobody needs its link then.
+TEST_F(LinkEndTest, AStepThatHasAllNeedsNoLinkToItsSender) {
+  const std::string receiver = RegisterReceiver({"a", "b"});
+  SendTensor(1, FingerprintOf({"a", "b"}), 0);
+  SendTensor(1, FingerprintOf({"a", "b"}), 1);
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  links_.link = nullptr;
+  const auto whole = RunByCall(1, receiver), none = RunByCall(2, receiver);
+  whole->ended.Wait();
+  EXPECT_OK(whole->status);
+  none->ended.Wait();
+  EXPECT_STATUS(
+      none->status, absl::StatusCode::kUnavailable,
+      "Pull from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
+}
+
+// Its sender gives back what its own step has taken for it when the step never begins here.
+TEST_F(LinkEndTest, TensorsAreAcknowledgedWhenTheirStepTakesThem) {
+  Bind(1, RegisterReceiver({"a", "b"}));
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  SendTensor(1, fingerprint, 0);
+  SendTensor(2, fingerprint, 0);
+  EXPECT_EQ(peer_->received(1), 0u);
+  Run(1, 1);
+  EXPECT_EQ(peer_->received(1), 1u);
+  SendTensor(1, fingerprint, 1);
+  EXPECT_EQ(peer_->received(1), 2u);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
+  EXPECT_EQ(peer_->received(2), 0u);
+  // A step that has failed takes no more; its sender does not wait for it.
+  EXPECT_OK(peer_->link()->Send(CancelFrame{2, absl::CancelledError("by its master")}));
+  EXPECT_EQ(peer_->received(2), 0u);
+  SendTensor(2, fingerprint, 1);
+  EXPECT_EQ(peer_->received(2), 1u);
+}
+
 TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesPushedSteps) {
   WorkerOptions options;
   options.task = kWorker;

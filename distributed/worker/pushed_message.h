@@ -5,7 +5,9 @@
 // PushedMessage: what another task has pushed for a step of this one; and PushReceiver, which takes
 // it once the step runs.
 //
-// All of it may be a stranger's: the receiver checks it.
+// All of it may be a stranger's: the receiver checks it. The sender keeps what its step has taken
+// from queues and the like until it hears that its tensors were taken: by a step, not by the memory
+// of a task whose step may never begin.
 
 #include <cstdint>
 #include <memory>
@@ -46,11 +48,24 @@ struct PushedMessage {
   Kind kind = Kind::kTensors;
   std::string task;            // that sent it
   const Link* link = nullptr;  // by which it came; only compared
-  // By which kTensors came, whose credit may be held back; null: it has none.
+  // By which kTensors came, until they are acknowledged to it; its credit may be held back. Null:
+  // no one waits for that.
   std::shared_ptr<Link> creditor;
   std::shared_ptr<const HeldCredit> held;  // while it is parked beyond the bound
   SentTensors tensors;
   Status error;
+
+  // The step takes them: the sender hears so with the next message.
+  void Acknowledge() {
+    const std::shared_ptr<Link> link = std::exchange(creditor, nullptr);
+    if (link != nullptr) link->Acknowledge(tensors.step_id, tensors.tensors.size());
+  }
+  // The step is over here and has no more messages to its sender, who may wait to stop.
+  void Drop() {
+    const std::shared_ptr<Link> link = creditor;
+    Acknowledge();
+    if (link != nullptr) link->Flush();
+  }
 
   int64_t tensor_bytes() const {
     int64_t bytes = 0;

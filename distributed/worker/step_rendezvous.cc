@@ -126,9 +126,11 @@ void StepRendezvous::StartAbort(const Status& status) {
   std::vector<PushedMessage> parked;
   std::shared_ptr<PushReceiver> receiver;  // as parked: dropped without the lock
   std::shared_ptr<Rendezvous> local;
+  bool has_begun = false;
   {
     MutexLock lock(&mu_);
     if (!aborted_.ok()) return;
+    has_begun = edges_ != nullptr;
     aborted_ = status.ok() ? absl::InternalError("Rendezvous: a status that aborts must not be OK")
                            : status;
     pulls.swap(waiting_pulls_);
@@ -138,6 +140,9 @@ void StepRendezvous::StartAbort(const Status& status) {
     local = local_;
   }
   if (local != nullptr) local->StartAbort(status);
+  if (has_begun) {
+    for (PushedMessage& message : parked) message.Drop();
+  }
   for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
   for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
   std::vector<std::shared_ptr<ServedPull>> over;  // they have been told
@@ -393,6 +398,30 @@ bool StepRendezvous::AwaitsReceipt(absl::string_view task, const Link* link) con
   return FindPushed(task, link) != nullptr;
 }
 
+std::vector<const Link*> StepRendezvous::OwingLinks() const {
+  std::vector<const Link*> links;
+  MutexLock lock(&mu_);
+  for (const auto& pull : served_) {
+    if (pull->is_push()) links.push_back(pull->link);
+  }
+  return links;
+}
+
+void StepRendezvous::CancelPushes(const Status& status) {
+  std::vector<std::shared_ptr<ServedPull>> pushes;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& pull : served_) {
+      if (pull->is_push()) pushes.push_back(pull);
+    }
+  }
+  for (const auto& push : pushes) {
+    // Also when the sink has all: the peer may keep it for a step that never begins.
+    push->over.store(true, std::memory_order_release);
+    push->sink->OnDone(Derived(status));
+  }
+}
+
 // --- What other tasks push -----------------------------------------------------------------------
 
 void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
@@ -403,16 +432,20 @@ void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
     if (aborted_.ok()) push_receiver_ = receiver;
     parked = TakeParked();
   }
-  if (receiver == nullptr) return;
-  for (PushedMessage& message : parked) receiver->OnPushed(std::move(message));
+  for (PushedMessage& message : parked) {
+    if (receiver == nullptr) {
+      message.Drop();
+    } else {
+      receiver->OnPushed(std::move(message));
+    }
+  }
 }
 
 Status StepRendezvous::TakePushed(PushedMessage message) {
   std::shared_ptr<PushReceiver> receiver;
   {
     MutexLock lock(&mu_);
-    if (!aborted_.ok()) return absl::OkStatus();
-    if (parks_) {
+    if (aborted_.ok() && parks_) {
       const int64_t bytes = message.num_bytes();
       if (parked_.empty()) parked_since_ = clock_->Now();
       parked_.push_back(std::move(message));
@@ -433,9 +466,13 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
                          parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
                          (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes);
     }
-    receiver = push_receiver_;
+    receiver = push_receiver_;  // null when the step was aborted
   }
-  if (receiver != nullptr) receiver->OnPushed(std::move(message));
+  if (receiver == nullptr) {
+    message.Drop();
+  } else {
+    receiver->OnPushed(std::move(message));
+  }
   return absl::OkStatus();
 }
 
@@ -445,6 +482,15 @@ std::vector<PushedMessage> StepRendezvous::TakeParked() {
   std::vector<PushedMessage> parked;
   parked.swap(parked_);
   return parked;
+}
+
+void StepRendezvous::DropParked() {
+  std::vector<PushedMessage> parked;
+  {
+    MutexLock lock(&mu_);
+    parked = TakeParked();
+  }
+  for (PushedMessage& message : parked) message.Drop();
 }
 
 bool StepRendezvous::HasParkedOf(absl::string_view task) const {
