@@ -748,8 +748,8 @@ TEST_P(SimulationTest, EveryJobEndsWellWhateverItsNetworkDoes) {
     if (!outcome.violations.empty()) {
       FAIL() << outcome.trace << absl::StrJoin(outcome.violations, "\n")
              << "\nto repeat it: bazel test //distributed:simulation_"
-             << (OverLinks() ? "links_test" : "test") << " --test_arg=--simulate="
-             << NameOf(kind) << "/" << seed;
+             << (OverLinks() ? "links_test" : "test") << " --test_arg=--simulate=" << NameOf(kind)
+             << "/" << seed;
     }
   }
   std::printf(

@@ -19,9 +19,9 @@
 
 namespace millrace {
 
-// The same worker, for ends of links: who owns it is let go on a thread of `pool` when the last copy
-// is gone, because what ends with it waits for steps, and threads of the network must not. `pool`
-// outlives the copies.
+// The same worker, for ends of links: who owns it is let go on a thread of `pool` when the last
+// copy is gone, because what ends with it waits for steps, and threads of the network must not.
+// `pool` outlives the copies.
 std::shared_ptr<Worker> LetGoOn(IoPool* pool, std::shared_ptr<Worker> worker);
 
 class TaskLinkEnd : public LinkEnd {

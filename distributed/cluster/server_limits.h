@@ -51,8 +51,8 @@ struct ServerLimits : CallLimits {
   int64_t max_parked_bytes = int64_t{2} << 30;
   // Of one link to another task. A tensor that is larger than a frame and than max_tensor_bytes, or
   // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive have
-  // max_pending_bytes of each link as well, and what they do not list max_splat_bytes of each frame.
-  // max_queued_bytes: of tensors that wait to be sent and are no edges of steps.
+  // max_pending_bytes of each link as well, and what they do not list max_splat_bytes of each
+  // frame. max_queued_bytes: of tensors that wait to be sent and are no edges of steps.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   int64_t max_transfers = 10'000;
   int64_t max_queued_bytes = int64_t{4} << 30;

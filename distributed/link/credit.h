@@ -6,8 +6,8 @@
 //
 // The receiver grants a window when the link opens. The sender takes credit for each frame of
 // tensors before the frame leaves; the receiver returns it once the bytes are in memory, not once
-// they are used, so a slow step does not stop a link. Only what an end keeps beyond its bounds holds
-// credit back until it is gone. What is left for the sender is always
+// they are used, so a slow step does not stop a link. Only what an end keeps beyond its bounds
+// holds credit back until it is gone. What is left for the sender is always
 //
 //   window - taken and not yet returned, between 0 and the window,
 //

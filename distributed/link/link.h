@@ -29,11 +29,11 @@
 // takes, and keep a LinkEnd's members in such a state that its methods may be called.
 //
 // Back-pressure. A sender is never blocked: what the peer does not take waits here as references to
-// the tensors. Edges of steps (kEdges) wait without a bound: the steps have them anyway, a model may
-// be of any size, and a peer that takes nothing loses the link in time. How much else may wait is
-// bounded (the link's options); beyond it Send refuses tensors with ResourceExhausted, and the link
-// goes on. Messages without tensors are always taken until they, too, pass a bound of their own:
-// then the link is lost.
+// the tensors. Edges of steps (kEdges) wait without a bound: the steps have them anyway, a model
+// may be of any size, and a peer that takes nothing loses the link in time. How much else may wait
+// is bounded (the link's options); beyond it Send refuses tensors with ResourceExhausted, and the
+// link goes on. Messages without tensors are always taken until they, too, pass a bound of their
+// own: then the link is lost.
 //
 // Nothing waits for a timer. A message leaves at once unless a LinkCork of its thread holds it.
 // Acknowledgements (OnReceived) ride on the next message in their direction, or leave with Flush,
@@ -95,9 +95,9 @@ using LinkMessage =
 Status CheckSendable(const LinkMessage& message);
 
 // What steps end with that wait for something of a link that was lost, or that did not come to be:
-// Unavailable, as a new link may do, for all that may pass: also a want of memory, which need not be
-// the step's own. What would be the same on each new link keeps its code, so that no job tries for
-// ever: bytes or a peer that break the rules, another version, no right to a link.
+// Unavailable, as a new link may do, for all that may pass: also a want of memory, which need not
+// be the step's own. What would be the same on each new link keeps its code, so that no job tries
+// for ever: bytes or a peer that break the rules, another version, no right to a link.
 Status LossOfLink(const Status& status);
 
 // The task behind an end of a link.

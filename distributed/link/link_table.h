@@ -17,8 +17,8 @@
 //   expecting -> admitted | dialling      it comes, or is dialled again
 //   any of them -> none                   lost, refused, or not there in time
 //
-// A task has the link that is open until it is lost; another one of the same task is refused. When a
-// program with another incarnation dials, the task has restarted, or two programs were started as
+// A task has the link that is open until it is lost; another one of the same task is refused. When
+// a program with another incarnation dials, the task has restarted, or two programs were started as
 // one task. So the open link is asked for a sign of life (PING), and the caller comes again in a
 // second: while the first program answers, the second one is refused, which says so. If there is
 // none for 3 s, the new link takes the place of the old one, and may open before that one's OnLost.
@@ -26,8 +26,8 @@
 // Threads: all methods, from any thread; none of them waits. No lock is held while a callback, a
 // dialler or an end is called. Callbacks must not block.
 // Lifetime: links outlive the table until they are lost; the destructor is CloseAll.
-// Failure: of a link, as Link says. Bounds: links that have not said HELLO, and links; who is beyond
-// one is refused as Unavailable, because the next attempt may find room.
+// Failure: of a link, as Link says. Bounds: links that have not said HELLO, and links; who is
+// beyond one is refused as Unavailable, because the next attempt may find room.
 
 #include <cstdint>
 #include <functional>

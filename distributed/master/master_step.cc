@@ -226,9 +226,9 @@ void MasterStep::End() {
     std::shared_ptr<Transport> task = compiled_->parts[static_cast<size_t>(part)].transport;
     for (const CompiledStep::Part& other : compiled_->parts) {
       const std::string& name = other.transport->task();
-      for (const std::string& named : {absl::StrCat("\"", name, "\""),
-                                       absl::StrCat("Pull from ", name, ": "),
-                                       absl::StrCat("Push to ", name, ": ")}) {
+      for (const std::string& named :
+           {absl::StrCat("\"", name, "\""), absl::StrCat("Pull from ", name, ": "),
+            absl::StrCat("Push to ", name, ": ")}) {
         if (absl::StrContains(status.message(), named)) task = other.transport;
       }
     }

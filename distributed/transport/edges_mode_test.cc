@@ -33,7 +33,8 @@ TEST(EdgesModeTest, BothFieldsTravelNextToTensorFlowsAndAreOffWithoutThem) {
   EXPECT_EQ(read_response.graph_handle(), "g");
 }
 
-// covers: clusters: tasks of two releases, whose links have other versions, exchange tensors by calls
+// covers: clusters: tasks of two releases, whose links have other versions, exchange tensors by
+//   calls
 TEST(EdgesModeTest, ATaskWithLinksOfAnotherVersionCannotPush) {
   for (const char version : {0, 1, 2, 3}) {
     tensorflow::RegisterGraphResponse response;
