@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/dcheck.h"
+#include "core/visiting.h"
 
 namespace millrace {
 namespace {
@@ -16,6 +17,8 @@ thread_local Visit* current = nullptr;
 std::atomic<int> taken{0};
 
 }  // namespace
+
+bool IsVisiting() { return current != nullptr; }
 
 Visit::Visit() : outer_(std::exchange(current, this)) {}
 

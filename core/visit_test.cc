@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "core/visiting.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
@@ -18,6 +19,24 @@ TEST(VisitTest, NobodyTakesWorkWithoutAVisit) {
   EXPECT_FALSE(Visit::Offer(&work, 1));
   { Visit visit; }
   EXPECT_FALSE(Visit::Offer(&work, 1));
+}
+
+TEST(VisitTest, AThreadKnowsWhetherItVisits) {
+  EXPECT_FALSE(IsVisiting());
+  {
+    Visit visit;
+    EXPECT_TRUE(IsVisiting());
+    std::thread other([] { EXPECT_FALSE(IsVisiting()); });
+    other.join();
+    {
+      Visit nested;
+      EXPECT_EQ(nested.End(), nullptr);
+      EXPECT_TRUE(IsVisiting());
+    }
+    EXPECT_EQ(visit.End(), nullptr);
+    EXPECT_FALSE(IsVisiting());
+  }
+  EXPECT_FALSE(IsVisiting());
 }
 
 TEST(VisitTest, TakesOnePieceAndHandsItOutOnce) {

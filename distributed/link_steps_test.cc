@@ -103,10 +103,14 @@ class ThreeTasks {
   LinkedTasks& links() { return *links_; }
   Worker& worker(const std::string& task) { return *workers_.at(task); }
   int64_t calls() const { return calls_.load(std::memory_order_relaxed); }
-  // Until nothing waits to be acknowledged.
+  // Until nothing waits to be acknowledged. The last steps' tasks are asked: nothing else is sent.
   // `failed`: how many failed steps a task remembers, for who comes late.
   bool Settle(std::map<std::string, int64_t> failed = {}) {
     for (const auto& [task, worker] : workers_) {
+      if (!worker->AwaitPulls(absl::Now() + absl::Seconds(20))) {
+        ADD_FAILURE() << task << " waits to be acknowledged";
+        return false;
+      }
       for (int i = 0; worker->num_steps() > failed[task]; ++i) {
         if (i == 20'000) {
           ADD_FAILURE() << worker->num_steps() << " steps are left on " << task;
@@ -183,7 +187,7 @@ TEST_P(LinkStepsTest, AStepComputesWhatOneByCallsDoesWithoutACall) {
   for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(values[0][i], values[1][i]);
 }
 
-TEST_P(LinkStepsTest, ATrainingStepIsTwoWritesEachWayAndAnAcknowledgement) {
+TEST_P(LinkStepsTest, ATrainingStepIsTwoWritesEachWay) {
   constexpr int kSteps = 50;
   ThreeTasks tasks(GetParam());
   const SmallModel model = ModelOnTwo();
@@ -214,12 +218,13 @@ TEST_P(LinkStepsTest, ATrainingStepIsTwoWritesEachWayAndAnAcknowledgement) {
     EXPECT_EQ(from_ps.ends - back[ps].ends, kSteps);
     EXPECT_EQ(from_ps.tensors - back[ps].tensors, 2 * kSteps);
     EXPECT_EQ(from_ps.messages() - back[ps].messages(), 3 * kSteps);
-    // All of it was acknowledged. Only the last edge's acknowledgement takes a write of its own.
+    // All of it was acknowledged, and no acknowledgement took a write of its own: but for those of
+    // the last steps, which Settle asks for.
     EXPECT_EQ(to_ps.received - there[ps].received, 2 * kSteps);
     EXPECT_EQ(from_ps.received - back[ps].received, kSteps);
     if (GetParam() == LinkedTasks::Kind::kBytes) {
-      EXPECT_LE(links.num_writes(kWorker, ps) - writes_there[ps], 3 * kSteps + 2);
-      EXPECT_LE(links.num_writes(ps, kWorker) - writes_back[ps], 2 * kSteps + 2);
+      EXPECT_LE(links.num_writes(kWorker, ps) - writes_there[ps], 2 * kSteps + kSteps / 10);
+      EXPECT_LE(links.num_writes(ps, kWorker) - writes_back[ps], 2 * kSteps + kSteps / 10);
     }
   }
   // Each graph is bound once.
@@ -255,9 +260,9 @@ TEST_P(LinkStepsTest, WhatIsReadyAtOnceLeavesWithRunAndTheAnswerWithItsEnd) {
   EXPECT_EQ(links.came(kWorker, kPs0).tensors - there.tensors, 2 * kSteps);
   EXPECT_EQ(links.came(kPs0, kWorker).messages() - back.messages(), 2 * kSteps);
   if (GetParam() == LinkedTasks::Kind::kBytes) {
-    // RUN with both tensors, and an acknowledgement that nothing else carries. On a busy machine a
-    // node looks expensive now and then, and RUN leaves before it.
-    EXPECT_LE(links.num_writes(kWorker, kPs0) - writes_there, 2 * kSteps + kSteps / 2);
+    // RUN with both tensors, and what the step before has to acknowledge. On a busy machine a node
+    // looks expensive now and then, and RUN leaves before it.
+    EXPECT_LE(links.num_writes(kWorker, kPs0) - writes_there, kSteps + kSteps / 2);
     EXPECT_LE(links.num_writes(kPs0, kWorker) - writes_back, kSteps + kSteps / 2);
   }
 }

@@ -462,6 +462,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   ServerLinksOptions links;
   links.task = own;
   links.incarnation = core->worker->DeviceAttributes()[0].incarnation();
+  links.limits = options.limits;
   links.channel = [weak = std::weak_ptr<ServerCore>(core)](
                       const std::string& task) -> std::shared_ptr<RpcChannel> {
     const std::shared_ptr<ServerCore> alive = weak.lock();
@@ -470,8 +471,10 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   links.make_end = [weak = std::weak_ptr<ServerCore>(core)]() -> std::shared_ptr<LinkEnd> {
     const std::shared_ptr<ServerCore> alive = weak.lock();
     if (alive == nullptr) return nullptr;
-    return std::make_shared<TaskLinkEnd>(std::shared_ptr<Worker>(alive, alive->worker.get()),
-                                         alive->link_parts);
+    // A link may be the last to keep the core, and hear so on a thread of the network.
+    return std::make_shared<TaskLinkEnd>(
+        LetGoOn(IoPool::Default(), std::shared_ptr<Worker>(alive, alive->worker.get())),
+        alive->link_parts);
   };
   core->links.Open(std::move(links));
   core->peers[own] = MakeInProcessTransport(core->worker.get(), *address);

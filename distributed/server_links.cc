@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/server_links.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "core/dcheck.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/grpc_wire.h"
+#include "graph/device_name.h"
 
 namespace millrace {
 namespace {
+
+// A name is kept as long as its link.
+constexpr size_t kMaxTaskNameBytes = 256;
+
+// "/job:ps/replica:0/task:0"
+bool IsTaskName(const std::string& task) {
+  if (task.size() > kMaxTaskNameBytes) return false;
+  const StatusOr<DeviceName> name = DeviceName::Parse(task);
+  return name.ok() && name->job && name->replica && name->task && name->Task().ToString() == task;
+}
 
 // Of a link that opens when its task is gone.
 class NoTask : public LinkEnd {
@@ -34,6 +46,11 @@ void ServerLinks::Open(ServerLinksOptions options) {
   LinkTableOptions table;
   table.link.task = options.task;
   table.link.incarnation = options.incarnation;
+  table.link.max_queued_bytes = options.limits.max_queued_bytes;
+  table.link.max_splat_bytes = options.limits.max_splat_bytes;
+  table.link.transfers.max_tensor_bytes = options.limits.max_tensor_bytes;
+  table.link.transfers.max_pending_bytes = options.limits.max_pending_bytes;
+  table.link.transfers.max_transfers = options.limits.max_transfers;
   table.dial = [channel = options.channel, own = options.task](
                    const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {
     const std::shared_ptr<RpcChannel> way = channel(task);
@@ -47,11 +64,13 @@ void ServerLinks::Open(ServerLinksOptions options) {
     std::shared_ptr<LinkEnd> end = make_end();
     return end != nullptr ? end : std::make_shared<NoTask>();
   };
-  table.check_peer = [channel = std::move(options.channel),
-                      own = options.task](const LinkPeer& peer) -> Status {
-    if (channel(peer.task) != nullptr && peer.task != own) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        "a link must be dialled by another task of the cluster, got " + peer.task);
+  table.can_dial = [channel = std::move(options.channel)](const std::string& task) {
+    return channel(task) != nullptr;
+  };
+  table.check_peer = [](const LinkPeer& peer) -> Status {
+    if (IsTaskName(peer.task)) return absl::OkStatus();
+    return InvalidArgument("Link: a caller must have the name of a task, got '",
+                           peer.task.substr(0, kMaxTaskNameBytes), "'");
   };
   table_ = std::make_unique<LinkTable>(std::move(table));
 }

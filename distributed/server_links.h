@@ -5,7 +5,9 @@
 // ServerLinks: the links of a server's task to the others of its cluster, over gRPC: one call of
 // both directions for each pair of tasks (/millrace.Link/Connect), whoever dialled.
 //
-// A link is dialled when a step needs it. Tasks that are not of the cluster have none.
+// A link is dialled when a step needs it. A task that this one's cluster does not name, as a master
+// that was added later, has a link when it dials: it may call this task, too. This one waits for
+// such a dial as long as for an answer to its own.
 //
 //   made -> open (Open) -> closed (CloseAll)
 //
@@ -20,6 +22,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/link/link.h"
 #include "distributed/link/link_table.h"
 #include "distributed/link/peer_links.h"
@@ -33,6 +36,8 @@ struct ServerLinksOptions {
   uint64_t incarnation = 0;
   // The way to a task; null for one that is not in the cluster. Called until CloseAll.
   std::function<std::shared_ptr<RpcChannel>(const std::string& task)> channel;
+  // Those of one link.
+  ServerLimits limits;
   // The task behind the links; null when it is gone.
   std::function<std::shared_ptr<LinkEnd>()> make_end;
 };

@@ -11,11 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/cluster/step_wire.h"
@@ -98,6 +101,58 @@ TEST(ServerLinksTest, TensorsAboveAFrameTravelWhole) {
   const Tensor large = Tensor::Vector<float>(values);
   ASSERT_OK_AND_ASSIGN(const auto out, (*session)->Run({{x, large}}, {back}));
   ExpectTensorEqual(out[0], large);
+}
+
+TEST(ServerLinksTest, LimitsOfAServerAreThoseOfItsLinks) {
+  ServerOptions ps;
+  ps.limits.max_tensor_bytes = 1'000'000;
+  TwoServers servers(ps, {.wire = StepWire::kLinks});
+  const Scope root;
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+  const Output there = Identity(root.WithDevice("/job:ps/task:0"), x);
+  const Output back = Identity(on_worker, there);
+  auto session = servers.NewSession(root);
+  ASSERT_OK(session);
+  const auto run = [&](int64_t elements) {
+    return (*session)->Run({{x, *Tensor::Zeros(DT_FLOAT, Shape{elements})}}, {back}).status();
+  };
+  EXPECT_OK(run(200'000));
+  EXPECT_STATUS(run(300'000), absl::StatusCode::kResourceExhausted,
+                "bytes of a tensor must be at most 1000000 (ServerLimits::max_tensor_bytes), got "
+                "1200000");
+  // The link goes on.
+  EXPECT_OK(run(200'000));
+}
+
+// A master that was added when the parameter server ran already.
+TEST(ServerLinksTest, AMasterThatAParameterServerDoesNotKnowHasALinkToIt) {
+  const std::vector<int> ports = FreePorts(2);
+  const std::string ps_address = absl::StrCat("\"127.0.0.1:", ports[0], "\"");
+  const std::string worker_address = absl::StrCat("\"127.0.0.1:", ports[1], "\"");
+  const auto ps_config = ClusterConfig::Parse(absl::StrCat(
+      "{\"cluster\": {\"ps\": [", ps_address, "]}, \"task\": {\"type\": \"ps\", \"index\": 0}}"));
+  const auto worker_config = ClusterConfig::Parse(
+      absl::StrCat("{\"cluster\": {\"ps\": [", ps_address, "], \"worker\": [", worker_address,
+                   "]}, \"task\": {\"type\": \"worker\", \"index\": 0}}"));
+  ASSERT_OK(ps_config);
+  ASSERT_OK(worker_config);
+  const auto ps = Server::Start(*ps_config);
+  ASSERT_OK(ps);
+  const auto worker = Server::Start(*worker_config, {.wire = StepWire::kLinks});
+  ASSERT_OK(worker);
+  SessionOptions options;
+  options.target = (*worker)->target();
+  options.creation_timeout = absl::Seconds(30);
+  auto session = NewSession(options);
+  ASSERT_OK(session);
+  const SmallModel model = MakeSmallModel();
+  ASSERT_OK((*session)->Extend(model.root));
+  ASSERT_OK((*session)->Run({}, {}, {model.init}));
+  const auto before = RpcCallsBegun();
+  ASSERT_OK_AND_ASSIGN(const auto values, (*session)->Run({}, {model.w.value, model.b.value}));
+  EXPECT_EQ(CallsOf(CallsSince(before), "/RunGraph"), 0);
+  for (const Tensor& value : values) ExpectTensorEqual(value, Tensor::Scalar(0.0f));
 }
 
 TEST(ServerLinksTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {

@@ -7,7 +7,8 @@
 //   bazel test //distributed:simulation_test --test_arg=--simulate=partition/17
 //
 // runs one of them and prints what happened. --seeds=N runs N of each kind instead of 1,000 (50
-// under sanitizers).
+// under sanitizers). With MILLRACE_WIRE=links in the environment steps travel over links
+// (testing/simulated_links.h): simulation_links_test.
 #include "distributed/testing/simulation.h"
 
 #include <sched.h>
@@ -36,6 +37,7 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
+#include "distributed/testing/simulated_links.h"
 #include "distributed/testing/simulated_network.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
@@ -74,6 +76,12 @@ const char* NameOf(Kind kind) {
       return "restart";
   }
   return "";
+}
+
+// Whether steps travel over links.
+bool OverLinks() {
+  const char* const wire = std::getenv("MILLRACE_WIRE");
+  return wire != nullptr && absl::string_view(wire) == "links";
 }
 
 // Faults happen for so long; then the job must come to its end.
@@ -150,6 +158,7 @@ class Job {
  public:
   Job(Kind kind, uint64_t seed)
       : kind_(kind), sim_(seed * std::size(kKinds) + static_cast<uint64_t>(kind)), net_(&sim_) {
+    if (OverLinks()) links_ = std::make_unique<SimulatedLinks>(&sim_, &net_);
     num_ps_ = 1 + static_cast<int>(sim_.Draw(2));
     std::map<int, std::string> ps;
     std::vector<std::string> addresses;
@@ -162,6 +171,7 @@ class Job {
     PlanFaults();
   }
   ~Job() {
+    net_.rates = {};
     for (Task* const task : Running()) Kill(task);
     sim_.Run(
         [this] {
@@ -170,6 +180,8 @@ class Job {
         },
         kEnd);
     for (const auto& task : tasks_) Bury(task.get());
+    // Ways that were lost let go of their links when their ends have heard of it.
+    if (links_ != nullptr) sim_.Run([] { return false; }, absl::Minutes(1));
   }
 
   // The whole life of the job.
@@ -184,7 +196,7 @@ class Job {
     };
     sim_.After(kFaults, [this]() -> Simulation::Place* {
       net_.rates = {};
-      net_.HealAll();
+      HealAll();
       faults_are_over_ = true;
       return nullptr;
     });
@@ -235,8 +247,10 @@ class Job {
     options.peer = [this, life = task->life](absl::string_view peer) {
       return net_.WayTo(life, peer);
     };
+    if (links_ != nullptr) options.links = links_->of(task->life);
     task->worker = std::make_unique<Worker>(std::move(options));
     net_.Attach(task->life, task->worker.get());
+    if (links_ != nullptr) links_->Attach(task->life);
     return task;
   }
 
@@ -252,6 +266,7 @@ class Job {
     options.peer = [this, life = task->life](absl::string_view peer) {
       return net_.WayTo(life, peer);
     };
+    if (links_ != nullptr) options.links = links_->parts(task->life);
     task->master = std::make_unique<Master>(std::move(options));
     task->is_chief = is_chief;
     if (is_chief) task->epoch = ++last_epoch_;
@@ -267,6 +282,7 @@ class Job {
   // trainer has noticed.
   void Kill(Task* task) {
     net_.Kill(task->life);
+    if (links_ != nullptr) links_->Kill(task->life);
     sim_.After(absl::ZeroDuration(), [task] { return task->life->place; });
   }
   void Bury(Task* task) {
@@ -343,14 +359,22 @@ class Job {
     const int one = static_cast<int>(sim_.Draw(static_cast<uint64_t>(num_ps_)));
     for (int i = 0; i < num_ps_; ++i) {
       if (!from_all && i != one) continue;
-      if (there || !back) net_.Cut(worker, TaskName("ps", i));
-      if (back) net_.Cut(TaskName("ps", i), worker);
+      if (there || !back) Cut(worker, TaskName("ps", i));
+      if (back) Cut(TaskName("ps", i), worker);
     }
     sim_.After(absl::Seconds(1) + sim_.DrawTime(absl::Seconds(100)),
                [this]() -> Simulation::Place* {
-                 net_.HealAll();
+                 HealAll();
                  return nullptr;
                });
+  }
+  void Cut(const std::string& from, const std::string& to) {
+    net_.Cut(from, to);
+    if (links_ != nullptr) links_->Cut(from, to);
+  }
+  void HealAll() {
+    net_.HealAll();
+    if (links_ != nullptr) links_->HealAll();
   }
   void RestartSomething() {
     const std::vector<Task*> running = Running();
@@ -641,6 +665,7 @@ class Job {
   const Kind kind_;
   Simulation sim_;
   SimulatedNetwork net_;
+  std::unique_ptr<SimulatedLinks> links_;  // null: steps are calls
   int num_ps_ = 1;
   ClusterSpec cluster_;
   std::vector<std::unique_ptr<Task>> tasks_;
@@ -722,8 +747,9 @@ TEST_P(SimulationTest, EveryJobEndsWellWhateverItsNetworkDoes) {
     sum.late_inits += outcome.late_inits;
     if (!outcome.violations.empty()) {
       FAIL() << outcome.trace << absl::StrJoin(outcome.violations, "\n")
-             << "\nto repeat it: bazel test //distributed:simulation_test --test_arg=--simulate="
-             << NameOf(kind) << "/" << seed;
+             << "\nto repeat it: bazel test //distributed:simulation_"
+             << (OverLinks() ? "links_test" : "test") << " --test_arg=--simulate=" << NameOf(kind)
+             << "/" << seed;
     }
   }
   std::printf(

@@ -7,6 +7,17 @@
 
 namespace millrace {
 
+std::shared_ptr<Worker> LetGoOn(IoPool* pool, std::shared_ptr<Worker> worker) {
+  Worker* const borrowed = worker.get();
+  return std::shared_ptr<Worker>(borrowed, [pool, owner = std::move(worker)](Worker*) mutable {
+    // Without memory for the task it goes here.
+    NoExceptions("Link", [&]() -> Status {
+      pool->Schedule([last = std::move(owner)]() mutable { last.reset(); });
+      return absl::OkStatus();
+    }).IgnoreError();
+  });
+}
+
 TaskLinkEnd::TaskLinkEnd(std::shared_ptr<Worker> worker, std::shared_ptr<LinkParts> parts)
     : worker_(std::move(worker)), parts_(std::move(parts)) {}
 

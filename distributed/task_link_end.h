@@ -5,16 +5,24 @@
 // TaskLinkEnd: the task behind a link: its worker, and the master whose steps have parts at the
 // other end. END is for the master, all else for the worker; both hear of the link's life.
 //
-// Threads, order, failure: as LinkEnd. Lifetime: it keeps both until OnLost has returned.
+// Threads, order, failure: as LinkEnd. Lifetime: it keeps both until OnLost has returned, and parts
+// that it has begun keep the worker until they have ended. Threads of the network let go of it: see
+// LetGoOn.
 
 #include <memory>
 
+#include "core/io_pool.h"
 #include "distributed/link/link.h"
 #include "distributed/master/link_parts.h"
 #include "distributed/worker/link_end.h"
 #include "distributed/worker/worker.h"
 
 namespace millrace {
+
+// The same worker, for ends of links: who owns it is let go on a thread of `pool` when the last
+// copy is gone, because what ends with it waits for steps, and threads of the network must not.
+// `pool` outlives the copies.
+std::shared_ptr<Worker> LetGoOn(IoPool* pool, std::shared_ptr<Worker> worker);
 
 class TaskLinkEnd : public LinkEnd {
  public:
@@ -25,6 +33,7 @@ class TaskLinkEnd : public LinkEnd {
   void OnUnbind(uint64_t number) override;
   void OnRun(RunFrame run) override;
   void OnTensors(SentTensors tensors) override;
+  bool acknowledges_edges() const override { return worker_.acknowledges_edges(); }
   void OnEnd(EndFrame end) override;
   void OnCancel(int64_t step_id, const Status& status) override;
   void OnReceived(int64_t step_id, uint64_t tensors) override;

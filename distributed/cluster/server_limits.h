@@ -44,10 +44,18 @@ struct ServerLimits : CallLimits {
   // bytes it has.
   int64_t max_unpulled_steps = 1000;
   int64_t max_unpulled_bytes = int64_t{8} << 30;
-  // Tensors that other tasks have pushed for steps that have not begun here. What is beyond it
-  // fails the step that it is for; one message has room when nothing else is kept, whatever its
-  // size.
+  // Tensors that other tasks have pushed for steps that have not begun here. Tasks that send more
+  // than that have to stop, each after 64 MiB, until these steps begin. What is beyond twice the
+  // limit all the same fails the step that it is for; one message has room when nothing else is
+  // kept, whatever its size.
   int64_t max_parked_bytes = int64_t{2} << 30;
+  // Of one link to another task. A tensor that is larger than a frame and than max_tensor_bytes, or
+  // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive have
+  // max_pending_bytes of each link as well, and what they do not list max_splat_bytes of each
+  // frame. max_queued_bytes: of tensors that wait to be sent and are no edges of steps.
+  int64_t max_tensor_bytes = int64_t{16} << 30;
+  int64_t max_transfers = 10'000;
+  int64_t max_queued_bytes = int64_t{4} << 30;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.
   int64_t max_failed_step_bytes = int64_t{4} << 20;

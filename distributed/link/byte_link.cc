@@ -182,6 +182,7 @@ Status ByteLink::Queue(const SentTensors& message) {
     MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
     QueuedTensors& queued = frames.emplace_back();
     queued.step_id = message.step_id;
+    queued.purpose = message.purpose;
     queued.bytes = std::move(bytes);
     cost += CostOf(queued);
     frame.tensors.clear();
@@ -234,38 +235,47 @@ Status ByteLink::Queue(const SentTensors& message) {
   if (!frame.tensors.empty()) MR_RETURN_IF_ERROR(end_frame());
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(MayQueue());
-  if (queued_tensor_bytes_ > 0 && cost > options_.max_queued_bytes - queued_tensor_bytes_) {
+  // Edges are references to what the step has anyway: to refuse them would fail each step of a
+  // model that is larger than the bound.
+  if (message.purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
+      cost > options_.max_queued_bytes - queued_bounded_bytes_) {
     return BeyondLimit(Name(), "bytes of tensors that the peer has not taken", "max_queued_bytes",
-                       options_.max_queued_bytes, queued_tensor_bytes_ + cost);
+                       options_.max_queued_bytes, queued_bounded_bytes_ + cost);
   }
   for (QueuedTensors& queued : frames) queued.order = ++last_order_;
   for (OutgoingTransfer& transfer : transfers) transfer.order = ++last_order_;
   tensors_.splice(tensors_.end(), frames);
   transfers_.splice(transfers_.end(), transfers);
-  queued_tensor_bytes_ += cost;
+  CountQueued(message.purpose, cost);
   return absl::OkStatus();
+}
+
+void ByteLink::CountQueued(TensorsPurpose purpose, int64_t bytes) {
+  queued_tensor_bytes_ += bytes;
+  if (purpose != TensorsPurpose::kEdges) queued_bounded_bytes_ += bytes;
 }
 
 void ByteLink::DropStep(int64_t step_id, Dropped* dropped) {
   for (auto it = tensors_.begin(); it != tensors_.end();) {
     const auto queued = it++;
     if (queued->step_id != step_id) continue;
-    queued_tensor_bytes_ -= CostOf(*queued);
+    CountQueued(queued->purpose, -CostOf(*queued));
     dropped->tensors.splice(dropped->tensors.end(), tensors_, queued);
   }
   for (auto it = transfers_.begin(); it != transfers_.end();) {
     const auto transfer = it++;
     if (transfer->step_id != step_id) continue;
-    queued_tensor_bytes_ -= CostOf(*transfer);
+    CountQueued(transfer->announcement.purpose, -CostOf(*transfer));
     dropped->transfers.splice(dropped->transfers.end(), transfers_, transfer);
   }
   if (tensors_.empty() && transfers_.empty()) send_credit_.StopWaiting();
 }
 
 void ByteLink::DropAll(Dropped* dropped) {
+  dropped->questions.swap(questions_);
   dropped->tensors.swap(tensors_);
   dropped->transfers.swap(transfers_);
-  queued_tensor_bytes_ = 0;
+  queued_tensor_bytes_ = queued_bounded_bytes_ = 0;
   send_credit_.StopWaiting();
 }
 
@@ -332,7 +342,7 @@ void ByteLink::AddMessages(ByteChain* batch) {
       QueuedTensors& next = tensors_.front();
       has_credit = send_credit_.Take(next.bytes.num_bytes(), now);
       if (!has_credit) continue;
-      queued_tensor_bytes_ -= CostOf(next);
+      CountQueued(next.purpose, -CostOf(next));
       batch->Append(std::move(next.bytes));
       tensors_.pop_front();
     } else if (!messages_.empty()) {
@@ -375,10 +385,11 @@ bool ByteLink::AddChunk(ByteChain* batch, absl::Time now) {
   if (!send_credit_.Take(writer.num_bytes(), now)) return false;
   last_transfer_ = number;
   batch->Append(writer.Finish());
-  queued_tensor_bytes_ -= static_cast<int64_t>(bytes.size());
+  const TensorsPurpose purpose = next.announcement.purpose;
+  CountQueued(purpose, -static_cast<int64_t>(bytes.size()));
   next.sent += bytes.size();
   if (bytes.size() == left.size()) {
-    queued_tensor_bytes_ -= CostOf(next);
+    CountQueued(purpose, -CostOf(next));
     transfers_.pop_front();
   }
   return true;
@@ -390,7 +401,7 @@ bool ByteLink::ReceiptsAreDue() const {
 
 ByteChain ByteLink::TakeReceipts() {
   ByteChain result;
-  flushes_ = false;
+  flushes_ = owed_at_tick_ = false;
   int64_t credit = receive_credit_.TakeOwed();
   size_t begin = 0;
   while (credit > 0 || begin < owed_steps_.size()) {
@@ -411,6 +422,54 @@ void ByteLink::Flush() {
     MutexLock lock(&mu_);
     flushes_ = receive_credit_.owed() > 0 || !owed_steps_.empty();
   }
+  Pump();
+}
+
+void ByteLink::HoldCredit(int64_t bytes) {
+  MutexLock lock(&mu_);
+  receive_credit_.Hold(bytes);
+}
+
+// At once: the peer may have nothing left, and nothing else may leave.
+void ByteLink::LetGoOfCredit(int64_t bytes) {
+  {
+    MutexLock lock(&mu_);
+    receive_credit_.LetGo(bytes);
+  }
+  Flush();
+}
+
+void ByteLink::Acknowledge(int64_t step_id, uint64_t tensors) {
+  const Status status = NoExceptions("Link", [&]() -> Status {
+    AddReceipt(step_id, tensors);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return Lose(status, /*by_peer=*/false);
+  PumpIfDue();
+}
+
+void ByteLink::Ask(absl::AnyInvocable<void()> answered) {
+  std::list<Question> question;
+  question.push_back({0, std::move(answered)});
+  {
+    MutexLock lock(&mu_);
+    if (!MayQueue().ok()) return;
+    // Of PINGs that threads send at once any may leave first: the answer to it is no older.
+    question.front().ping = pings_ + 1;
+    questions_.splice(questions_.end(), question);
+  }
+  SendPing();
+}
+
+void ByteLink::SendPing() {
+  {
+    MutexLock lock(&mu_);
+    ++pings_;
+  }
+  PingFrame ping;
+  ping.clock_ns = absl::ToUnixNanos(options_.clock->Now());
+  // An error means that the link is over, which says why.
+  QueueMessage(Encoded(ping)).IgnoreError();
   Pump();
 }
 
@@ -548,6 +607,10 @@ void ByteLink::PumpIfDue() {
   Pump();
 }
 
+bool ByteLink::EndAcknowledges(TensorsPurpose purpose) const {
+  return purpose == TensorsPurpose::kEdges && end_->acknowledges_edges();
+}
+
 bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes,
                           SentTensor* tensor) {
   tensor->index = entry->index;
@@ -586,7 +649,7 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (!TakeTensor(frame.step_id, &entry, &splat_bytes, &tensor)) tensors.tensors.pop_back();
   }
-  AddReceipt(frame.step_id, tensors.tensors.size());
+  if (!EndAcknowledges(frame.purpose)) AddReceipt(frame.step_id, tensors.tensors.size());
   if (!tensors.tensors.empty()) end_->OnTensors(std::move(tensors));
   PumpIfDue();
   return absl::OkStatus();
@@ -603,7 +666,7 @@ Status ByteLink::Take(ChunkFrame frame, int64_t num_bytes) {
     int64_t splat_bytes = options_.max_splat_bytes;
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (TakeTensor(whole->step_id, &whole->entry, &splat_bytes, &tensor)) {
-      AddReceipt(whole->step_id, 1);
+      if (!EndAcknowledges(whole->purpose)) AddReceipt(whole->step_id, 1);
       end_->OnTensors(std::move(tensors));
     }
   }
@@ -645,7 +708,18 @@ Status ByteLink::Take(PingFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::Take(PongFrame, int64_t) { return absl::OkStatus(); }
+Status ByteLink::Take(PongFrame, int64_t) {
+  std::list<Question> answered;
+  {
+    MutexLock lock(&mu_);
+    if (pongs_ < pings_) ++pongs_;
+    while (!questions_.empty() && questions_.front().ping <= pongs_) {
+      answered.splice(answered.end(), questions_, questions_.begin());
+    }
+  }
+  for (Question& question : answered) question.answered();
+  return absl::OkStatus();
+}
 
 Status ByteLink::Take(ByeFrame frame, int64_t) {
   std::string name;
@@ -671,6 +745,11 @@ void ByteLink::End(const Status& reason, bool cuts_farewell) {
   {
     MutexLock lock(&mu_);
     if (state_ == State::kClosed) return;
+    if (state_ == State::kOpen) {
+      // The peer would give back what its steps have sent, and was taken here.
+      const ByteChain receipts = TakeReceipts();
+      if (!receipts.empty()) queued.push_front({0, receipts.ToString()});
+    }
     at_once = state_ == State::kClosing;
     if (at_once) {
       if (!cuts_farewell) return;  // the farewell of the first may still be read
@@ -685,8 +764,10 @@ void ByteLink::End(const Status& reason, bool cuts_farewell) {
       lost_ = bye.status;
       since_ = LinkTime();
       DropAll(&dropped);
-      queued_message_bytes_ += CostOf(queued.front());
-      queued.front().order = ++last_order_;
+      for (QueuedMessage& message : queued) {
+        queued_message_bytes_ += CostOf(message);
+        message.order = ++last_order_;
+      }
       messages_.splice(messages_.end(), queued);
     }
   }
@@ -739,7 +820,7 @@ absl::Time ByteLink::LinkTime() const {
 
 void ByteLink::Tick() {
   Status lost;
-  bool pings = false;
+  bool pings = false, owed_is_old = false;
   {
     MutexLock lock(&mu_);
     const absl::Time now = link_time_ = LinkTime();
@@ -777,6 +858,10 @@ void ByteLink::Tick() {
             pinged_ = true;
             pinged_at_ = now;
           }
+          // Nobody waits for it to leave, but it should not wait for a message that never comes.
+          owed_is_old = owed_at_tick_ && !owed_steps_.empty();
+          owed_at_tick_ = !owed_steps_.empty();
+          if (owed_is_old) flushes_ = true;
         }
         break;
       case State::kClosing:
@@ -788,11 +873,23 @@ void ByteLink::Tick() {
     }
   }
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
-  if (!pings) return;
-  PingFrame ping;
-  ping.clock_ns = absl::ToUnixNanos(options_.clock->Now());
-  QueueMessage(Encoded(ping)).IgnoreError();
-  Pump();
+  if (pings) return SendPing();
+  if (owed_is_old) Pump();
+}
+
+void ByteLink::Ping() {
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kOpen || pinged_) return;
+    pinged_ = true;
+    pinged_at_ = LinkTime();
+  }
+  SendPing();
+}
+
+absl::Duration ByteLink::Unanswered() const {
+  MutexLock lock(&mu_);
+  return pinged_ ? LinkTime() - pinged_at_ : absl::ZeroDuration();
 }
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 // too small, or that `admit` does not take is refused with BYE, which tells it why.
 //
 // What leaves next, in one write of about kBatchBytes:
-//   1. RECEIVED, when something else leaves or enough is owed;
+//   1. RECEIVED, when something else leaves, enough is owed, or two Ticks found it owed;
 //   2. messages as they were sent. TENSORS need credit; without it they, and all TENSORS after
 //      them, wait, and messages without tensors pass them. Those that tensors leave no room for
 //      leave with the same write, up to as much again;
@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -71,8 +72,8 @@ struct ByteLinkOptions {
 
   // What the peer may have on its way to here; at least kMinWindowBytes.
   int64_t window_bytes = kDefaultWindowBytes;
-  // Of tensors that wait to be sent, and of messages without tensors: their frames, the bytes of
-  // tensors, and what their places in a queue take.
+  // Of tensors that wait to be sent and are no edges of steps, and of messages without tensors:
+  // their frames, the bytes of tensors, and what their places in a queue take.
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_queued_message_bytes = int64_t{16} << 20;
   // Of elements that the tensors of one frame do not list.
@@ -103,11 +104,19 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   Status Send(LinkMessage message) override;
   void Flush() override;
+  void HoldCredit(int64_t bytes) override;
+  void LetGoOfCredit(int64_t bytes) override;
+  void Acknowledge(int64_t step_id, uint64_t tensors) override;
+  void Ask(absl::AnyInvocable<void()> answered) override;
   int64_t queued_bytes() const override;
   void Close(const Status& reason) override;
 
   // Looks at the clock.
   void Tick();
+  // Asks an open peer, unless it has not answered yet, for a sign of life.
+  void Ping();
+  // For how long it has not given one since it was asked; zero when it has.
+  absl::Duration Unanswered() const;
 
  private:
   // opening -> open -> closing -> closed; any of them -> closed. Closing: BYE is on its way.
@@ -119,6 +128,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   struct QueuedTensors {
     uint64_t order = 0;
     int64_t step_id = 0;
+    TensorsPurpose purpose = TensorsPurpose::kEdges;
     ByteChain bytes;  // one TENSORS frame
   };
   struct OutgoingTransfer {
@@ -128,11 +138,17 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     WireTensor value;
     uint64_t sent = 0;
   };
+  // Waits for the answer to PING number `ping`, or to a later one.
+  struct Question {
+    uint64_t ping = 0;
+    absl::AnyInvocable<void()> answered;
+  };
   // What was taken out under the lock and is freed after it.
   struct Dropped {
     std::list<QueuedMessage> messages;
     std::list<QueuedTensors> tensors;
     std::list<OutgoingTransfer> transfers;
+    std::list<Question> questions;
   };
 
   ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end, ByteLinkOptions options);
@@ -160,6 +176,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status MayQueue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropStep(int64_t step_id, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropAll(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of tensors that begin to wait; negative: that have left, or were dropped.
+  void CountQueued(TensorsPurpose purpose, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // As queued_message_bytes_ and queued_tensor_bytes_ count it.
   static int64_t CostOf(const QueuedMessage& message);
   static int64_t CostOf(const QueuedTensors& tensors);
@@ -193,8 +211,11 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status CountReceived(int64_t num_bytes);
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
+  // Whether the end acknowledges them, instead of the link.
+  bool EndAcknowledges(TensorsPurpose purpose) const;
   // Not for less: what a cork holds would leave early.
   void PumpIfDue();
+  void SendPing();
   // The tensor, or none after the step was refused.
   bool TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes, SentTensor* tensor);
 
@@ -232,10 +253,14 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   std::list<OutgoingTransfer> transfers_ ABSL_GUARDED_BY(mu_);
   int64_t queued_message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t queued_tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t queued_bounded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of these, without edges
   SendCredit send_credit_ ABSL_GUARDED_BY(mu_);
   ReceiveCredit receive_credit_ ABSL_GUARDED_BY(mu_);
   std::vector<ReceivedFrame::Step> owed_steps_ ABSL_GUARDED_BY(mu_);
-  bool flushes_ ABSL_GUARDED_BY(mu_) = false;                      // what is owed leaves alone
+  bool flushes_ ABSL_GUARDED_BY(mu_) = false;       // what is owed leaves alone
+  bool owed_at_tick_ ABSL_GUARDED_BY(mu_) = false;  // and nothing has left since
+  uint64_t pings_ ABSL_GUARDED_BY(mu_) = 0, pongs_ ABSL_GUARDED_BY(mu_) = 0;  // sent; answered
+  std::list<Question> questions_ ABSL_GUARDED_BY(mu_);
   absl::Time link_time_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();  // at the last Tick
   absl::Time ticked_at_ ABSL_GUARDED_BY(mu_);                      // by the clock; or made
   absl::Time since_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();      // heard, or the state began

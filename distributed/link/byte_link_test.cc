@@ -155,6 +155,13 @@ SentTensors Of(int64_t step_id, uint32_t index, Tensor value) {
   return message;
 }
 
+// What is bounded while it waits.
+SentTensors ResultsOf(int64_t step_id, uint32_t index, Tensor value) {
+  SentTensors message = Of(step_id, index, std::move(value));
+  message.purpose = TensorsPurpose::kResults;
+  return message;
+}
+
 Tensor Filled(int64_t elements, float value) {
   Tensor tensor = *Tensor::Zeros(DT_FLOAT, *Shape::Make({elements}));
   for (float& element : tensor.mutable_flat<float>()) element = value;
@@ -269,7 +276,7 @@ TEST(ByteLinkTest, AReaderThatStopsBoundsItsSender) {
   int64_t taken = 0;
   Status refused;
   for (uint32_t i = 0; i < 1000 && refused.ok(); ++i) {
-    refused = world.links[0]->Send(Of(7, i, Filled(kElements, static_cast<float>(i))));
+    refused = world.links[0]->Send(ResultsOf(7, i, Filled(kElements, static_cast<float>(i))));
     if (refused.ok()) ++taken;
     ASSERT_TRUE(world.time.Run());
   }
@@ -297,12 +304,75 @@ TEST(ByteLinkTest, ATensorLargerThanTheBoundTravels) {
   World world;
   world.options[0].max_queued_bytes = 1000;
   world.OpenBoth();
-  ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(4 << 20, 3))));
-  EXPECT_STATUS(world.links[0]->Send(Of(7, 1, Filled(1, 3))), absl::StatusCode::kResourceExhausted,
-                "max_queued_bytes");
+  ASSERT_OK(world.links[0]->Send(ResultsOf(7, 0, Filled(4 << 20, 3))));
+  EXPECT_STATUS(world.links[0]->Send(ResultsOf(7, 1, Filled(1, 3))),
+                absl::StatusCode::kResourceExhausted, "max_queued_bytes");
   ASSERT_TRUE(world.time.Run());
   ASSERT_EQ(world.ends[1]->tensors().size(), 1u);
   EXPECT_EQ(world.ends[1]->tensors()[0].value.num_elements(), 4 << 20);
+}
+
+// covers: clusters: a step of any size travels over a link: its edges wait for a slow peer without
+//   a bound, large and small, and leave room for what is bounded
+TEST(ByteLinkTest, EdgesOfStepsWaitHoweverLargeTheModelIs) {
+  World world;
+  world.options[0].max_queued_bytes = 100'000;
+  world.options[1].window_bytes = int64_t{4} << 20;
+  world.OpenBoth();
+  world.way->StopReading(1);
+  constexpr uint32_t kEdges = 100;
+  for (uint32_t i = 0; i < kEdges; ++i) {
+    // 256 KiB, in parts, and 40 KB.
+    const int64_t elements = i % 2 == 0 ? 64 << 10 : 10'000;
+    ASSERT_OK(world.links[0]->Send(Of(7, i, Filled(elements, static_cast<float>(i)))));
+  }
+  EXPECT_GE(world.links[0]->queued_bytes(), int64_t{10} << 20);
+  ASSERT_OK(world.links[0]->Send(ResultsOf(8, 0, Filled(1000, 1))));
+  ASSERT_OK(world.links[0]->Send(ResultsOf(8, 1, Filled(1000, 1))));
+  world.way->GoOnReading(1);
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[1]->tensors().size(), kEdges + 2);
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+  // Nothing of them counts any more.
+  world.way->StopReading(1);
+  Status refused;
+  uint32_t sent = 0;
+  for (; refused.ok() && sent < 10; ++sent) {
+    refused = world.links[0]->Send(ResultsOf(9, sent, Filled(20'000, 1)));
+  }
+  EXPECT_STATUS(refused, absl::StatusCode::kResourceExhausted, "max_queued_bytes");
+  EXPECT_GE(sent, 2u);
+}
+
+// covers: clusters: an end of a link that keeps more than it may stops the sender's tensors, and
+//   nothing else, until it lets go of them
+TEST(ByteLinkTest, AnEndThatKeepsTooMuchStopsItsSenderUntilItLetsGo) {
+  World world;
+  world.options[1].window_bytes = kMinWindowBytes;
+  bool keeps = true;
+  int64_t kept_bytes = 0;
+  world.ends[1]->on_tensors = [&](const SentTensors& message) {
+    if (!keeps) return;
+    const int64_t bytes = message.tensors[0].value.TotalBytes();
+    world.links[1]->HoldCredit(bytes);
+    kept_bytes += bytes;
+  };
+  world.OpenBoth();
+  for (uint32_t i = 0; i < 100; ++i) ASSERT_OK(world.links[0]->Send(Of(7, i, Filled(10'000, 1))));
+  ASSERT_TRUE(world.time.Run());
+  // 40 KB each, within 2 MiB.
+  EXPECT_GE(world.ends[1]->tensors().size(), 40u);
+  EXPECT_LE(world.ends[1]->tensors().size(), 52u);
+  ASSERT_OK(world.links[0]->Send(RunOf(8)));
+  ASSERT_OK(world.links[1]->Send(RunOf(9)));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(CountLines(*world.ends[1], "run step=8"), 1);
+  EXPECT_LE(world.ends[1]->tensors().size(), 52u);
+  keeps = false;
+  world.links[1]->LetGoOfCredit(kept_bytes);
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[1]->tensors().size(), 100u);
+  EXPECT_EQ(world.links[0]->queued_bytes(), 0);
 }
 
 // covers: clusters: messages without tensors that nobody takes end the link, within a bound
@@ -400,6 +470,29 @@ TEST(ByteLinkTest, AcknowledgementsRideOnMessages) {
   ASSERT_OK(world.links[0]->Send(Of(11, 0, Filled(5 << 20, 1))));
   ASSERT_TRUE(world.time.Run());
   EXPECT_GT(world.way->num_writes(1), before + 1);
+}
+
+// covers: clusters: what a task has acknowledged leaves when nothing else does for two Ticks
+TEST(ByteLinkTest, AcknowledgementsWaitForTwoTicksAtMost) {
+  World world;
+  world.OpenBoth();
+  ASSERT_OK(world.links[0]->Send(Of(1, 0, Filled(100, 1))));
+  ASSERT_TRUE(world.time.Run());
+  world.Pass(1, 1);
+  EXPECT_EQ(world.ends[0]->received(1), 0u);
+  // What rides on a message has not waited.
+  ASSERT_OK(world.links[1]->Send(RunOf(7)));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_EQ(world.ends[0]->received(1), 1u);
+  ASSERT_OK(world.links[0]->Send(Of(2, 0, Filled(100, 1))));
+  ASSERT_TRUE(world.time.Run());
+  world.Pass(1, 1);
+  EXPECT_EQ(world.ends[0]->received(2), 0u);
+  world.Pass(1, 1);
+  EXPECT_EQ(world.ends[0]->received(2), 1u);
+  const int64_t writes = world.way->num_writes(1);
+  world.Pass(1, 3);
+  EXPECT_EQ(world.way->num_writes(1), writes);
 }
 
 // covers: clusters: a training step over a link is two writes each way: RUN, variables, gradients,
@@ -632,6 +725,24 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
   }
 }
 
+// covers: clusters: a link tells whether its peer answers, for who has to choose between two links
+TEST(ByteLinkTest, APeerThatIsAskedGivesASignOfLife) {
+  World world;
+  world.OpenBoth();
+  world.links[0]->Ping();
+  world.Pass(0, 1);
+  EXPECT_EQ(world.links[0]->Unanswered(), absl::ZeroDuration());
+  world.way->StopReading(1);
+  world.links[0]->Ping();
+  world.Pass(0, 2);
+  world.links[0]->Ping();  // it was asked
+  world.Pass(0, 2);
+  EXPECT_GE(world.links[0]->Unanswered(), absl::Seconds(4));
+  world.way->GoOnReading(1);
+  world.Pass(0, 1);
+  EXPECT_EQ(world.links[0]->Unanswered(), absl::ZeroDuration());
+}
+
 // covers: clusters: a peer that answers and never reads loses its link, so it holds no tensors for
 //   ever
 TEST(ByteLinkTest, APeerThatNeverReadsLosesTheLink) {
@@ -711,7 +822,7 @@ TEST(ByteLinkTest, TensorsWithoutElementsAreBounded) {
   world.options[0].max_queued_bytes = 100'000;
   world.OpenBoth();
   world.way->StopReading(1);
-  SentTensors dead = Of(7, 0, Tensor());
+  SentTensors dead = ResultsOf(7, 0, Tensor());
   dead.tensors[0].is_dead = true;
   Status status;
   int64_t sent = 0;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/credit.h"
 
-#include <utility>
-
 #include "core/dcheck.h"
 
 namespace millrace {
@@ -44,14 +42,18 @@ absl::Duration SendCredit::Waited(absl::Time now) const {
 
 Status ReceiveCredit::Received(int64_t bytes) {
   MR_DCHECK(bytes >= 0, "the reader counts the bytes of a frame");
-  if (bytes > window_ - owed_) {
-    return InvalidArgument("Link: a frame must be within the window, ", window_ - owed_, " of ",
-                           window_, " bytes are left, got ", bytes);
+  if (bytes > window_ - unreturned_) {
+    return InvalidArgument("Link: a frame must be within the window, ", window_ - unreturned_,
+                           " of ", window_, " bytes are left, got ", bytes);
   }
-  owed_ += bytes;
+  unreturned_ += bytes;
   return absl::OkStatus();
 }
 
-int64_t ReceiveCredit::TakeOwed() { return std::exchange(owed_, 0); }
+int64_t ReceiveCredit::TakeOwed() {
+  const int64_t owed = this->owed();
+  unreturned_ -= owed;
+  return owed;
+}
 
 }  // namespace millrace

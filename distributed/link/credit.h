@@ -6,7 +6,8 @@
 //
 // The receiver grants a window when the link opens. The sender takes credit for each frame of
 // tensors before the frame leaves; the receiver returns it once the bytes are in memory, not once
-// they are used, so a slow step never stops a link. What is left for the sender is always
+// they are used, so a slow step does not stop a link. Only what an end keeps beyond its bounds
+// holds credit back until it is gone. What is left for the sender is always
 //
 //   window - taken and not yet returned, between 0 and the window,
 //
@@ -14,12 +15,13 @@
 // no credit. Frames without tensors (HELLO, RUN, END, RECEIVED, ...) need none, so returns always
 // get through.
 //
-// The receiver may hold returns back until a message goes that way, but never a quarter of the
+// The receiver may let returns wait until a message goes that way, but never a quarter of the
 // window. With a window of kMinWindowBytes that cannot stop the sender for good: a frame waits
 // only when more than three quarters are taken, and when all of that has come it is due.
 //
 // Thread-compatible: their owner has a lock. Failure: InvalidArgument, after which the link ends.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -67,14 +69,18 @@ class ReceiveCredit {
   // A frame of so many bytes is in memory. InvalidArgument when the sender had no credit for it.
   Status Received(int64_t bytes);
   // So much must be returned that it should not wait for a message to go with.
-  bool IsDue() const { return owed_ >= window_ / 4; }
-  int64_t owed() const { return owed_; }
+  bool IsDue() const { return owed() >= window_ / 4; }
+  int64_t owed() const { return std::max(unreturned_ - held_, int64_t{0}); }
   // All that is owed; the caller returns it to the sender.
   int64_t TakeOwed();
+  // So much less is owed, also of what comes later, until it is let go. At least 0.
+  void Hold(int64_t bytes) { held_ += bytes; }
+  void LetGo(int64_t bytes) { held_ -= bytes; }
 
  private:
   const int64_t window_;
-  int64_t owed_ = 0;  // received, and not returned yet
+  int64_t unreturned_ = 0;  // received, and not returned yet
+  int64_t held_ = 0;
 };
 
 }  // namespace millrace

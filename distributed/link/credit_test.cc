@@ -101,6 +101,26 @@ TEST(CreditTest, AQuarterOfTheWindowIsDue) {
   EXPECT_EQ(credit.owed(), kWindow / 4);
 }
 
+TEST(CreditTest, WhatIsHeldIsNotOwedUntilItIsLetGo) {
+  ReceiveCredit credit(kWindow);
+  ASSERT_OK(credit.Received(kWindow / 2));
+  credit.Hold(kWindow / 2);
+  EXPECT_FALSE(credit.IsDue());
+  EXPECT_EQ(credit.TakeOwed(), 0);
+  // Also more than has come: what comes later is held as well.
+  credit.Hold(1000);
+  ASSERT_OK(credit.Received(1200));
+  EXPECT_EQ(credit.TakeOwed(), 200);
+  // The window is as large as it was.
+  EXPECT_STATUS(credit.Received(kWindow), absl::StatusCode::kInvalidArgument, "within the window");
+  credit.LetGo(kWindow / 2);
+  EXPECT_TRUE(credit.IsDue());
+  EXPECT_EQ(credit.TakeOwed(), kWindow / 2);
+  credit.LetGo(1000);
+  EXPECT_EQ(credit.TakeOwed(), 1000);
+  EXPECT_OK(credit.Received(kWindow));
+}
+
 // A receiver that returns only what is due, and frames of any size: all of them get through.
 TEST(CreditTest, HeldBackReturnsNeverStopTheSender) {
   std::mt19937_64 random(1);

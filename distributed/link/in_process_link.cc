@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
@@ -30,6 +31,9 @@ struct Opening {
 struct Receipt {
   int64_t step_id = 0;
   uint64_t tensors = 0;
+};
+struct Answer {
+  absl::AnyInvocable<void()> answered;
 };
 struct Loss {
   Status status;
@@ -74,7 +78,9 @@ class Direction {
   // `*loses`: the link cannot go on after this error.
   Status Add(LinkMessage message, bool* loses) {
     std::list<Item> items, dropped;  // made and freed without the lock
-    const bool is_tensors = std::holds_alternative<SentTensors>(message);
+    const auto* const tensors = std::get_if<SentTensors>(&message);
+    const bool is_tensors = tensors != nullptr;
+    const bool is_bounded = is_tensors && tensors->purpose != TensorsPurpose::kEdges;
     const int64_t bytes =
         kItemBytes + std::visit([](const auto& m) { return BytesIn(m); }, message);
     int64_t ended_step = 0;
@@ -89,12 +95,14 @@ class Direction {
     items.push_back({std::move(message), bytes});
     MutexLock lock(&mu_);
     if (!closed_.ok()) return closed_;
-    if (is_tensors) {
-      if (tensor_bytes_ > 0 && bytes > options_.max_queued_bytes - tensor_bytes_) {
+    if (is_bounded) {
+      if (bounded_bytes_ > 0 && bytes > options_.max_queued_bytes - bounded_bytes_) {
         return BeyondLimit(absl::StrCat("Link from ", sender_),
                            "bytes of tensors that the peer has not taken", "max_queued_bytes",
-                           options_.max_queued_bytes, tensor_bytes_ + bytes);
+                           options_.max_queued_bytes, bounded_bytes_ + bytes);
       }
+    } else if (is_tensors) {
+      // Edges wait as references to what the step has anyway.
     } else if (bytes > options_.max_queued_message_bytes - message_bytes_) {
       *loses = true;
       return absl::UnavailableError(absl::StrCat("Link from ", sender_,
@@ -112,6 +120,13 @@ class Direction {
     MutexLock lock(&mu_);
     if (closed_.ok()) queue_.splice(queue_.end(), items);
   }
+  // Comes behind the receipts that are there.
+  void AddAnswer(absl::AnyInvocable<void()> answered) {
+    std::list<Item> items;
+    items.push_back({Answer{std::move(answered)}, 0});
+    MutexLock lock(&mu_);
+    if (closed_.ok()) queue_.splice(queue_.end(), items);
+  }
   // The last that comes; `drops_all`: and the only one, but for OnOpen. What Add says from now on
   // is `closed`. Needs no memory.
   void AddLoss(const Loss& loss, const Status& closed, bool drops_all) {
@@ -124,7 +139,7 @@ class Direction {
     auto first = queue_.begin();
     if (first != queue_.end() && std::holds_alternative<Opening>(first->what)) ++first;
     dropped.splice(dropped.end(), queue_, first, queue_.end());
-    tensor_bytes_ = message_bytes_ = 0;
+    tensor_bytes_ = bounded_bytes_ = message_bytes_ = 0;
   }
 
   // Calls the end until nothing waits, unless another thread, or this one further out, does so.
@@ -173,7 +188,7 @@ class Direction {
 
  private:
   struct Item {
-    std::variant<LinkMessage, Opening, Receipt> what;
+    std::variant<LinkMessage, Opening, Receipt, Answer> what;
     int64_t bytes = 0;
   };
 
@@ -183,7 +198,9 @@ class Direction {
   }
 
   void Count(const Item& item, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    (TensorsIn(item) != nullptr ? tensor_bytes_ : message_bytes_) += bytes;
+    const SentTensors* const tensors = TensorsIn(item);
+    (tensors != nullptr ? tensor_bytes_ : message_bytes_) += bytes;
+    if (tensors != nullptr && tensors->purpose != TensorsPurpose::kEdges) bounded_bytes_ += bytes;
   }
 
   // Of the step; of all steps when it is null.
@@ -210,6 +227,7 @@ class Direction {
   }
   void Give(Opening opening) { end_->OnOpen(std::move(opening.link)); }
   void Give(const Receipt& receipt) { end_->OnReceived(receipt.step_id, receipt.tensors); }
+  void Give(Answer answer) { answer.answered(); }
   void GiveLoss(const Loss& loss) {
     const std::shared_ptr<LinkEnd> end = std::move(end_);
     end->OnLost(loss.status, loss.by_peer);
@@ -220,7 +238,10 @@ class Direction {
   void GiveMessage(SentTensors tensors) {
     const Receipt receipt{tensors.step_id, tensors.tensors.size()};
     if (receipt.tensors == 0) return;
+    const bool end_acknowledges =
+        tensors.purpose == TensorsPurpose::kEdges && end_->acknowledges_edges();
     end_->OnTensors(std::move(tensors));
+    if (end_acknowledges) return;
     back_->AddReceipt(receipt);
     back_->Deliver();
   }
@@ -236,6 +257,7 @@ class Direction {
   std::list<Item> queue_ ABSL_GUARDED_BY(mu_);
   std::optional<Loss> loss_ ABSL_GUARDED_BY(mu_);  // given behind the queue
   int64_t tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bounded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of these, without edges
   int64_t message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool delivering_ ABSL_GUARDED_BY(mu_) = true;  // at first by who made it
   Status closed_ ABSL_GUARDED_BY(mu_);
@@ -286,6 +308,19 @@ class InProcessLink : public Link {
   void Flush() override {
     const std::shared_ptr<Both> both = both_;
     out_->Deliver();
+  }
+  void Acknowledge(int64_t step_id, uint64_t tensors) override {
+    if (tensors == 0) return;
+    const std::shared_ptr<Both> both = both_;
+    Direction* const out = out_;
+    out->AddReceipt({step_id, tensors});
+    out->Deliver();
+  }
+  void Ask(absl::AnyInvocable<void()> answered) override {
+    const std::shared_ptr<Both> both = both_;
+    Direction* const in = in_;
+    in->AddAnswer(std::move(answered));
+    in->Deliver();
   }
   int64_t queued_bytes() const override { return out_->queued_bytes(); }
   void Close(const Status& reason) override {

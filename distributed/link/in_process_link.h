@@ -21,8 +21,8 @@
 namespace millrace {
 
 struct InProcessLinkOptions {
-  // Of tensors that wait, behind a cork or for another thread to deliver them, and of messages
-  // without tensors.
+  // Of tensors that wait, behind a cork or for another thread to deliver them, and are no edges of
+  // steps; and of messages without tensors.
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_queued_message_bytes = int64_t{16} << 20;
 };

@@ -56,6 +56,12 @@ class InProcessLinkTest : public ::testing::Test {
     tensor.value = std::move(value);
     return message;
   }
+  // What is bounded while it waits.
+  static SentTensors ResultsOf(int64_t step_id, uint32_t index, Tensor value) {
+    SentTensors message = Of(step_id, index, std::move(value));
+    message.purpose = TensorsPurpose::kResults;
+    return message;
+  }
 
   const std::shared_ptr<BusyEnd> first_ = std::make_shared<BusyEnd>();
   const std::shared_ptr<BusyEnd> second_ = std::make_shared<BusyEnd>();
@@ -122,13 +128,18 @@ TEST_F(InProcessLinkTest, ACorkHoldsItsThreadOnly) {
 TEST_F(InProcessLinkTest, WhatWaitsIsBounded) {
   Open({.max_queued_bytes = 100});
   LinkCork cork;
-  ASSERT_OK(first_->link()->Send(Of(1, 0, *Tensor::Zeros(DT_FLOAT, Shape{100}))));  // the first
-  EXPECT_STATUS(first_->link()->Send(Of(1, 1, Tensor::Vector<float>({1}))),
+  // The first has room.
+  ASSERT_OK(first_->link()->Send(ResultsOf(1, 0, *Tensor::Zeros(DT_FLOAT, Shape{100}))));
+  EXPECT_STATUS(first_->link()->Send(ResultsOf(1, 1, Tensor::Vector<float>({1}))),
                 absl::StatusCode::kResourceExhausted, "max_queued_bytes");
+  // Edges wait without a bound, and take none of it.
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_OK(first_->link()->Send(Of(2, i, *Tensor::Zeros(DT_FLOAT, Shape{100}))));
+  }
   ASSERT_OK(first_->link()->Send(RunFrame()));
-  EXPECT_GE(first_->link()->queued_bytes(), 400);
+  EXPECT_GE(first_->link()->queued_bytes(), 1600);
   first_->link()->Flush();
-  EXPECT_EQ(second_->lines().size(), 3u);
+  EXPECT_EQ(second_->lines().size(), 6u);
   EXPECT_EQ(first_->link()->queued_bytes(), 0);
 }
 
@@ -139,7 +150,7 @@ TEST_F(InProcessLinkTest, WhatHasNoElementsIsBoundedToo) {
   second_->on_tensors = [this](const SentTensors& tensors) {
     if (tensors.step_id != 1) return;
     // This end is being called, so all that is sent to it waits.
-    SentTensors dead = Of(2, 0, Tensor());
+    SentTensors dead = ResultsOf(2, 0, Tensor());
     dead.tensors[0].is_dead = true;
     Status status;
     int64_t sent = 0;

@@ -48,6 +48,20 @@ Status CheckSendable(const LinkMessage& message) {
   return absl::OkStatus();
 }
 
+Status LossOfLink(const Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnimplemented:
+      return status;
+    default:  // Internal, too: gRPC says so of connections that were reset
+      return absl::UnavailableError(status.message());
+  }
+}
+
 LinkCork::LinkCork() : is_outermost_(outermost == nullptr) {
   if (is_outermost_) outermost = this;
 }

@@ -29,12 +29,15 @@
 // takes, and keep a LinkEnd's members in such a state that its methods may be called.
 //
 // Back-pressure. A sender is never blocked: what the peer does not take waits here as references to
-// the tensors. How much may wait is bounded (the link's options); beyond it Send refuses tensors
-// with ResourceExhausted, so the step fails and the link goes on. Messages without tensors are
-// always taken until they, too, pass a bound of their own: then the link is lost.
+// the tensors. Edges of steps (kEdges) wait without a bound: the steps have them anyway, a model
+// may be of any size, and a peer that takes nothing loses the link in time. How much else may wait
+// is bounded (the link's options); beyond it Send refuses tensors with ResourceExhausted, and the
+// link goes on. Messages without tensors are always taken until they, too, pass a bound of their
+// own: then the link is lost.
 //
 // Nothing waits for a timer. A message leaves at once unless a LinkCork of its thread holds it.
-// Acknowledgements (OnReceived) ride on the next message in their direction, or leave with Flush.
+// Acknowledgements (OnReceived) ride on the next message in their direction, or leave with Flush,
+// before the answer to the peer's Ask and before a farewell.
 //
 // Lifetime. A link lives until it is lost and nobody holds it; it keeps its LinkEnd until OnLost
 // has returned. An owner who is done with a link Closes it: dropping it is not enough.
@@ -50,6 +53,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/any_invocable.h"
 #include "core/before_wait.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -90,6 +94,12 @@ using LinkMessage =
 // without an error.
 Status CheckSendable(const LinkMessage& message);
 
+// What steps end with that wait for something of a link that was lost, or that did not come to be:
+// Unavailable, as a new link may do, for all that may pass: also a want of memory, which need not
+// be the step's own. What would be the same on each new link keeps its code, so that no job tries
+// for ever: bytes or a peer that break the rules, another version, no right to a link.
+Status LossOfLink(const Status& status);
+
 // The task behind an end of a link.
 //
 // What comes is a stranger's until it is checked: steps, numbers, indices and fingerprints may be
@@ -105,9 +115,13 @@ class LinkEnd {
   virtual void OnRun(RunFrame run) = 0;
   // Some of the peer's SentTensors, each tensor once; a large one comes alone when it is whole.
   virtual void OnTensors(SentTensors tensors) = 0;
+  // False: the link acknowledges tensors as it gives them. True: those of TensorsPurpose::kEdges
+  // are acknowledged when this end, or the step behind it, says so by Link::Acknowledge.
+  virtual bool acknowledges_edges() const { return false; }
   virtual void OnEnd(EndFrame end) = 0;
   virtual void OnCancel(int64_t step_id, const Status& status) = 0;
-  // So many more tensors that this end sent for the step are in the peer's memory.
+  // So many more tensors that this end sent for the step are in the peer's memory, or, if the
+  // peer's end acknowledges them itself, taken by their step there.
   virtual void OnReceived(int64_t step_id, uint64_t tensors) = 0;
   // A tensor of the step came and could not be taken (too large, no memory, no such tensor), and
   // will not come again: the step cannot go on here. The link does.
@@ -127,10 +141,22 @@ class Link : public std::enable_shared_from_this<Link> {
   // OK when the message is on its way: not that it arrives. Fails when the link is lost or closed
   // (why), for what cannot travel (InvalidArgument, Unimplemented), and for tensors beyond the
   // bound (ResourceExhausted); nothing of the message is sent then. A message of tensors is taken
-  // whatever its size when no other tensors wait.
+  // whatever its size when no other tensors that are bounded wait.
   virtual Status Send(LinkMessage message) = 0;
   // What a cork holds back leaves, and what is owed to the peer.
   virtual void Flush() = 0;
+  // For ends that acknowledge edges: the peer may hear that so many tensors of the step which came
+  // by this link were taken, or dropped. It does with the next message.
+  virtual void Acknowledge(int64_t step_id, uint64_t tensors) = 0;
+  // `answered` is called once what the peer had acknowledged when it answered has been heard
+  // (OnReceived), or destroyed without being called when the link is lost before. Within a call of
+  // the end, or as Send calls it.
+  virtual void Ask(absl::AnyInvocable<void()> answered) = 0;
+  // For an end that keeps tensors beyond its bounds: the peer sends so many bytes less of tensors
+  // until they are let go, once. Messages without tensors go on. HoldCredit: within OnTensors, and
+  // under any lock. A link within a process has no credit.
+  virtual void HoldCredit(int64_t /*bytes*/) {}
+  virtual void LetGoOfCredit(int64_t /*bytes*/) {}
   // What messages that have not left take, as the bounds count it: the bytes of tensors and frames,
   // and a little for each of them.
   virtual int64_t queued_bytes() const = 0;

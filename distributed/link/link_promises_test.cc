@@ -13,6 +13,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/mutex.h"
 #include "core/status_kind.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
@@ -194,6 +197,56 @@ TEST(LinkPromisesTest, WhatIsInThePeersMemoryIsAcknowledged) {
     pair->Settle();
     EXPECT_EQ(pair->ps_end->received(9), 1u);
     EXPECT_EQ(pair->ps()->queued_bytes(), 0);
+  });
+}
+
+// covers: clusters: what a task says to have taken, its peer hears before the answer to its
+//   question, and before the farewell; what it does not, the peer does not hear
+TEST(LinkPromisesTest, TheAnswerComesBehindWhatWasAcknowledged) {
+  ForEachKind([](LinkPair* pair) {
+    pair->worker_end->acknowledges = true;
+    pair->Settle();
+    ASSERT_TRUE(pair->ps_end->link() != nullptr);
+    Mutex mu;
+    std::vector<uint64_t> heard;  // at each answer
+    const auto answers = [&] {
+      MutexLock lock(&mu);
+      return heard.size();
+    };
+    const auto ask = [&](int64_t step_id) {
+      const size_t before = answers();
+      pair->ps()->Ask([&, step_id] {
+        const uint64_t received = pair->ps_end->received(step_id);
+        MutexLock lock(&mu);
+        heard.push_back(received);
+      });
+      for (int i = 0; i < 20'000 && answers() == before; ++i) {
+        pair->Settle();
+        if (answers() == before) absl::SleepFor(absl::Milliseconds(1));
+      }
+    };
+    ASSERT_OK(
+        pair->ps()->Send(Of(7, {Numbered(0, Tensor::Vector<float>({1})), Numbered(1, Large(1))})));
+    pair->Settle();
+    ask(7);
+    pair->worker()->Acknowledge(7, 2);
+    ask(7);
+    // Not an edge: the link acknowledges it.
+    SentTensors result = Of(8, {Numbered(0, Tensor::Vector<float>({1}))});
+    result.purpose = TensorsPurpose::kResults;
+    ASSERT_OK(pair->ps()->Send(std::move(result)));
+    pair->Settle();
+    ask(8);
+    pair->worker()->Acknowledge(9, 3);  // its peer may be told of any step
+    pair->worker()->Close(absl::UnavailableError("the trainer leaves"));
+    pair->Settle();
+    EXPECT_EQ(pair->ps_end->num_losses(), 1);
+    EXPECT_EQ(pair->ps_end->received(9), 3u);
+    const auto asked = std::make_shared<int>(0);
+    pair->ps()->Ask([asked, &heard] { heard.push_back(99); });
+    pair->Settle();
+    EXPECT_EQ(asked.use_count(), 1);
+    EXPECT_EQ(heard, (std::vector<uint64_t>{0, 2, 1}));
   });
 }
 

@@ -18,6 +18,10 @@ namespace {
 // have failed.
 constexpr absl::Duration kDialAgain = absl::Seconds(1);
 
+// A program that has not answered for so long is taken for one that has ended, when another one
+// comes under its name. Within the time that others wait for a link.
+constexpr absl::Duration kSignOfLife = absl::Seconds(3);
+
 Status BothDialled(const std::string& peer, const std::string& kept) {
   return absl::AlreadyExistsError(absl::StrCat("Link to ", peer,
                                                ": both tasks have dialled, and the link that ",
@@ -61,6 +65,7 @@ class LinkTable::Links : public std::enable_shared_from_this<LinkTable::Links> {
     uint64_t id = 0;              // its link's; 0 while it is expected
     uint64_t incarnation = 0;     // admitted, open
     std::shared_ptr<Link> link;   // open
+    uint64_t asked_for = 0;       // open: the incarnation that wants its place; 0: none
     absl::Time since;             // expecting
     std::vector<Waiter> waiters;  // none when it is open
   };
@@ -75,7 +80,13 @@ class LinkTable::Links : public std::enable_shared_from_this<LinkTable::Links> {
     std::shared_ptr<ByteLink> link;
     Status reason;
   };
+  // What a new link does to another one, after the lock.
+  struct Effect {
+    Closing replaced;
+    std::shared_ptr<ByteLink> asked;  // for a sign of life; may be null
+  };
 
+  bool CanDial(const std::string& task) const;
   ByteLinkOptions OptionsOfLink() const;
   uint64_t AddSlot(const std::string& task, bool is_dialled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The link will be closed, by the caller after the lock or by whoever opens it.
@@ -87,7 +98,10 @@ class LinkTable::Links : public std::enable_shared_from_this<LinkTable::Links> {
   // By links, on the threads that read them.
   Status AdmitCallee(uint64_t id, const LinkPeer& peer);
   Status AdmitCaller(uint64_t id, const LinkPeer& peer);
-  Status AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Closing* replaced)
+  Status AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Effect* effect)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether a caller of another incarnation takes the place of the task's link.
+  Status MayReplace(const LinkPeer& peer, Task* task, Effect* effect)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Opened(uint64_t id, const std::shared_ptr<Link>& link);
   void Lost(uint64_t id, const Status& status, bool by_peer);
@@ -121,6 +135,7 @@ class LinkTable::Links::End : public LinkEnd {
   void OnUnbind(uint64_t number) override { end_->OnUnbind(number); }
   void OnRun(RunFrame run) override { end_->OnRun(run); }
   void OnTensors(SentTensors tensors) override { end_->OnTensors(std::move(tensors)); }
+  bool acknowledges_edges() const override { return end_->acknowledges_edges(); }
   void OnEnd(EndFrame end) override { end_->OnEnd(std::move(end)); }
   void OnCancel(int64_t step_id, const Status& status) override { end_->OnCancel(step_id, status); }
   void OnReceived(int64_t step_id, uint64_t tensors) override {
@@ -145,6 +160,10 @@ void LinkTable::Links::MakeTimer() {
   timer_ = options_.timers->Make([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->Tick();
   });
+}
+
+bool LinkTable::Links::CanDial(const std::string& task) const {
+  return options_.dial != nullptr && (options_.can_dial == nullptr || options_.can_dial(task));
 }
 
 ByteLinkOptions LinkTable::Links::OptionsOfLink() const {
@@ -199,6 +218,8 @@ void LinkTable::Links::Get(const std::string& task, Done done) {
   Status status;
   std::shared_ptr<Link> link;
   uint64_t dialled = 0;
+  if (std::shared_ptr<Link> open = Find(task)) return done(std::move(open));
+  const bool can_dial = CanDial(task);
   {
     MutexLock lock(&mu_);
     const auto found = tasks_.find(task);
@@ -214,7 +235,14 @@ void LinkTable::Links::Get(const std::string& task, Done done) {
     } else {
       Task& entry = tasks_[task];
       entry.waiters.push_back({options_.timers->Now() + options_.max_wait, std::move(done)});
-      if (found == tasks_.end()) entry.id = dialled = AddSlot(task, /*is_dialled=*/true);
+      if (found == tasks_.end()) {
+        if (can_dial) {
+          entry.id = dialled = AddSlot(task, /*is_dialled=*/true);
+        } else {
+          entry.state = State::kExpecting;
+          entry.since = absl::InfiniteFuture();  // and is not dialled again
+        }
+      }
       StartTicking();
     }
   }
@@ -276,7 +304,7 @@ void LinkTable::Links::Accept(std::unique_ptr<ByteWire> wire) {
     if (!closed_.ok()) {
       slots_[id].unwanted = closed_;
     } else if (accepted_ > options_.max_accepted_links) {
-      slots_[id].unwanted = absl::ResourceExhaustedError(
+      slots_[id].unwanted = absl::UnavailableError(
           absl::StrCat("Link: this task must have at most ", options_.max_accepted_links,
                        " links that others dialled, got another one"));
     } else {
@@ -285,9 +313,9 @@ void LinkTable::Links::Accept(std::unique_ptr<ByteWire> wire) {
     if (static_cast<int>(unheard_.size()) > options_.max_unheard_links) {
       const uint64_t first = *unheard_.begin();
       unheard_.erase(unheard_.begin());
-      oldest = Drop(first, absl::ResourceExhaustedError(
-                               absl::StrCat("Link: HELLO must come before ",
-                                            options_.max_unheard_links, " others dial, got none")));
+      oldest = Drop(first, absl::UnavailableError(absl::StrCat("Link: HELLO must come before ",
+                                                               options_.max_unheard_links,
+                                                               " others dial, got none")));
     }
     StartTicking();
   }
@@ -302,17 +330,42 @@ void LinkTable::Links::Accept(std::unique_ptr<ByteWire> wire) {
 
 Status LinkTable::Links::AdmitCaller(uint64_t id, const LinkPeer& peer) {
   if (options_.check_peer) MR_RETURN_IF_ERROR(options_.check_peer(peer));
-  Closing replaced;
+  Effect effect;
   Status admitted;
   {
     MutexLock lock(&mu_);
-    admitted = AdmitCallerLocked(id, peer, &replaced);
+    admitted = AdmitCallerLocked(id, peer, &effect);
   }
-  Close(replaced);
+  if (effect.asked != nullptr) effect.asked->Ping();
+  Close(effect.replaced);
   return admitted;
 }
 
-Status LinkTable::Links::AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Closing* replaced) {
+Status LinkTable::Links::MayReplace(const LinkPeer& peer, Task* task, Effect* effect) {
+  const std::string name = absl::StrCat("Link to ", options_.link.task, ": ", peer.task);
+  const Status comes_again = absl::AlreadyExistsError(
+      absl::StrCat(name, " must have one link, got one of another incarnation, which comes again"));
+  const auto slot = slots_.find(task->id);
+  // Without a place it is just being lost; admitted, it is about to open.
+  if (task->state != State::kOpen || slot == slots_.end() || slot->second.link == nullptr) {
+    return comes_again;
+  }
+  if (task->asked_for != peer.incarnation) {
+    task->asked_for = peer.incarnation;
+    effect->asked = slot->second.link;
+    return comes_again;
+  }
+  const absl::Duration silent = slot->second.link->Unanswered();
+  if (silent >= kSignOfLife) return absl::OkStatus();
+  if (silent > absl::ZeroDuration()) return comes_again;
+  task->asked_for = 0;
+  return absl::UnavailableError(
+      absl::StrCat(name, " must be one program, got a second one (incarnation ", peer.incarnation,
+                   ") while that of incarnation ", task->incarnation,
+                   " answers; were two programs started with one task index?"));
+}
+
+Status LinkTable::Links::AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Effect* effect) {
   unheard_.erase(id);
   const auto slot = slots_.find(id);
   if (slot == slots_.end()) return absl::UnavailableError("Link: lost");  // for want of memory
@@ -325,11 +378,11 @@ Status LinkTable::Links::AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Cl
   }
   const auto found = tasks_.find(peer.task);
   if (found != tasks_.end()) {
-    const Task& task = found->second;
+    Task& task = found->second;
     switch (task.state) {
       case State::kDialling:
         if (self < peer.task) return BothDialled(self, self);
-        *replaced = Drop(task.id, BothDialled(peer.task, peer.task));
+        effect->replaced = Drop(task.id, BothDialled(peer.task, peer.task));
         break;
       case State::kAdmitted:
       case State::kOpen:
@@ -337,7 +390,8 @@ Status LinkTable::Links::AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Cl
           return absl::AlreadyExistsError(
               absl::StrCat("Link to ", self, ": ", peer.task, " must have one link, got another"));
         }
-        *replaced =
+        MR_RETURN_IF_ERROR(MayReplace(peer, &task, effect));
+        effect->replaced =
             Drop(task.id, absl::AbortedError(absl::StrCat(
                               "Link to ", peer.task, ": the task restarted (incarnation ",
                               task.incarnation, " expected, ", peer.incarnation, " found)")));
@@ -351,6 +405,7 @@ Status LinkTable::Links::AdmitCallerLocked(uint64_t id, const LinkPeer& peer, Cl
   task.id = id;
   task.incarnation = peer.incarnation;
   task.link = nullptr;
+  task.asked_for = 0;
   slot->second.task = peer.task;
   return absl::OkStatus();
 }
@@ -397,7 +452,7 @@ void LinkTable::Links::Lost(uint64_t id, const Status& status, bool by_peer) {
     link.swap(task.link);
     tasks_.erase(found);
   }
-  for (Waiter& waiter : waiters) waiter.done(status);
+  for (Waiter& waiter : waiters) waiter.done(LossOfLink(status));
 }
 
 void LinkTable::Links::CloseAll(const Status& reason) {

@@ -13,16 +13,21 @@
 //        -> admitted -> open -> none      the peer dialled, and this task has answered
 //   dialling -> admitted                  both dialled, and the peer's name is smaller
 //   dialling -> expecting                 both dialled, the peer's link is on its way;
+//   none -> expecting                     there is no way to the task: it has to dial
 //   expecting -> admitted | dialling      it comes, or is dialled again
 //   any of them -> none                   lost, refused, or not there in time
 //
-// A task has the link that is open until it is lost; another one of the same task is refused. That
-// of a task that has restarted takes its place, and may open before the old one's OnLost.
+// A task has the link that is open until it is lost; another one of the same task is refused. When
+// a program with another incarnation dials, the task has restarted, or two programs were started as
+// one task. So the open link is asked for a sign of life (PING), and the caller comes again in a
+// second: while the first program answers, the second one is refused, which says so. If there is
+// none for 3 s, the new link takes the place of the old one, and may open before that one's OnLost.
 //
 // Threads: all methods, from any thread; none of them waits. No lock is held while a callback, a
 // dialler or an end is called. Callbacks must not block.
 // Lifetime: links outlive the table until they are lost; the destructor is CloseAll.
-// Failure: of a link, as Link says. Bounds: links that have not said HELLO, and links.
+// Failure: of a link, as Link says. Bounds: links that have not said HELLO, and links; who is
+// beyond one is refused as Unavailable, because the next attempt may find room.
 
 #include <cstdint>
 #include <functional>
@@ -44,6 +49,9 @@ struct LinkTableOptions {
   // A way to the task, not started. Must not wait: that the task cannot be reached is the wire's
   // OnClosed. Null: this task never dials.
   std::function<StatusOr<std::unique_ptr<ByteWire>>(const std::string& task)> dial;
+  // Whether `dial` knows the way to a task: this task waits for the dial of one to which there is
+  // none. Null: to all.
+  std::function<bool(const std::string& task)> can_dial;
   // The end of a link that opens: its OnOpen follows, and only then Find and Get give the link. A
   // link that never opens has none. Not null, and returns none that is null.
   std::function<std::shared_ptr<LinkEnd>(const LinkPeer& peer)> make_end;
@@ -76,8 +84,9 @@ class LinkTable {
   // The open link to the task, or null.
   std::shared_ptr<Link> Find(const std::string& task) const;
   // The open link: at once, within this call, when there is one; otherwise once the link that is on
-  // its way, or is dialled now, has opened. It is not dialled again when that fails. After max_wait
-  // it is Unavailable. `done` runs in this thread, on a thread of the network or on that of timers.
+  // its way, or is dialled now, has opened. It is not dialled again when that fails: the error is
+  // then LossOfLink's. After max_wait it is Unavailable. `done` runs in this thread, on a thread of
+  // the network or on that of timers.
   void Get(const std::string& task, Done done);
   // A way that another task has dialled, not started.
   void Accept(std::unique_ptr<ByteWire> wire);

@@ -286,8 +286,8 @@ TEST(LinkTableTest, ALostLinkIsDialledAgain) {
   EXPECT_EQ(ps->ends[1]->lines().back(), "run step=1 number=1 timeout_us=0 args=0");
 }
 
-// covers: clusters: the link of a task that restarted takes the place of the old one, whose steps
-//   hear that the task restarted
+// covers: clusters: the link of a task that restarted takes the place of the old one, of which no
+//   sign of life comes and whose steps hear that the task restarted
 TEST(LinkTableTest, ATaskThatRestartedHasANewLink) {
   World world;
   World::Task* const old_ps = world.Add(kPs, 42);
@@ -295,15 +295,56 @@ TEST(LinkTableTest, ATaskThatRestartedHasANewLink) {
   const auto first = world.Get(worker, kPs);
   world.RunFor(absl::Seconds(1));
   ASSERT_TRUE(IsOpen(first));
+  // Its host was lost: nobody says so.
+  world.ways[0]->StopReading(1);
   World::Task* const ps = world.Add(kPs, 43);
   const auto second = world.Get(ps, kWorker);
-  world.RunFor(absl::Seconds(1));
+  world.RunFor(absl::Seconds(2));
+  EXPECT_FALSE(second->has_value());
+  EXPECT_EQ(worker->ends[0]->num_losses(), 0);
+  world.RunFor(absl::Seconds(6));
   ASSERT_TRUE(IsOpen(second));
   EXPECT_STATUS(worker->ends[0]->lost(), absl::StatusCode::kAborted,
                 "the task restarted (incarnation 42 expected, 43 found)");
+  world.ways[0]->GoOnReading(1);
+  world.RunFor(absl::Seconds(1));
   EXPECT_EQ(worker->table->Find(kPs), worker->ends[1]->link());
   EXPECT_EQ(worker->table->Find(kPs)->peer().incarnation, 43u);
   EXPECT_EQ(old_ps->table->num_links(), 0);
+}
+
+// covers: clusters: of two programs that were started as one task the first one keeps its links and
+//   steps, and the second one hears why it has none
+TEST(LinkTableTest, ASecondProgramUnderTheNameOfATaskIsRefused) {
+  World world;
+  World::Task* const ps = world.Add(kPs, 42);
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(first));
+  World::Task* const second = world.Add(kPs, 43);
+  // However often it comes.
+  for (int i = 0; i < 3; ++i) {
+    const auto refused = world.Get(second, kWorker);
+    world.RunFor(absl::Seconds(5));
+    EXPECT_STATUS(Error(refused), absl::StatusCode::kUnavailable,
+                  "Link to /job:worker/replica:0/task:0: /job:ps/replica:0/task:0 must be one "
+                  "program, got a second one (incarnation 43) while that of incarnation 42 "
+                  "answers; were two programs started with one task index?");
+  }
+  EXPECT_TRUE(second->ends.empty());
+  EXPECT_EQ(second->table->num_links(), 0);
+  EXPECT_EQ(worker->ends.size(), 1u);
+  EXPECT_EQ(worker->ends[0]->num_losses(), 0);
+  EXPECT_OK(worker->table->Find(kPs)->Send(RunOf(7)));
+  world.RunFor(absl::Seconds(1));
+  EXPECT_EQ(CountLines(*ps, "run step=7"), 1);
+  // The first one ends: the second one is the task.
+  ps->table->CloseAll(absl::UnavailableError("the ps leaves"));
+  world.RunFor(absl::Seconds(1));
+  const auto taken = world.Get(second, kWorker);
+  world.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(IsOpen(taken));
 }
 
 // covers: clusters: a second link of a task that has one is refused, and the first one goes on
@@ -355,7 +396,8 @@ TEST(LinkTableTest, AThousandHalfOpenLinksAreBounded) {
   EXPECT_EQ(ps->ends.size(), 1u);
 }
 
-// covers: clusters: links that others dialled are bounded, and who is refused hears the bound
+// covers: clusters: links that others dialled are bounded, and who is refused hears the bound and
+//   may come again
 TEST(LinkTableTest, AcceptedLinksAreBounded) {
   World world;
   LinkTableOptions options;
@@ -368,7 +410,7 @@ TEST(LinkTableTest, AcceptedLinksAreBounded) {
   const auto second = world.Get(other, kPs);
   world.RunFor(absl::Seconds(3));
   EXPECT_TRUE(IsOpen(first));
-  EXPECT_STATUS(Error(second), absl::StatusCode::kResourceExhausted,
+  EXPECT_STATUS(Error(second), absl::StatusCode::kUnavailable,
                 "must have at most 1 links that others dialled");
 }
 
@@ -414,7 +456,48 @@ TEST(LinkTableTest, WhoCannotHaveALinkHearsWhy) {
   const auto unreachable = world.Get(worker, kPs);
   EXPECT_STATUS(Error(unreachable), absl::StatusCode::kUnavailable,
                 "Link to /job:ps/replica:0/task:0: no such host");
+  worker->unreachable = absl::ResourceExhaustedError("calls must be at most 7");
+  const auto full = world.Get(worker, kPs);
+  EXPECT_STATUS(Error(full), absl::StatusCode::kUnavailable, "calls must be at most 7");
   EXPECT_EQ(worker->table->num_links(), 0);
+}
+
+// covers: clusters: a task that does not know the way to another one has the link that this one
+//   dials, and waits for it within the limit
+TEST(LinkTableTest, ATaskToWhichThereIsNoWayIsWaitedFor) {
+  World world;
+  LinkTableOptions options;
+  options.can_dial = [](const std::string&) { return false; };
+  World::Task* const ps = world.Add(kPs, 42, std::move(options));
+  World::Task* const worker = world.Add(kWorker, 41);
+  const auto waits = world.Get(ps, kWorker);
+  world.RunFor(absl::Seconds(3));
+  EXPECT_FALSE(waits->has_value());
+  const auto dialled = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(waits) && IsOpen(dialled));
+  EXPECT_EQ(waits->value().value(), ps->ends[0]->link());
+  const auto never = world.Get(ps, "/job:worker/replica:0/task:1");
+  world.RunFor(absl::Seconds(12));
+  EXPECT_STATUS(Error(never), absl::StatusCode::kUnavailable,
+                "Link to /job:worker/replica:0/task:1: must be open within 10s, got no answer");
+  EXPECT_EQ(ps->dials, 0);
+  EXPECT_EQ(ps->table->num_links(), 1);
+}
+
+// covers: clusters: a link that cannot last ends jobs with its own error, and one that was lost for
+//   a while lets them open a new session
+TEST(LossOfLinkTest, WhatLastsKeepsItsCodeAndTheRestIsUnavailable) {
+  for (const auto code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition,
+                          absl::StatusCode::kPermissionDenied, absl::StatusCode::kUnauthenticated,
+                          absl::StatusCode::kUnimplemented}) {
+    EXPECT_STATUS(LossOfLink(Status(code, "for good")), code, "for good");
+  }
+  for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kAborted,
+                          absl::StatusCode::kCancelled, absl::StatusCode::kDeadlineExceeded,
+                          absl::StatusCode::kResourceExhausted, absl::StatusCode::kInternal}) {
+    EXPECT_STATUS(LossOfLink(Status(code, "for now")), absl::StatusCode::kUnavailable, "for now");
+  }
 }
 
 // covers: clusters: a task without a way to others has the links that they dial, and says so to who

@@ -349,6 +349,7 @@ TEST(UnixWireTest, AReaderThatStopsHarmsNobodyElse) {
   for (; taken < 100; ++taken) {
     SentTensors message;
     message.step_id = taken;
+    message.purpose = TensorsPurpose::kResults;
     message.tensors.emplace_back();
     message.tensors[0].value = tensor;
     refused = link->Send(std::move(message));

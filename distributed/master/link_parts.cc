@@ -11,16 +11,16 @@ namespace millrace {
 namespace {
 
 // Not 0, which would be no limit: a step whose time is over has the shortest one.
-int64_t MicrosecondsOf(absl::Duration timeout) {
-  if (timeout == absl::InfiniteDuration()) return 0;
-  return std::max(int64_t{1}, absl::ToInt64Microseconds(timeout));
+int64_t MicrosecondsUntil(absl::Time deadline, absl::Time now) {
+  if (deadline == absl::InfiniteFuture()) return 0;
+  return std::max(int64_t{1}, absl::ToInt64Microseconds(deadline - now));
 }
 
 Status CancelledByMaster() { return absl::CancelledError("Step was cancelled by the master."); }
 
 }  // namespace
 
-void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Duration timeout,
+void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Time deadline,
                     CancellationManager* cancellation, Done done) {
   std::shared_ptr<Part> part;
   const Status begun = NoExceptions("RUN", [&]() -> Status {
@@ -35,11 +35,11 @@ void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Duration ti
       if (const auto self = weak.lock()) self->Cancel(part);
     });
     if (!part->is_registered) return CancelledByMaster();
-    links_->Get(graph.task, [self = shared_from_this(), graph, timeout,
+    links_->Get(graph.task, [self = shared_from_this(), graph, deadline,
                              part](StatusOr<std::shared_ptr<Link>> link) {
       const Status sent = NoExceptions("RUN", [&]() -> Status {
         MR_RETURN_IF_ERROR(link.status());
-        return self->RunOn(*link, graph, timeout, part);
+        return self->RunOn(*link, graph, deadline, part);
       });
       if (!sent.ok()) self->End(part, sent);
     });
@@ -51,7 +51,7 @@ void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Duration ti
 }
 
 Status LinkParts::RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
-                        absl::Duration timeout, const std::shared_ptr<Part>& part) {
+                        absl::Time deadline, const std::shared_ptr<Part>& part) {
   BindFrame bind;
   bind.session_handle = graph.session_handle;
   bind.graph_handle = graph.graph_handle;
@@ -62,12 +62,16 @@ Status LinkParts::RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& gr
   LinkCork cork;
   if (!is_bound) {
     MR_RETURN_IF_ERROR(link->Send(bind));
-    NoteBound(link.get(), graph);
+    if (!NoteBound(link.get(), graph, bind.number)) {
+      // Nobody else takes back what was bound behind its UNBIND.
+      link->Send(UnbindFrame{bind.number}).IgnoreError();
+      return CancelledByMaster();  // graphs are forgotten when no part of them is left
+    }
   }
   RunFrame run;
   run.step_id = part->step_id;
   run.number = bind.number;
-  run.timeout_us = MicrosecondsOf(timeout);
+  run.timeout_us = MicrosecondsUntil(deadline, clock_->Now());
   MR_RETURN_IF_ERROR(link->Send(run));
   {
     MutexLock lock(&mu_);
@@ -100,12 +104,14 @@ Status LinkParts::Add(const std::shared_ptr<Link>& link, const LinkedGraph& grap
   return absl::OkStatus();
 }
 
-void LinkParts::NoteBound(const Link* link, const LinkedGraph& graph) {
+bool LinkParts::NoteBound(const Link* link, const LinkedGraph& graph, uint64_t number) {
   MutexLock lock(&mu_);
   const auto it = open_.find(link);
-  if (it != open_.end()) {
-    it->second.bound[{graph.session_handle, graph.graph_handle}].is_sent = true;
-  }
+  if (it == open_.end()) return true;  // RUN hears of the loss
+  const auto bound = it->second.bound.find({graph.session_handle, graph.graph_handle});
+  if (bound == it->second.bound.end() || bound->second.number != number) return false;
+  bound->second.is_sent = true;
+  return true;
 }
 
 void LinkParts::Forget(const LinkedGraph& graph) {

@@ -10,8 +10,8 @@
 // told and does not have to answer: what it says later is dropped. As with calls.
 //
 // Invariant: `done` of a part is called once, without a lock.
-// Threads: all methods, from any thread. Lifetime: `links` outlives the last Run. It keeps nothing
-// of a link that was lost.
+// Threads: all methods, from any thread. Lifetime: `links` and `clock` outlive the last Run. It
+// keeps nothing of a link that was lost.
 // Failure: what the worker's part ends with; why there is no link, or it was lost; Cancelled.
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "distributed/link/link.h"
@@ -40,13 +41,16 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
  public:
   using Done = absl::AnyInvocable<void(const Status&)>;
 
-  explicit LinkParts(PeerLinks* links) : links_(links) {}
+  // `clock`: of deadlines.
+  explicit LinkParts(PeerLinks* links, Clock* clock = Clock::Real())
+      : links_(links), clock_(clock) {}
   LinkParts(const LinkParts&) = delete;
   LinkParts& operator=(const LinkParts&) = delete;
 
-  // Runs a part, which takes no arguments and gives no results, within `timeout` (InfiniteDuration:
-  // without a limit), which is the task's to keep. `cancellation` outlives `done`.
-  void Run(const LinkedGraph& graph, int64_t step_id, absl::Duration timeout,
+  // Runs a part, which takes no arguments and gives no results, until `deadline` (InfiniteFuture:
+  // without a limit), which is the task's to keep: RUN says how much time is left as it is sent,
+  // however long the link took to open. `cancellation` outlives `done`.
+  void Run(const LinkedGraph& graph, int64_t step_id, absl::Time deadline,
            CancellationManager* cancellation, Done done);
   // The graph is not run any more: its number on the task's link is free.
   void Forget(const LinkedGraph& graph);
@@ -84,12 +88,13 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   };
 
   // OK when the part was sent, or needs not be sent any more.
-  Status RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph, absl::Duration timeout,
+  Status RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& graph, absl::Time deadline,
                const std::shared_ptr<Part>& part);
   // Takes a part into the list, and says by which number its graph goes: 0 when it has ended.
   Status Add(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
              const std::shared_ptr<Part>& part, uint64_t* number, bool* is_bound);
-  void NoteBound(const Link* link, const LinkedGraph& graph);
+  // BIND was sent. False when the number stands for the graph no more: it was forgotten meanwhile.
+  bool NoteBound(const Link* link, const LinkedGraph& graph, uint64_t number);
   // Whether the caller is the one that ends the part.
   bool Take(const std::shared_ptr<Part>& part);
   void End(const std::shared_ptr<Part>& part, const Status& status);
@@ -97,6 +102,7 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   void Cancel(const std::shared_ptr<Part>& part);
 
   PeerLinks* const links_;
+  Clock* const clock_;
   mutable Mutex mu_;
   std::map<const Link*, OfLink> open_ ABSL_GUARDED_BY(mu_);
 };

@@ -3,17 +3,23 @@
 // LinkParts whose tasks, at the other ends of links, are the test.
 #include "distributed/master/link_parts.h"
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/in_process_link.h"
+#include "distributed/link/link.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "gtest/gtest.h"
 
@@ -33,6 +39,33 @@ class OneLink : public PeerLinks {
   std::shared_ptr<Link> link;
   bool holds = false;  // it is still being dialled
   std::vector<Got> held;
+};
+
+// A link that takes all, and lets a test act before it takes a BIND.
+class ActingLink : public Link {
+ public:
+  ActingLink() { set_peer({kPs, 2}); }
+  Status Send(LinkMessage message) override {
+    if (const auto* const bind = std::get_if<BindFrame>(&message)) {
+      if (before_bind) std::exchange(before_bind, nullptr)();
+      sent.push_back(absl::StrCat("bind ", bind->number));
+    } else if (const auto* const unbind = std::get_if<UnbindFrame>(&message)) {
+      sent.push_back(absl::StrCat("unbind ", unbind->number));
+    } else if (const auto* const run = std::get_if<RunFrame>(&message)) {
+      sent.push_back(absl::StrCat("run ", run->number));
+    } else {
+      sent.push_back("another");
+    }
+    return absl::OkStatus();
+  }
+  void Flush() override {}
+  void Acknowledge(int64_t, uint64_t) override {}
+  void Ask(absl::AnyInvocable<void()>) override {}
+  int64_t queued_bytes() const override { return 0; }
+  void Close(const Status&) override {}
+
+  std::vector<std::string> sent;
+  std::function<void()> before_bind;
 };
 
 // What of an end is a master's.
@@ -65,7 +98,7 @@ class LinkPartsTest : public ::testing::Test {
                                            absl::Duration timeout = absl::InfiniteDuration(),
                                            const std::string& graph = "graph") {
     auto ended = std::make_shared<std::vector<Status>>();
-    parts_->Run({kPs, "session", graph}, step, timeout, &cancellation_,
+    parts_->Run({kPs, "session", graph}, step, clock_.Now() + timeout, &cancellation_,
                 [ended](const Status& status) { ended->push_back(status); });
     return ended;
   }
@@ -82,7 +115,8 @@ class LinkPartsTest : public ::testing::Test {
   }
 
   OneLink links_;
-  const std::shared_ptr<LinkParts> parts_ = std::make_shared<LinkParts>(&links_);
+  FakeClock clock_;
+  const std::shared_ptr<LinkParts> parts_ = std::make_shared<LinkParts>(&links_, &clock_);
   const std::shared_ptr<PartsEnd> own_ = std::make_shared<PartsEnd>(parts_);
   const std::shared_ptr<RecordingEnd> peer_ = std::make_shared<RecordingEnd>();
   CancellationManager cancellation_;
@@ -139,6 +173,47 @@ TEST_F(LinkPartsTest, ACancelledPartDoesNotWaitForItsLink) {
   links_.held[0](links_.link);
   EXPECT_TRUE(Came().empty());
   EXPECT_EQ(ended->size(), 1u);
+}
+
+TEST_F(LinkPartsTest, TheTimeThatALinkTakesToOpenIsThePartsOwn) {
+  links_.holds = true;
+  const auto ended = Run(1, absl::Seconds(30));
+  const auto overdue = Run(2, absl::Seconds(5));
+  clock_.Advance(absl::Seconds(8));
+  ASSERT_EQ(links_.held.size(), 2u);
+  for (auto& got : links_.held) got(links_.link);
+  EXPECT_EQ(Came(), (std::vector<std::string>{"bind 1 session graph",
+                                              "run step=1 number=1 timeout_us=22000000 args=0",
+                                              "run step=2 number=1 timeout_us=1 args=0"}));
+}
+
+// The master cancels the part, and forgets its graph, while another thread sends BIND.
+TEST_F(LinkPartsTest, AGraphThatIsForgottenBeforeItIsBoundLeavesNothing) {
+  const auto link = std::make_shared<ActingLink>();
+  const auto inner = std::exchange(links_.link, link);
+  parts_->OnOpen(link);
+  const LinkedGraph graph = {kPs, "session", "graph"};
+  link->before_bind = [&] {
+    cancellation_.StartCancel();
+    parts_->Forget(graph);
+  };
+  const auto ended = Run(1);
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled((*ended)[0])) << (*ended)[0];
+  EXPECT_EQ(link->sent, (std::vector<std::string>{"unbind 1", "bind 1", "unbind 1"}));
+  EXPECT_EQ(parts_->num_bound(), 0);
+  // Nor is it taken for bound when it is run again.
+  CancellationManager cancellation;
+  std::vector<Status> again;
+  parts_->Run(graph, 2, absl::InfiniteFuture(), &cancellation,
+              [&again](const Status& status) { again.push_back(status); });
+  ASSERT_EQ(link->sent.size(), 5u);
+  EXPECT_EQ(link->sent[3], "bind 2");
+  EXPECT_EQ(link->sent[4], "run 2");
+  EXPECT_TRUE(again.empty());
+  parts_->OnLost(link.get(), absl::UnavailableError("the test is over"));
+  EXPECT_EQ(again.size(), 1u);
+  links_.link = inner;
 }
 
 TEST_F(LinkPartsTest, ALostLinkEndsItsPartsAndForgetsItsNumbers) {

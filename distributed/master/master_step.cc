@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/before_wait.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/random_bits.h"
@@ -107,11 +108,8 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;
     if (by_links && !own) {
-      const absl::Duration timeout = deadline_ == absl::InfiniteFuture()
-                                         ? absl::InfiniteDuration()
-                                         : deadline_ - timers_->Now();
       ++*begun;
-      compiled_->links->Run(compiled_->parts[i].linked, step_id_, timeout, &cancellation_,
+      compiled_->links->Run(compiled_->parts[i].linked, step_id_, deadline_, &cancellation_,
                             [self, i](const Status& status) { self->PartDone(i, status); });
       continue;
     }
@@ -222,12 +220,16 @@ void MasterStep::End() {
     grace = grace_;
   }
   if (grace != nullptr) grace->Cancel();
-  if (part >= 0 && TellsOfRestart(status)) {
-    // A pull that met another incarnation failed in the receiver's part: the sender restarted.
+  if (part >= 0 && (TellsOfRestart(status) || TellsOfOtherRelease(status))) {
+    // A pull that met another incarnation, or a link that another release refused, failed in the
+    // receiver's or the sender's part: the one that it names restarted.
     std::shared_ptr<Transport> task = compiled_->parts[static_cast<size_t>(part)].transport;
     for (const CompiledStep::Part& other : compiled_->parts) {
-      if (absl::StrContains(status.message(), absl::StrCat("\"", other.transport->task(), "\""))) {
-        task = other.transport;
+      const std::string& name = other.transport->task();
+      for (const std::string& named :
+           {absl::StrCat("\"", name, "\""), absl::StrCat("Pull from ", name, ": "),
+            absl::StrCat("Push to ", name, ": ")}) {
+        if (absl::StrContains(status.message(), named)) task = other.transport;
       }
     }
     return owner_->ExplainRestart(
@@ -302,6 +304,8 @@ void MasterStep::TakeTrace(tensorflow::StepStats* stats) {
 }
 
 void MasterStep::Wait() {
+  // A step within a node of another one: RUN may be held by a cork further out on this thread.
+  BeforeWait::Run();
   const auto wait_until = [this](absl::Time deadline) {
     MutexLock lock(&mu_);
     while (!ended_) {

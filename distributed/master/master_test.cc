@@ -23,6 +23,9 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/link/link.h"
+#include "distributed/link/peer_links.h"
+#include "distributed/master/link_parts.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
@@ -100,7 +103,7 @@ class MasterTest : public ::testing::Test {
     options.task = task;
     options.cluster = cluster_;
     options.peer = [this](absl::string_view name) { return Peer(name); };
-    if (links_ != nullptr) options.links = links_->parts(task);
+    if (links_ != nullptr && options.links == nullptr) options.links = links_->parts(task);
     masters_.push_back(std::make_unique<Master>(std::move(options)));
     return masters_.back().get();
   }
@@ -127,9 +130,10 @@ class MasterTest : public ::testing::Test {
     request.mutable_options()->set_timeout_in_ms(timeout_ms);
     return master->RunStep(request, feeds);
   }
-  // Whether the worker has no steps any more. What a link has brought is acknowledged a little
-  // later than the step has ended.
+  // Whether the worker has no steps any more. What a link has brought is acknowledged with the next
+  // step, or when its sender asks.
   bool HasNoSteps(const std::string& task) {
+    EXPECT_TRUE(workers_[task]->AwaitPulls(absl::Now() + absl::Seconds(20)));
     for (int i = 0; i < 20'000 && workers_[task]->num_steps() > 0; ++i) {
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -404,6 +408,18 @@ TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
 
 // A kernel that does not answer its cancellation keeps neither the client that closes, nor the
 // lease of another session, nor the end of the master.
+// A step within a node of another one, whose thread is corked: RUN must not wait for the cork.
+TEST_F(MasterTest, AStepOnOtherTasksAloneDoesNotWaitForACorkOfItsOwnThread) {
+  Master* const master = NewMaster(kWorker0);
+  const SmallModel model = MakeSmallModel();
+  const std::string session = NewSessionOn(master, model.root);
+  // The first one opens the link.
+  for (int i = 0; i < 2; ++i) {
+    LinkCork cork;
+    EXPECT_OK(Run(master, session, {}, {}, {model.w.initializer.name()}, /*timeout_ms=*/10'000));
+  }
+}
+
 TEST_F(MasterTest, ClosingIsBoundedWhenAStepDoesNotEnd) {
   if (links_ != nullptr) GTEST_SKIP() << "a part over a link ends at its master with its CANCEL";
   MasterOptions options;
@@ -473,6 +489,44 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
                 absl::StatusCode::kFailedPrecondition, "uninitialized");
   ASSERT_OK(Run(master, fresh, {}, {}, {"init"}));
   EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
+}
+
+// While tasks are replaced by those of another release, a job hears of a restart, which it
+// survives.
+TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
+  if (links_ == nullptr) {
+    links_ = std::make_unique<LinkedTasks>(LinkedTasks::Kind::kInProcess);
+    for (const char* task : {kPs0, kWorker0, kWorker1}) Restart(task);
+  }
+  // The master's way to the ps.
+  class OtherRelease : public PeerLinks {
+   public:
+    void Get(absl::string_view task, Got got) override {
+      got(absl::FailedPreconditionError(absl::StrCat(
+          "Link to ", task, " was closed by the peer: Link: both tasks must speak version 3 of ",
+          "links, got a peer of version 2; run the same release in all tasks")));
+    }
+  } links;
+  for (const bool restarts : {false, true}) {
+    MasterOptions options;
+    options.links = std::make_shared<LinkParts>(&links);
+    Master* const master = NewMasterWith(std::move(options));
+    const std::string session = NewSessionOn(master, MakeSmallModel().root);
+    // Compiled while all are of one release, and run by calls.
+    tensorflow::RunStepRequest traced;
+    traced.set_session_handle(session);
+    traced.add_target("init");
+    traced.mutable_options()->set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+    ASSERT_OK(master->RunStep(traced, {}));
+    if (restarts) Restart(kPs0);
+    const Status ended = Run(master, session, {}, {}, {"init"}).status();
+    if (restarts) {
+      EXPECT_STATUS(ended, absl::StatusCode::kAborted,
+                    "Worker '/job:ps/replica:0/task:0' restarted during step ");
+    } else {
+      EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition, "must speak version 3 of links");
+    }
+  }
 }
 
 TEST_F(MasterTest, ARestartIsNoticedByANewSignatureToo) {

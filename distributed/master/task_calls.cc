@@ -74,6 +74,12 @@ bool TellsOfRestart(const Status& status) {
           absl::StrContains(status.message(), "a different device incarnation"));
 }
 
+bool TellsOfOtherRelease(const Status& status) {
+  return absl::IsFailedPrecondition(status) &&
+         (absl::StrContains(status.message(), "both tasks must speak version") ||
+          absl::StrContains(status.message(), "the task must have links"));
+}
+
 bool TellsOfUnknownGraph(const Status& status) {
   return absl::IsAborted(status) &&
          absl::StrContains(status.message(), "Graph handle is not found");

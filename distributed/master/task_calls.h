@@ -65,6 +65,9 @@ Status FromTask(const std::string& task, const Status& status);
 
 // The task does not know the session, or has another incarnation: its process is another one.
 bool TellsOfRestart(const Status& status);
+// A link to a task cannot be, though all had links of one version as the step was compiled: the
+// task's process may be another one, of another release.
+bool TellsOfOtherRelease(const Status& status);
 // The task knows the session, and not the graph.
 bool TellsOfUnknownGraph(const Status& status);
 

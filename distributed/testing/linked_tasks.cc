@@ -152,6 +152,7 @@ class LinkedTasks::End : public LinkEnd {
     });
     end_->OnTensors(std::move(tensors));
   }
+  bool acknowledges_edges() const override { return end_->acknowledges_edges(); }
   void OnEnd(EndFrame end) override {
     Count([](Came* came) { ++came->ends; });
     end_->OnEnd(std::move(end));

@@ -5,7 +5,8 @@
 // How the tensors of a step travel between its tasks: each receiver asks for them (Pull), or each
 // sender pushes them over a link (distributed/link). The master decides it for each step and tells
 // all parts, so that sender and receiver always agree: pushed only when every task has said, as it
-// registered its part, that it can.
+// registered its part, that it can, over links of the master's version. So a job whose tasks are of
+// two releases, as while they are replaced one by one, goes on with calls.
 //
 // TensorFlow's messages have no place for that, so these are fields of their own in them, which
 // others skip: masters and workers of TensorFlow go on with calls.
@@ -20,7 +21,7 @@ namespace millrace {
 void SetPushed(google::protobuf::Message* request);
 bool IsPushed(const google::protobuf::Message& request);
 
-// Of a RegisterGraphResponse.
+// Of a RegisterGraphResponse: over links of kLinkVersion.
 void SetCanPush(google::protobuf::Message* response);
 bool CanPush(const google::protobuf::Message& response);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/edges_mode.h"
 
+#include <cstdint>
 #include <string>
 
+#include "distributed/link/frame.h"
 #include "gtest/gtest.h"
 #include "proto/worker.pb.h"
 
@@ -29,6 +31,18 @@ TEST(EdgesModeTest, BothFieldsTravelNextToTensorFlowsAndAreOffWithoutThem) {
   EXPECT_TRUE(CanPush(read_response));
   EXPECT_FALSE(IsPushed(read_response));
   EXPECT_EQ(read_response.graph_handle(), "g");
+}
+
+// covers: clusters: tasks of two releases, whose links have other versions, exchange tensors by
+//   calls
+TEST(EdgesModeTest, ATaskWithLinksOfAnotherVersionCannotPush) {
+  for (const char version : {0, 1, 2, 3}) {
+    tensorflow::RegisterGraphResponse response;
+    // Number 1008, varint. 1 is also what the first release with links says.
+    ASSERT_TRUE(response.ParseFromString(std::string("\x80\x3f") + version));
+    EXPECT_EQ(CanPush(response), static_cast<uint32_t>(version) == kLinkVersion)
+        << static_cast<int>(version);
+  }
 }
 
 TEST(EdgesModeTest, AFieldOfAnotherTypeSaysNo) {

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/link_end.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/visit.h"
+#include "core/visiting.h"
 #include "distributed/transport/edges_mode.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/handles.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_table.h"
 #include "net/call_limits.h"
@@ -25,16 +33,12 @@ constexpr int kMaxStarts = 16;
 
 }  // namespace
 
-Status LossOfLink(const Status& status) {
-  return absl::IsUnavailable(status) ? status : absl::UnavailableError(status.message());
-}
-
 struct WorkerLinkEnd::Runs {
   Mutex mu;
   std::map<int64_t, std::shared_ptr<Part>> parts ABSL_GUARDED_BY(mu);  // by step
 };
 
-// One RUN. The visit that begins it is its work.
+// One RUN: the work of a visit, or a task of the arena.
 class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_from_this<Part> {
  public:
   Part(std::shared_ptr<Worker> worker, std::shared_ptr<Runs> runs, std::shared_ptr<Link> link,
@@ -48,26 +52,34 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
     if (run.timeout_us > 0) deadline_ = worker_->Now() + absl::Microseconds(run.timeout_us);
   }
 
-  // Now, or as soon as the thread has given up polling.
+  // By the visit, once its thread has given up polling. A part that the visit does not take must
+  // not keep the thread from reading: the link, with PING, and a RUN that waits for the visit's
+  // end.
   void Start() {
     kept_ = shared_from_this();
-    if (!Visit::Offer(this, kMaxStarts)) RunVisit();
+    if (Visit::Offer(this, kMaxStarts)) return;
+    const std::shared_ptr<Part> self = std::move(kept_);
+    if (!IsVisiting()) return Begin();
+    worker_->arena()->Schedule([self] { self->Begin(); });
   }
   void RunVisit() noexcept override {
     const std::shared_ptr<Part> self = std::move(kept_);
+    Begin();
+  }
+  void Cancel() { cancellation_.StartCancel(); }
+
+ private:
+  void Begin() noexcept {
     // What is ready at once leaves together, and the end of a short part with it.
     LinkCork cork;
     const Status begun = NoExceptions("RUN", [&]() -> Status {
       worker_->RunGraph(request_, request_, {}, /*block=*/false, deadline_, &cancellation_,
                         &response_, &received_,
-                        [self](const Status& status) { self->End(status); });
+                        [self = shared_from_this()](const Status& status) { self->End(status); });
       return absl::OkStatus();
     });
     if (!begun.ok()) End(begun);
   }
-  void Cancel() { cancellation_.StartCancel(); }
-
- private:
   void End(const Status& status) {
     EndFrame end;
     end.step_id = request_.step_id();
@@ -93,7 +105,7 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
   std::vector<NamedTensor> received_;
   absl::Time deadline_ = absl::InfiniteFuture();
   CancellationManager cancellation_;
-  std::shared_ptr<Part> kept_;  // until it has begun
+  std::shared_ptr<Part> kept_;  // until the visit runs it
 };
 
 WorkerLinkEnd::WorkerLinkEnd(std::shared_ptr<Worker> worker)
@@ -112,7 +124,10 @@ void WorkerLinkEnd::OnOpen(std::shared_ptr<Link> link) {
     if (const PeerCounters* const counters = worker_->peer_counters()) {
       counter_ = counters->Find(link_->peer().task);
     }
-    worker_->steps()->LinkOpened(link_.get());
+    worker_->steps()->LinkOpened(
+        link_.get(), [weak = std::weak_ptr<Link>(link_)](absl::AnyInvocable<void()> answered) {
+          if (const std::shared_ptr<Link> link = weak.lock()) link->Ask(std::move(answered));
+        });
     return absl::OkStatus();
   });
 }
@@ -121,14 +136,18 @@ void WorkerLinkEnd::OnOpen(std::shared_ptr<Link> link) {
 
 void WorkerLinkEnd::OnBind(BindFrame bind) {
   Guarded("BIND", [&]() -> Status {
-    if (static_cast<int64_t>(graphs_.size()) >= worker_->limits().max_graphs) {
-      return BeyondLimit(absl::StrCat("BIND on ", worker_->task()), "graphs of one link",
-                         "max_graphs", worker_->limits().max_graphs,
-                         static_cast<int64_t>(graphs_.size()) + 1);
-    }
     const BoundGraph graph = {std::move(bind.session_handle), std::move(bind.graph_handle)};
+    auto it = graphs_.find(bind.number);
+    if (it == graphs_.end()) {
+      const Status may_bind = CheckMayBind(graph);
+      if (!may_bind.ok()) {
+        not_bound_ = may_bind;
+        return absl::OkStatus();
+      }
+      it = graphs_.emplace(bind.number, graph).first;
+    }
     // Masters may say the same twice, from two threads.
-    const BoundGraph& bound = graphs_.emplace(bind.number, graph).first->second;
+    const BoundGraph& bound = it->second;
     if (bound.session_handle == graph.session_handle && bound.graph_handle == graph.graph_handle) {
       return absl::OkStatus();
     }
@@ -136,6 +155,18 @@ void WorkerLinkEnd::OnBind(BindFrame bind) {
                            bind.number, " for graph ", bound.graph_handle, " and for ",
                            graph.graph_handle);
   });
+}
+
+Status WorkerLinkEnd::CheckMayBind(const BoundGraph& graph) const {
+  const size_t longest = std::max(graph.session_handle.size(), graph.graph_handle.size());
+  if (longest > kMaxHandleBytes) {
+    return InvalidArgument("BIND on ", worker_->task(), ": a handle must have at most ",
+                           kMaxHandleBytes, " bytes, got ", longest);
+  }
+  const auto bound = static_cast<int64_t>(graphs_.size());
+  if (bound < worker_->limits().max_graphs) return absl::OkStatus();
+  return BeyondLimit(absl::StrCat("BIND on ", worker_->task()), "graphs of one link", "max_graphs",
+                     worker_->limits().max_graphs, bound + 1);
 }
 
 void WorkerLinkEnd::OnUnbind(uint64_t number) { graphs_.erase(number); }
@@ -153,6 +184,7 @@ void WorkerLinkEnd::OnRun(RunFrame run) {
 Status WorkerLinkEnd::Begin(const RunFrame& run) {
   const auto graph = graphs_.find(run.number);
   if (graph == graphs_.end()) {
+    if (!not_bound_.ok()) return not_bound_;
     return InvalidArgument("RUN of step ", run.step_id, " on ", worker_->task(),
                            ": its graph must be bound, got number ", run.number);
   }
@@ -164,6 +196,12 @@ Status WorkerLinkEnd::Begin(const RunFrame& run) {
   const auto part = std::make_shared<Part>(worker_, runs_, link_, graph->second, run);
   {
     MutexLock lock(&runs_->mu);
+    const auto running = static_cast<int64_t>(runs_->parts.size());
+    if (running >= worker_->limits().max_calls_of_connection) {
+      return BeyondLimit(absl::StrCat("RUN of step ", run.step_id, " on ", worker_->task()),
+                         "parts that run for one link", "max_calls_of_connection",
+                         worker_->limits().max_calls_of_connection, running + 1);
+    }
     if (!runs_->parts.emplace(run.step_id, part).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("RUN of step ", run.step_id, " must come once by a link, got it twice"));
@@ -184,6 +222,7 @@ void WorkerLinkEnd::OnTensors(SentTensors tensors) {
     PushedMessage message;
     message.task = link_->peer().task;
     message.link = link_.get();
+    message.creditor = link_;
     message.tensors = std::move(tensors);
     if (counter_ != nullptr) {
       counter_->AddReceived(message.tensor_bytes(),

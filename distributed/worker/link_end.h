@@ -11,11 +11,13 @@
 // A part that was begun here ends with END on the same link; CANCEL of its step, and the loss of
 // the link, cancel it. What comes after the loss goes nowhere.
 //
-// Invariant: as many graphs are bound as ServerLimits::max_graphs at most.
+// What a peer can make it keep is bounded: ServerLimits::max_graphs graphs, with handles of 256
+// bytes (handles.h), and max_calls_of_connection parts that run.
 // Threads, order: as LinkEnd. Lifetime: it keeps the worker, or what owns it, until OnLost has
 // returned. Failure: a step ends with what Worker::RunGraph says, in END; Unimplemented for what no
 // master of this kind asks for (arguments, results, traces); InvalidArgument for a number that is
-// not bound. A peer that binds what cannot be bound loses the link.
+// not bound, or the reason for which the last BIND was not taken. A peer that binds a number to two
+// graphs loses the link.
 
 #include <cstdint>
 #include <map>
@@ -30,10 +32,6 @@
 
 namespace millrace {
 
-// What steps end with that wait for something of a link that was lost: Unavailable, whatever the
-// link says, as a new link may do.
-Status LossOfLink(const Status& status);
-
 class WorkerLinkEnd : public LinkEnd {
  public:
   explicit WorkerLinkEnd(std::shared_ptr<Worker> worker);
@@ -44,6 +42,9 @@ class WorkerLinkEnd : public LinkEnd {
   void OnRun(RunFrame run) override;
   // Edges; else nothing.
   void OnTensors(SentTensors tensors) override;
+  // When their step takes them, or is over: tensors of a step that has not begun are not the
+  // peer's to forget.
+  bool acknowledges_edges() const override { return true; }
   // Nothing: no part of this worker's runs elsewhere.
   void OnEnd(EndFrame end) override;
   void OnCancel(int64_t step_id, const Status& status) override;
@@ -61,6 +62,7 @@ class WorkerLinkEnd : public LinkEnd {
 
   // Closes the link for what the memory does not suffice for.
   void Guarded(const char* what, absl::FunctionRef<Status()> body);
+  Status CheckMayBind(const BoundGraph& graph) const;
   Status Begin(const RunFrame& run);
 
   const std::shared_ptr<Worker> worker_;
@@ -69,6 +71,7 @@ class WorkerLinkEnd : public LinkEnd {
   std::shared_ptr<Link> link_;            // null before OnOpen and after OnLost
   std::shared_ptr<PeerCounter> counter_;  // may be null
   std::map<uint64_t, BoundGraph> graphs_;
+  Status not_bound_;  // why the last graph was not bound that could not be
 };
 
 }  // namespace millrace

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,9 +20,11 @@
 #include "core/arena.h"
 #include "core/hash64.h"
 #include "core/io_pool.h"
+#include "core/mutex.h"
 #include "core/notification.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "core/visit.h"
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/in_process_link.h"
 #include "distributed/link/peer_links.h"
@@ -68,9 +72,11 @@ class LinkEndTest : public ::testing::Test {
     worker_->Shutdown(absl::AbortedError("Shutdown"));
   }
 
-  void Start(const ServerLimits& limits = {}) {
+  void Start(const ServerLimits& limits = {},
+             std::function<void(const SentTensors&)> on_tensors = nullptr) {
     Close();
     peer_ = std::make_shared<RecordingEnd>();
+    peer_->on_tensors = std::move(on_tensors);
     WorkerOptions options;
     options.task = kPs;
     options.own_arena = Arena::Make(2);
@@ -216,6 +222,30 @@ TEST_F(LinkEndTest, APartRunsByItsNumberAndEndsWhenItsTensorsHaveCome) {
     SendTensor(step, fingerprint, 0);
     EXPECT_EQ(EndOf(step), absl::StrCat("end step=", step, " OK"));
   }
+}
+
+// The network's thread would read nothing, not even PING, while the second one runs.
+TEST_F(LinkEndTest, APartThatTheVisitDoesNotTakeRunsOnAThreadThatComputes) {
+  Mutex mu;
+  std::map<int64_t, std::thread::id> ran_by;  // by step
+  Start({}, [&](const SentTensors& tensors) {
+    MutexLock lock(&mu);
+    ran_by[tensors.step_id] = std::this_thread::get_id();
+  });
+  Bind(1, RegisterSender("a"));
+  Visit visit;
+  Run(1, 1);
+  Run(2, 1);
+  EXPECT_EQ(EndOf(2), "end step=2 OK");  // before the visit's work begins
+  {
+    MutexLock lock(&mu);
+    EXPECT_EQ(ran_by.count(1), 0u);
+    EXPECT_NE(ran_by[2], std::this_thread::get_id());
+  }
+  Visit::Work* const work = visit.End();
+  ASSERT_NE(work, nullptr);
+  Visit::Run(work);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
 }
 
 TEST_F(LinkEndTest, WhatAPartSendsIsPushedUnasked) {
@@ -386,10 +416,57 @@ TEST_F(LinkEndTest, GraphsOfALinkAreBounded) {
   ServerLimits limits;
   limits.max_graphs = 2;
   Start(limits);
-  for (const uint64_t number : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
-    peer_->link()->Send(BindFrame{number, "session", "graph"}).IgnoreError();
-  }
-  EXPECT_THAT(std::string(peer_->lost().message()), HasSubstr("ServerLimits::max_graphs"));
+  const std::string handle = RegisterSender("a");
+  for (const uint64_t number : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) Bind(number, handle);
+  Run(1, 3);
+  EXPECT_EQ(EndOf(1),
+            "end step=1 BIND on /job:ps/replica:0/task:0: graphs of one link must be at most 2 "
+            "(ServerLimits::max_graphs), got 3");
+  EXPECT_TRUE(absl::IsResourceExhausted(peer_->last_end().status));
+  // Steps of the others go on, what is forgotten makes room, and the same may be said twice.
+  Bind(2, handle);
+  Run(2, 2);
+  EXPECT_EQ(EndOf(2), "end step=2 OK");
+  EXPECT_OK(peer_->link()->Send(UnbindFrame{1}));
+  Bind(3, handle);
+  Run(3, 3);
+  EXPECT_EQ(EndOf(3), "end step=3 OK");
+  EXPECT_EQ(peer_->num_losses(), 0);
+}
+
+TEST_F(LinkEndTest, HandlesOfALinkAreBounded) {
+  const std::string longest(256, 'h');
+  EXPECT_OK(peer_->link()->Send(BindFrame{1, "session", longest + "h"}));
+  Run(1, 1);
+  EXPECT_EQ(EndOf(1),
+            "end step=1 BIND on /job:ps/replica:0/task:0: a handle must have at most 256 bytes, "
+            "got 257");
+  EXPECT_OK(peer_->link()->Send(BindFrame{1, longest + "h", "graph"}));
+  Run(2, 1);
+  EXPECT_THAT(EndOf(2), HasSubstr("a handle must have at most 256 bytes, got 257"));
+  EXPECT_OK(peer_->link()->Send(BindFrame{1, longest, longest}));
+  Run(3, 1);
+  EXPECT_THAT(EndOf(3), HasSubstr("Session handle is not found"));
+  EXPECT_EQ(peer_->num_losses(), 0);
+}
+
+TEST_F(LinkEndTest, PartsThatRunForALinkAreBounded) {
+  ServerLimits limits;
+  limits.max_calls_of_connection = 2;
+  Start(limits);
+  Bind(1, RegisterReceiver({"a"}));
+  for (const int64_t step : {1, 2, 3}) Run(step, 1);
+  EXPECT_EQ(EndOf(3),
+            "end step=3 RUN of step 3 on /job:ps/replica:0/task:0: parts that run for one link "
+            "must be at most 2 (ServerLimits::max_calls_of_connection), got 3");
+  EXPECT_TRUE(absl::IsResourceExhausted(peer_->last_end().status));
+  SendTensor(1, FingerprintOf({"a"}), 0);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
+  Run(4, 1);
+  SendTensor(4, FingerprintOf({"a"}), 0);
+  EXPECT_EQ(EndOf(4), "end step=4 OK");
+  SendTensor(2, FingerprintOf({"a"}), 0);
+  EXPECT_EQ(EndOf(2), "end step=2 OK");
 }
 
 TEST_F(LinkEndTest, ACancelEndsThePartAndLateTensorsOfItAreDropped) {
@@ -458,6 +535,42 @@ TEST_F(LinkEndTest, WhatCameWholeBeforeTheLinkWasLostIsEnough) {
   half->ended.Wait();
   EXPECT_STATUS(half->status, absl::StatusCode::kUnavailable,
                 "Pull from /job:worker/replica:0/task:0: ");
+}
+
+// A task that has sent all may leave, and nobody needs its link then.
+TEST_F(LinkEndTest, AStepThatHasAllNeedsNoLinkToItsSender) {
+  const std::string receiver = RegisterReceiver({"a", "b"});
+  SendTensor(1, FingerprintOf({"a", "b"}), 0);
+  SendTensor(1, FingerprintOf({"a", "b"}), 1);
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  links_.link = nullptr;
+  const auto whole = RunByCall(1, receiver), none = RunByCall(2, receiver);
+  whole->ended.Wait();
+  EXPECT_OK(whole->status);
+  none->ended.Wait();
+  EXPECT_STATUS(
+      none->status, absl::StatusCode::kUnavailable,
+      "Pull from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
+}
+
+// Its sender gives back what its own step has taken for it when the step never begins here.
+TEST_F(LinkEndTest, TensorsAreAcknowledgedWhenTheirStepTakesThem) {
+  Bind(1, RegisterReceiver({"a", "b"}));
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  SendTensor(1, fingerprint, 0);
+  SendTensor(2, fingerprint, 0);
+  EXPECT_EQ(peer_->received(1), 0u);
+  Run(1, 1);
+  EXPECT_EQ(peer_->received(1), 1u);
+  SendTensor(1, fingerprint, 1);
+  EXPECT_EQ(peer_->received(1), 2u);
+  EXPECT_EQ(EndOf(1), "end step=1 OK");
+  EXPECT_EQ(peer_->received(2), 0u);
+  // A step that has failed takes no more; its sender does not wait for it.
+  EXPECT_OK(peer_->link()->Send(CancelFrame{2, absl::CancelledError("by its master")}));
+  EXPECT_EQ(peer_->received(2), 0u);
+  SendTensor(2, fingerprint, 1);
+  EXPECT_EQ(peer_->received(2), 1u);
 }
 
 TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesPushedSteps) {

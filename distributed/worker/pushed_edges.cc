@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/pushed_edges.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/worker/peer_error.h"
+#include "distributed/worker/send_groups.h"
 #include "runtime/rendezvous.h"
 
 namespace millrace {
@@ -90,6 +92,9 @@ ArrivingEdges::ArrivingEdges(const std::shared_ptr<StepRendezvous>& step,
   for (size_t i = 0; i < peers_.size(); ++i) {
     peers_[i].num_left = edges_->recvs[i].numbers.size();
     peers_[i].has_come.resize(peers_[i].num_left);
+    const std::string& task = edges_->recvs[i].task;
+    peers_[i].flushes = std::none_of(edges_->sends.begin(), edges_->sends.end(),
+                                     [&](const StepEdges::Peer& to) { return to.task == task; });
   }
 }
 
@@ -110,7 +115,7 @@ void ArrivingEdges::Expect(absl::string_view task, std::shared_ptr<Link> link) {
 void ArrivingEdges::OnPushed(PushedMessage message) {
   const size_t i = Find(message.task);
   const std::shared_ptr<StepRendezvous> step = step_.lock();
-  if (i == edges_->recvs.size() || step == nullptr) return;
+  if (i == edges_->recvs.size() || step == nullptr) return message.Drop();
   if (message.kind == PushedMessage::Kind::kTensors) return TakeTensors(i, &message, step.get());
   {
     MutexLock lock(&mu_);
@@ -123,6 +128,8 @@ void ArrivingEdges::OnPushed(PushedMessage message) {
 }
 
 void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step) {
+  // First: it rides on what the step sends for it.
+  message->Acknowledge();
   const StepEdges::Peer& edges = edges_->recvs[peer];
   if (message->tensors.fingerprint != edges.fingerprint) {
     return step->StartAbort(Internal("Pull from ", edges.task, ": both tasks must have parts of ",
@@ -152,6 +159,9 @@ Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* wa
                     " twice");
   }
   of_task.has_come[tensor.index] = true;
+  if (!tensor.is_dead && tensor.value.TotalBytes() >= SendGroups::kLargeBytes) {
+    of_task.flushes = true;
+  }
   --of_task.num_left;
   return absl::OkStatus();
 }
@@ -161,7 +171,7 @@ void ArrivingEdges::Flush() {
   {
     MutexLock lock(&mu_);
     for (Peer& peer : peers_) {
-      if (peer.link != nullptr) links.push_back(std::move(peer.link));
+      if (peer.link != nullptr && peer.flushes) links.push_back(std::move(peer.link));
       peer.link = nullptr;
     }
   }

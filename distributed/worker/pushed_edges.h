@@ -69,7 +69,9 @@ class ArrivingEdges : public PushReceiver {
   // other links does not matter.
   void Expect(absl::string_view task, std::shared_ptr<Link> link);
   void OnPushed(PushedMessage message) override;
-  // The run is over: acknowledgements that have no message to ride on leave now.
+  // The run is over: acknowledgements leave now to peers that this step sends nothing, as nothing
+  // may come for them to ride on, and to those that have sent something large. To others they ride
+  // on the next step's messages.
   void Flush();
 
  private:
@@ -78,6 +80,7 @@ class ArrivingEdges : public PushReceiver {
     const Link* way = nullptr;   // by which tensors come; only compared
     std::vector<bool> has_come;  // by index
     size_t num_left = 0;
+    bool flushes = false;
   };
 
   // Index in edges_->recvs; its size when the task has no part in it.

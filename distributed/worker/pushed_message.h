@@ -5,15 +5,35 @@
 // PushedMessage: what another task has pushed for a step of this one; and PushReceiver, which takes
 // it once the step runs.
 //
-// All of it may be a stranger's: the receiver checks it.
+// All of it may be a stranger's: the receiver checks it. The sender keeps what its step has taken
+// from queues and the like until it hears that its tensors were taken: by a step, not by the memory
+// of a task whose step may never begin.
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "core/status.h"
 #include "distributed/link/link.h"
 
 namespace millrace {
+
+// While it lives, a link holds back credit: the peer sends so many bytes less. Destroyed without a
+// lock, because what the link then sends may call the methods of its ends.
+class HeldCredit {
+ public:
+  HeldCredit(std::shared_ptr<Link> link, int64_t bytes) : link_(std::move(link)), bytes_(bytes) {
+    link_->HoldCredit(bytes_);
+  }
+  ~HeldCredit() { link_->LetGoOfCredit(bytes_); }
+  HeldCredit(const HeldCredit&) = delete;
+  HeldCredit& operator=(const HeldCredit&) = delete;
+
+ private:
+  const std::shared_ptr<Link> link_;
+  const int64_t bytes_;
+};
 
 struct PushedMessage {
   // What else came with it, or why nothing more will come.
@@ -28,8 +48,24 @@ struct PushedMessage {
   Kind kind = Kind::kTensors;
   std::string task;            // that sent it
   const Link* link = nullptr;  // by which it came; only compared
+  // By which kTensors came, until they are acknowledged to it; its credit may be held back. Null:
+  // no one waits for that.
+  std::shared_ptr<Link> creditor;
+  std::shared_ptr<const HeldCredit> held;  // while it is parked beyond the bound
   SentTensors tensors;
   Status error;
+
+  // The step takes them: the sender hears so with the next message.
+  void Acknowledge() {
+    const std::shared_ptr<Link> link = std::exchange(creditor, nullptr);
+    if (link != nullptr) link->Acknowledge(tensors.step_id, tensors.tensors.size());
+  }
+  // The step is over here and has no more messages to its sender, who may wait to stop.
+  void Drop() {
+    const std::shared_ptr<Link> link = creditor;
+    Acknowledge();
+    if (link != nullptr) link->Flush();
+  }
 
   int64_t tensor_bytes() const {
     int64_t bytes = 0;

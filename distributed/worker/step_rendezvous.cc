@@ -75,8 +75,9 @@ StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
   for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepIsOver(step_id_));
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepIsOver(step_id_), Tensor(), false);
+  std::vector<PushedMessage> parked;  // freed without the lock
   MutexLock lock(&mu_);
-  TakeParked();
+  parked = TakeParked();
 }
 
 std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
@@ -125,9 +126,11 @@ void StepRendezvous::StartAbort(const Status& status) {
   std::vector<PushedMessage> parked;
   std::shared_ptr<PushReceiver> receiver;  // as parked: dropped without the lock
   std::shared_ptr<Rendezvous> local;
+  bool has_begun = false;
   {
     MutexLock lock(&mu_);
     if (!aborted_.ok()) return;
+    has_begun = edges_ != nullptr;
     aborted_ = status.ok() ? absl::InternalError("Rendezvous: a status that aborts must not be OK")
                            : status;
     pulls.swap(waiting_pulls_);
@@ -137,6 +140,9 @@ void StepRendezvous::StartAbort(const Status& status) {
     local = local_;
   }
   if (local != nullptr) local->StartAbort(status);
+  if (has_begun) {
+    for (PushedMessage& message : parked) message.Drop();
+  }
   for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
   for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
   std::vector<std::shared_ptr<ServedPull>> over;  // they have been told
@@ -392,6 +398,30 @@ bool StepRendezvous::AwaitsReceipt(absl::string_view task, const Link* link) con
   return FindPushed(task, link) != nullptr;
 }
 
+std::vector<const Link*> StepRendezvous::OwingLinks() const {
+  std::vector<const Link*> links;
+  MutexLock lock(&mu_);
+  for (const auto& pull : served_) {
+    if (pull->is_push()) links.push_back(pull->link);
+  }
+  return links;
+}
+
+void StepRendezvous::CancelPushes(const Status& status) {
+  std::vector<std::shared_ptr<ServedPull>> pushes;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& pull : served_) {
+      if (pull->is_push()) pushes.push_back(pull);
+    }
+  }
+  for (const auto& push : pushes) {
+    // Also when the sink has all: the peer may keep it for a step that never begins.
+    push->over.store(true, std::memory_order_release);
+    push->sink->OnDone(Derived(status));
+  }
+}
+
 // --- What other tasks push -----------------------------------------------------------------------
 
 void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
@@ -402,21 +432,31 @@ void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
     if (aborted_.ok()) push_receiver_ = receiver;
     parked = TakeParked();
   }
-  if (receiver == nullptr) return;
-  for (PushedMessage& message : parked) receiver->OnPushed(std::move(message));
+  for (PushedMessage& message : parked) {
+    if (receiver == nullptr) {
+      message.Drop();
+    } else {
+      receiver->OnPushed(std::move(message));
+    }
+  }
 }
 
 Status StepRendezvous::TakePushed(PushedMessage message) {
   std::shared_ptr<PushReceiver> receiver;
   {
     MutexLock lock(&mu_);
-    if (!aborted_.ok()) return absl::OkStatus();
-    if (parks_) {
+    if (aborted_.ok() && parks_) {
       const int64_t bytes = message.num_bytes();
       if (parked_.empty()) parked_since_ = clock_->Now();
       parked_.push_back(std::move(message));
       if (parked_bytes_ != nullptr && parked_bytes_->Take(bytes)) {
         num_parked_bytes_ += bytes;
+        return absl::OkStatus();
+      }
+      PushedMessage& kept = parked_.back();
+      if (kept.creditor != nullptr && parked_bytes_ != nullptr && parked_bytes_->TakeHeld(bytes)) {
+        num_parked_bytes_ += bytes;
+        kept.held = std::make_shared<const HeldCredit>(kept.creditor, bytes);
         return absl::OkStatus();
       }
       message = std::move(parked_.back());  // to be freed without the lock
@@ -426,9 +466,13 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
                          parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
                          (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes);
     }
-    receiver = push_receiver_;
+    receiver = push_receiver_;  // null when the step was aborted
   }
-  if (receiver != nullptr) receiver->OnPushed(std::move(message));
+  if (receiver == nullptr) {
+    message.Drop();
+  } else {
+    receiver->OnPushed(std::move(message));
+  }
   return absl::OkStatus();
 }
 
@@ -438,6 +482,15 @@ std::vector<PushedMessage> StepRendezvous::TakeParked() {
   std::vector<PushedMessage> parked;
   parked.swap(parked_);
   return parked;
+}
+
+void StepRendezvous::DropParked() {
+  std::vector<PushedMessage> parked;
+  {
+    MutexLock lock(&mu_);
+    parked = TakeParked();
+  }
+  for (PushedMessage& message : parked) message.Drop();
 }
 
 bool StepRendezvous::HasParkedOf(absl::string_view task) const {

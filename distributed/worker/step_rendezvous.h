@@ -15,7 +15,7 @@
 // A step that is pushed (distributed/transport/edges_mode.h) needs no requests: its run Pushes, for
 // each peer, as if the peer had asked, and hears what peers push by a PushReceiver. What they push
 // before that is parked here, within ParkedBytes. What was pushed counts as pulled when it is
-// Received: in the peer's memory.
+// Received: taken by the peer's step.
 //
 // States of a step: expected -> running -> ended. A pull may come before the step is started here:
 // it is expected then. Which steps there are, and how long each stays: step_table.h.
@@ -105,16 +105,24 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // By the run of a pushed step, once it is started, once for each peer of the edges' sends: what
   // the step sends to the peer goes to `sink`, which gives it to `link`. `peer` is in the edges.
   void Push(const StepEdges::Peer& peer, const Link* link, std::shared_ptr<PullSink> sink);
-  // So many more tensors that were pushed to `task` by `link` are in its memory, it says.
+  // So many more tensors that were pushed to `task` by `link` were taken there, it says.
   void Received(absl::string_view task, const Link* link, uint64_t tensors);
   // Whether something was pushed to `task` by `link`, or may be, that is not Received.
   bool AwaitsReceipt(absl::string_view task, const Link* link) const;
+  // The links by which something was pushed, or may be, that is not Received.
+  std::vector<const Link*> OwingLinks() const;
+  // Nobody needs what was pushed and is not Received: its receivers hear so, and drop it.
+  void CancelPushes(const Status& status);
   // By the run, once it is started and before it runs: `receiver` gets what is parked here, and
   // what comes. Null: nothing is pushed in this step, and what strangers push is dropped.
   void ReceivePushes(std::shared_ptr<PushReceiver> receiver);
   // Gives a message to the receiver, parks it for it, or drops it when the step is over.
   // ResourceExhausted when it can be neither: the step cannot go on without it.
   Status TakePushed(PushedMessage message);
+  // By the table, when the step will not be started: what is parked is dropped, and its senders
+  // hear so. Without it they do not, as when the step is only given up: they may give back what
+  // their own step has taken for it.
+  void DropParked();
   // Whether tensors of `task` are parked here; of any task, since before `then`.
   bool HasParkedOf(absl::string_view task) const;
   bool HasParkedSince(absl::Time then) const;

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/worker/step_rendezvous.h"
 
+#include <functional>
 #include <map>
 #include <thread>
+#include <utility>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/clock.h"
+#include "core/mutex.h"
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/kept_status.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/link.h"
 #include "distributed/worker/parked_bytes.h"
+#include "distributed/worker/pushed_edges.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/send_groups.h"
 #include "distributed/worker/session_life.h"
@@ -304,6 +312,173 @@ TEST_F(StepRendezvousTest, ALostLinkEndsRunningStepsAndGivesBackWhatEndedOnesSen
   EXPECT_OK(by_another->aborted());
 }
 
+// The abort finds no pull that it could end, and nobody will say that the tensors have come.
+TEST_F(StepRendezvousTest, AStepThatEndsWellAsItIsAbortedIsGivenBackAtOnce) {
+  const auto session = std::make_shared<SessionLife>();
+  int given_back = 0;
+  const auto start = [&](int64_t id) {
+    const auto loans = std::make_shared<StepLoans>();
+    StatusOr<std::shared_ptr<StepRendezvous>> step = table_->Start(id, edges_, session, loans);
+    EXPECT_OK(step);
+    loans->Lend([&given_back] { ++given_back; });
+    (*step)->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
+    for (const char* edge : {"a", "b", "c"}) {
+      EXPECT_OK((*step)->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    return *std::move(step);
+  };
+  // Before the table lists it.
+  const auto first = start(1);
+  first->StartAbort(absl::UnavailableError("Socket closed"));
+  table_->End(first.get(), absl::OkStatus());
+  EXPECT_EQ(given_back, 1);
+  EXPECT_EQ(table_->num_steps(), 0);
+  // After it, when the link's loss found it running.
+  class Ending : public PushReceiver {
+   public:
+    void OnPushed(PushedMessage) override { end(); }
+    std::function<void()> end;
+  };
+  const auto second = start(2);
+  const auto receiver = std::make_shared<Ending>();
+  receiver->end = [&] { table_->End(second.get(), absl::OkStatus()); };
+  second->ReceivePushes(receiver);
+  table_->LinkLost(kWorker, kLink, absl::UnavailableError("Socket closed"));
+  EXPECT_EQ(given_back, 2);
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
+// Writes down what it is told of what has come: "taken 1: 2", "flush".
+class RecordingLink : public Link {
+ public:
+  Status Send(LinkMessage) override { return absl::OkStatus(); }
+  void Flush() override { events.push_back("flush"); }
+  void Acknowledge(int64_t step_id, uint64_t tensors) override {
+    events.push_back(absl::StrCat("taken ", step_id, ": ", tensors));
+  }
+  void Ask(absl::AnyInvocable<void()>) override {}
+  int64_t queued_bytes() const override { return 0; }
+  void Close(const Status&) override {}
+  std::vector<std::string> events;
+};
+
+// A sender gives back what its step has taken when the receiver's never begins, and a task that
+// stops waits until it is told.
+TEST_F(StepRendezvousTest, WhatIsParkedIsAcknowledgedWhenItsStepTakesItAndWhatIsLateAtOnce) {
+  using Events = std::vector<std::string>;
+  const auto link = std::make_shared<RecordingLink>();
+  const auto tensors_of_step = [&](int64_t id, int n) {
+    PushedMessage message = TensorsOf(kWorker, n);
+    message.tensors.step_id = id;
+    message.tensors.fingerprint = edges_->recvs[0].fingerprint;
+    message.link = link.get();
+    message.creditor = link;
+    return message;
+  };
+  const auto take_events = [&] { return std::exchange(link->events, {}); };
+  table_->TakePushed(1, tensors_of_step(1, 1));
+  EXPECT_EQ(take_events(), Events());
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  EXPECT_EQ(take_events(), Events());
+  const auto arriving = std::make_shared<ArrivingEdges>(step, edges_);
+  step->ReceivePushes(arriving);
+  EXPECT_EQ(take_events(), Events{"taken 1: 1"});
+  table_->End(step.get(), absl::AbortedError("failed"));
+  table_->TakePushed(1, tensors_of_step(1, 2));
+  EXPECT_EQ(take_events(), (Events{"taken 1: 2", "flush"}));
+  // A step of calls takes nothing.
+  table_->TakePushed(2, tensors_of_step(2, 1));
+  ASSERT_OK_AND_ASSIGN(const auto by_calls, table_->Start(2, edges_));
+  by_calls->ReceivePushes(nullptr);
+  EXPECT_EQ(take_events(), (Events{"taken 2: 1", "flush"}));
+  // One that fails before it takes any, or before it begins.
+  table_->TakePushed(3, tensors_of_step(3, 1));
+  table_->Refuse(3, absl::AbortedError("no such session"));
+  EXPECT_EQ(take_events(), (Events{"taken 3: 1", "flush"}));
+  table_->TakePushed(5, tensors_of_step(5, 1));
+  ASSERT_OK_AND_ASSIGN(const auto failed, table_->Start(5, edges_));
+  table_->End(failed.get(), absl::AbortedError("failed"));
+  EXPECT_EQ(take_events(), (Events{"taken 5: 1", "flush"}));
+  // One that never begins: neither when its sender cancels it nor when its time is over.
+  table_->TakePushed(4, tensors_of_step(4, 1));
+  PushedMessage cancel = TensorsOf(kWorker, 0);
+  cancel.kind = PushedMessage::Kind::kFailed;
+  cancel.error = absl::CancelledError("cancelled");
+  table_->PushFailed(4, cancel);
+  table_->TakePushed(6, tensors_of_step(6, 1));
+  clock_.Advance(StepTable::kEndedExpiry + absl::Minutes(1));
+  table_->Sweep();
+  EXPECT_EQ(take_events(), Events());
+  EXPECT_EQ(table_->parked_bytes(), 0);
+}
+
+// A training step sends to whom it receives from, in the next step at the latest.
+TEST_F(StepRendezvousTest, AcknowledgementsLeaveAloneOnlyIfNothingMayCarryThemOrForLargeTensors) {
+  const tensorflow::GraphDef graph = [] {
+    tensorflow::GraphDef only_receives;
+    *only_receives.add_node() = EndOf("recv_g", false, "g", kWorker, kPs);
+    return only_receives;
+  }();
+  ASSERT_OK_AND_ASSIGN(StepEdges received, EdgesOf(graph, TransfersOf(graph)));
+  const auto only_receives = std::make_shared<const StepEdges>(std::move(received));
+  const struct {
+    std::shared_ptr<const StepEdges> edges;
+    int64_t elements;
+    bool flushes;
+  } kCases[] = {
+      {edges_, 1, false},
+      {edges_, SendGroups::kLargeBytes / 4 - 1, false},
+      {edges_, SendGroups::kLargeBytes / 4, true},
+      {only_receives, 1, true},
+  };
+  int64_t id = 0;
+  for (const auto& c : kCases) {
+    ++id;
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, c.edges));
+    const auto link = std::make_shared<RecordingLink>();
+    ArrivingEdges arriving(step, c.edges);
+    arriving.Expect(kWorker, link);
+    PushedMessage message = TensorsOf(kWorker, 1);
+    message.tensors.fingerprint = c.edges->recvs[0].fingerprint;
+    message.tensors.tensors[0].value = *Tensor::Zeros(DT_FLOAT, Shape::Vector(c.elements));
+    arriving.OnPushed(std::move(message));
+    arriving.Flush();
+    EXPECT_EQ(link->events.size(), c.flushes ? 1u : 0u) << id;
+    EXPECT_OK(step->aborted());
+  }
+}
+
+TEST_F(StepRendezvousTest, AwaitPullsAsksWhatWasTakenAndAsksAgain) {
+  const auto session = std::make_shared<SessionLife>();
+  Mutex mu;
+  int asked = 0;
+  table_->LinkOpened(kLink, [&](absl::AnyInvocable<void()> answered) {
+    answered();
+    MutexLock lock(&mu);
+    ++asked;
+  });
+  const auto times_asked = [&] {
+    MutexLock lock(&mu);
+    return asked;
+  };
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
+  step->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
+  for (const char* edge : {"a", "b", "c"}) {
+    ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+  }
+  table_->End(step.get(), absl::OkStatus());
+  bool all_pulled = false;
+  std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  clock_.AwaitWaiters(1);
+  EXPECT_EQ(times_asked(), 1);
+  clock_.Advance(absl::Milliseconds(100));
+  while (times_asked() < 2) std::this_thread::yield();
+  table_->Received(1, kWorker, kLink, 3);
+  waiting.join();
+  EXPECT_TRUE(all_pulled);
+  EXPECT_EQ(table_->num_steps(), 0);
+}
+
 TEST_F(StepRendezvousTest, MessagesAreParkedUntilTheRunTakesThem) {
   table_->TakePushed(1, TensorsOf(kWorker, 2));
   EXPECT_EQ(table_->num_steps(), 1);
@@ -427,6 +602,46 @@ TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsSessionEndsAndNotPulle
   EXPECT_NE(late[0].find("The session has ended"), std::string::npos) << late[0];
   EndSession();
   EXPECT_EQ(given_back_, 1);
+}
+
+// The call that closes a session may overtake the receipt of what its client has used.
+TEST_F(StepLoansTest, WhatWasPushedIsGivenBackAtItsSessionsEndOnlyWhenItWasNotTaken) {
+  enum class Peer { kHasTakenIt, kHasNot, kIsLost };
+  for (const Peer peer : {Peer::kHasTakenIt, Peer::kHasNot, Peer::kIsLost}) {
+    SCOPED_TRACE(static_cast<int>(peer));
+    table_ = std::make_shared<StepTable>(&clock_);
+    std::vector<absl::AnyInvocable<void()>> questions;
+    table_->LinkOpened(kLink, [&](absl::AnyInvocable<void()> answered) {
+      questions.push_back(std::move(answered));
+    });
+    const auto session = std::make_shared<SessionLife>();
+    const auto loans = std::make_shared<StepLoans>();
+    int given_back = 0;
+    loans->Lend([&] { ++given_back; });
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session, loans));
+    const auto sink = std::make_shared<Recorder>();
+    step->Push(edges_->sends[0], kLink, sink);
+    for (const char* key : {"a", "b", "c"}) {
+      ASSERT_OK(step->Send(KeyOf(key), Tensor::Scalar(1.0f), false));
+    }
+    table_->End(step.get(), absl::OkStatus());
+    session->End(absl::AbortedError("The session has ended"));
+    table_->DropOfEndedSessions();
+    table_->DropOfEndedSessions();  // another session has ended, too
+    EXPECT_EQ(given_back, 0);
+    EXPECT_TRUE(table_->AwaitPulls(clock_.Now()));  // nobody stays for it
+    ASSERT_EQ(questions.size(), 1u);
+    if (peer == Peer::kHasTakenIt) table_->Received(1, kWorker, kLink, 3);
+    if (peer == Peer::kHasNot) questions[0]();
+    questions.clear();
+    EXPECT_EQ(given_back, peer == Peer::kHasTakenIt ? 0 : 1);
+    loans->GiveBack();  // it stays taken
+    EXPECT_EQ(given_back, peer == Peer::kHasTakenIt ? 0 : 1);
+    // Who has it for a step that will never begin hears so.
+    EXPECT_EQ(absl::StrContains(sink->events.back(), "The session has ended"),
+              peer != Peer::kHasTakenIt)
+        << sink->events.back();
+  }
 }
 
 // Whoever comes for its tensors then must know that training is over, and not that it failed.

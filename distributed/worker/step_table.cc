@@ -16,6 +16,8 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
+// After which AwaitPulls asks again: what is taken behind an answer is in the next one.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 }  // namespace
 
@@ -78,15 +80,18 @@ StatusOr<std::shared_ptr<StepRendezvous>> StepTable::Start(
 
 void StepTable::Refuse(int64_t step_id, const Status& why) {
   Sweep();  // perhaps nothing ever starts here
-  std::shared_ptr<StepRendezvous> expected;
-  {
-    MutexLock lock(&mu_);
-    const auto it = steps_.find(step_id);
-    if (it != steps_.end() && it->second.step->is_started()) return;
-    RememberFailure(step_id, why);
-    if (it != steps_.end()) expected = Take(it);
-  }
-  if (expected != nullptr) expected->StartAbort(why);
+  const std::shared_ptr<StepRendezvous> expected = TakeExpected(step_id, why);
+  if (expected == nullptr) return;
+  expected->DropParked();
+  expected->StartAbort(why);
+}
+
+std::shared_ptr<StepRendezvous> StepTable::TakeExpected(int64_t step_id, const Status& why) {
+  MutexLock lock(&mu_);
+  const auto it = steps_.find(step_id);
+  if (it != steps_.end() && it->second.step->is_started()) return nullptr;
+  RememberFailure(step_id, why);
+  return it == steps_.end() ? nullptr : Take(it);
 }
 
 // --- What is pushed ------------------------------------------------------------------------------
@@ -110,7 +115,9 @@ void StepTable::PushFailed(int64_t step_id, PushedMessage message) {
   if (step == nullptr) return;
   if (step->is_started()) return step->TakePushed(std::move(message)).IgnoreError();
   // A stranger has no tensors of it here.
-  if (step->HasParkedOf(message.task)) Refuse(step_id, Derived(message.error));
+  if (!step->HasParkedOf(message.task)) return;
+  const Status why = Derived(message.error);
+  if (const auto expected = TakeExpected(step_id, why)) expected->StartAbort(why);
 }
 
 void StepTable::Received(int64_t step_id, absl::string_view task, const Link* link,
@@ -119,9 +126,9 @@ void StepTable::Received(int64_t step_id, absl::string_view task, const Link* li
   if (step != nullptr) step->Received(task, link, tensors);
 }
 
-void StepTable::LinkOpened(const Link* link) {
+void StepTable::LinkOpened(const Link* link, AskReceipts ask) {
   MutexLock lock(&mu_);
-  open_links_.insert(link);
+  open_links_[link] = std::move(ask);
 }
 
 bool StepTable::IsOpen(const Link* link) const {
@@ -149,7 +156,10 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
       if (!taken.ok()) step->StartAbort(taken);
     }
     // Its master would wait for a part that the peer cannot run to its end.
-    if (step->AwaitsReceipt(task, link)) step->StartAbort(PushError(task, status));
+    if (step->AwaitsReceipt(task, link)) {
+      step->StartAbort(PushError(task, status));
+      GiveUpUnwanted(step.get());
+    }
   }
   for (const auto& step : over) {
     if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());
@@ -206,16 +216,49 @@ void StepTable::EndUnpulled(StepRendezvous* step) {
     }
   }
   for (const int64_t id : too_much) GiveUp(id);
+  GiveUpUnwanted(step);
+}
+
+void StepTable::GiveUpUnwanted(StepRendezvous* step) {
+  if (step->aborted().ok()) return;
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step->step_id());
+    if (it == steps_.end() || it->second.step.get() != step) return;
+    if (it->second.unpulled == unpulled_.end()) return;  // it runs: its end finds that it failed
+  }
+  GiveUp(step->step_id());
 }
 
 bool StepTable::AwaitPulls(absl::Time deadline) {
-  MutexLock lock(&mu_);
-  ++awaiting_pulls_;
-  while (WaitsForPulls() && clock_->Now() < deadline) {
-    clock_->WaitUntil(&pulled_, &mu_, deadline);
+  for (;;) {
+    std::map<const Link*, AskReceipts> asks;
+    {
+      MutexLock lock(&mu_);
+      if (!WaitsForPulls()) return true;
+      if (clock_->Now() >= deadline) return false;
+      for (const Unpulled& unpulled : unpulled_) {
+        const auto it = steps_.find(unpulled.step_id);
+        if (it == steps_.end() || !it->second.step->IsWanted()) continue;
+        asks.merge(AsksOf(*it->second.step));
+      }
+    }
+    for (const auto& [link, ask] : asks) ask([] {});
+    MutexLock lock(&mu_);
+    const absl::Time until = std::min(deadline, clock_->Now() + kAskAgain);
+    ++awaiting_pulls_;
+    while (WaitsForPulls() && clock_->Now() < until) clock_->WaitUntil(&pulled_, &mu_, until);
+    --awaiting_pulls_;
   }
-  --awaiting_pulls_;
-  return !WaitsForPulls();
+}
+
+std::map<const Link*, StepTable::AskReceipts> StepTable::AsksOf(const StepRendezvous& step) const {
+  std::map<const Link*, AskReceipts> asks;
+  for (const Link* const link : step.OwingLinks()) {
+    const auto it = open_links_.find(link);
+    if (it != open_links_.end() && it->second) asks.insert(*it);
+  }
+  return asks;
 }
 
 bool StepTable::WaitsForPulls() const {
@@ -227,24 +270,63 @@ bool StepTable::WaitsForPulls() const {
 }
 
 void StepTable::DropOfEndedSessions() {
-  std::vector<std::pair<std::shared_ptr<StepRendezvous>, Status>> dropped;
-  std::vector<std::shared_ptr<StepLoans>> loans;
+  struct Ended {
+    std::shared_ptr<StepRendezvous> step;
+    Status why;
+    std::map<const Link*, AskReceipts> asks;
+  };
+  std::vector<Ended> ended;
   {
     MutexLock lock(&mu_);
-    for (auto next = unpulled_.begin(); next != unpulled_.end();) {
-      const auto it = steps_.find((next++)->step_id);
+    for (Unpulled& unpulled : unpulled_) {
+      if (unpulled.is_ending) continue;
+      const auto it = steps_.find(unpulled.step_id);
       MR_DCHECK(it != steps_.end(), "Take removes a step from both lists");
       const Status why = Derived(it->second.step->EndOfSession());
       if (why.ok()) continue;
-      RememberFailure(it->first, why);
-      if (auto of_step = it->second.step->loans()) loans.push_back(std::move(of_step));
-      dropped.emplace_back(it->second.step, why);
-      Take(it);
+      ended.push_back({it->second.step, why, AsksOf(*it->second.step)});
+      unpulled.is_ending = true;
     }
   }
-  // First: what is given back is not to be pulled as well.
-  for (const auto& [step, why] : dropped) step->StartAbort(why);
-  for (const auto& loan : loans) loan->GiveBack();
+  struct Question {
+    AskReceipts ask;
+    std::vector<std::shared_ptr<void>> steps;  // all_have_answered, of each
+  };
+  std::map<const Link*, Question> questions;
+  for (const Ended& of : ended) {
+    // At the end of its last user: when the last task that was asked has answered, or its link is
+    // lost; at once when none is.
+    const std::shared_ptr<void> all_have_answered(
+        nullptr, [table = weak_from_this(), step = of.step, why = of.why](void*) {
+          const std::shared_ptr<StepTable> kept = table.lock();
+          if (kept == nullptr) return;
+          NoExceptions("Step", [&]() -> Status {
+            kept->DropEnded(step, why);
+            return absl::OkStatus();
+          }).IgnoreError();
+        });
+    for (const auto& [link, ask] : of.asks) {
+      Question& question = questions[link];
+      question.ask = ask;
+      question.steps.push_back(all_have_answered);
+    }
+  }
+  for (auto& [link, question] : questions) question.ask([steps = std::move(question.steps)] {});
+  LookForPulls();
+}
+
+void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why) {
+  {
+    MutexLock lock(&mu_);
+    const auto it = steps_.find(step->step_id());
+    if (it == steps_.end() || it->second.step != step) return;
+    RememberFailure(it->first, why);
+    Take(it);
+  }
+  // First: what is given back is not to be pulled, or taken, as well.
+  step->CancelPushes(why);
+  step->StartAbort(why);
+  if (const std::shared_ptr<StepLoans> loans = step->loans()) loans->GiveBack();
   LookForPulls();
 }
 
@@ -327,7 +409,8 @@ void StepTable::Sweep() {
   }
   for (const int64_t id : expired) GiveUp(id);
   for (const auto& step : never_begun) {
-    Refuse(step->step_id(), StepIsOver(step->step_id()));
+    const Status why = StepIsOver(step->step_id());
+    if (const auto expected = TakeExpected(step->step_id(), why)) expected->StartAbort(why);
   }
 }
 

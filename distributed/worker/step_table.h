@@ -28,12 +28,13 @@
 // Failure: AlreadyExists, and the reasons for which steps were aborted.
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <set>
 #include <unordered_map>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
@@ -66,7 +67,8 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // An expected step is made when there is none. One that has failed is not kept: what is returned
   // tells why.
   std::shared_ptr<StepRendezvous> FindOrExpect(int64_t step_id);
-  // The step cannot be started here: those that wait for it, now and later, hear why (not OK).
+  // The step cannot be started here: those that wait for it, now and later, hear why (not OK). What
+  // was pushed for it is gone, its senders hear: as for a step that fails.
   // Nothing happens to a step that was started: its own master knows its session.
   void Refuse(int64_t step_id, const Status& why);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
@@ -78,17 +80,21 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
       int64_t step_id, std::shared_ptr<const StepEdges> edges,
       std::shared_ptr<const SessionLife> session = nullptr,
       std::shared_ptr<StepLoans> loans = nullptr, FetchTensor fetch = nullptr);
-  // What another task has pushed for a step, which is expected when it is not there. One that
-  // cannot go on without what is beyond max_parked_bytes fails.
+  // What another task has pushed for a step, which is expected when it is not there. What is beyond
+  // max_parked_bytes holds back its link's credit; a step that cannot go on without what is beyond
+  // that fails.
   void TakePushed(int64_t step_id, PushedMessage message);
   // A task's part of the step has failed, says the task: its tensors will not come. Nothing is
   // expected for that.
   void PushFailed(int64_t step_id, PushedMessage message);
-  // So many more tensors that the step has pushed to `task` by `link` are in its memory.
+  // So many more tensors that the step has pushed to `task` by `link` were taken by its step there.
   void Received(int64_t step_id, absl::string_view task, const Link* link, uint64_t tensors);
+  // As Link::Ask; nothing when the link is gone.
+  using AskReceipts = std::function<void(absl::AnyInvocable<void()> answered)>;
   // A link to a task is open: until it is lost, which fails the steps that wait for something of
-  // the task by this link, and drops what it did not say to have received.
-  void LinkOpened(const Link* link);
+  // the task by this link, and drops what it did not say to have received. `ask` (may be null: no
+  // one can) asks it what that is.
+  void LinkOpened(const Link* link, AskReceipts ask = nullptr);
   void LinkLost(absl::string_view task, const Link* link, const Status& status);
   bool IsOpen(const Link* link) const;
   // The run is over. An error aborts the step.
@@ -98,12 +104,13 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
   // Until all that steps which ended well have sent was pulled, where a session is open to want it.
-  // False when something is left at `deadline`.
+  // False when something is left at `deadline`. Asks tasks what they have received.
   bool AwaitPulls(absl::Time deadline);
   // AwaitPulls looks again: a session has ended.
   void LookForPulls();
   // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
-  // reason of the session's end.
+  // reason of the session's end. What was pushed may have been taken, and the receipt be on its
+  // way: those tasks are asked first.
   void DropOfEndedSessions();
   // Drops what has expired. Called by Start and failed Ends now and then: in a task that gets
   // no steps any more, what has expired stays.
@@ -123,6 +130,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
     absl::Time at;
     std::shared_ptr<const SessionLife> session;  // may be null
     int64_t num_bytes = 0;                       // when the step had ended
+    bool is_ending = false;                      // DropOfEndedSessions has found it
   };
   struct UnpulledSum {
     int64_t steps = 0;
@@ -136,11 +144,22 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   using Steps = std::unordered_map<int64_t, Kept>;
   // Takes a step out of the table; for the caller to drop, without the lock.
   std::shared_ptr<StepRendezvous> Take(Steps::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One that was not started, for the caller to abort: null when there is none. Late comers hear
+  // `why`, unless it was started.
+  std::shared_ptr<StepRendezvous> TakeExpected(int64_t step_id, const Status& why);
   // The first reason of a step counts.
   void RememberFailure(int64_t step_id, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFailed(StepRendezvous* step);
   // Some tensors of `step`, which ended well, are left; what is too much of its session goes.
   void EndUnpulled(StepRendezvous* step);
+  // Drops what a step of an ended session has sent; nothing if all was pulled meanwhile.
+  void DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why);
+  // The ways to ask tasks for what the step has pushed, and is not received.
+  std::map<const Link*, AskReceipts> AsksOf(const StepRendezvous& step) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A step may be aborted between its success and EndUnpulled, or just after it: whoever comes
+  // second, the one that aborted it or EndUnpulled, finds both and gives it up.
+  void GiveUpUnwanted(StepRendezvous* step);
   // Aborts and forgets a step; its loans, null when there is none.
   std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
   // The same for one that nobody has pulled: what it took is given back.
@@ -159,7 +178,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   AgedMap<int64_t, Status> failed_ ABSL_GUARDED_BY(mu_);  // none of steps_
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
   int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
-  std::set<const Link*> open_links_ ABSL_GUARDED_BY(mu_);
+  std::map<const Link*, AskReceipts> open_links_ ABSL_GUARDED_BY(mu_);
   CondVar pulled_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
 };

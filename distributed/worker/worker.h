@@ -45,6 +45,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -132,6 +133,10 @@ class Worker {
   // Of links to other tasks (link_end.h).
   StepTable* steps() const { return steps_.get(); }
   const ServerLimits& limits() const { return options_.limits; }
+  // In which the kernels of its steps compute.
+  Arena* arena() const {
+    return options_.own_arena != nullptr ? options_.own_arena.get() : Arena::Default();
+  }
   // By the clock that ends steps.
   absl::Time Now() const { return options_.timers->Now(); }
 

@@ -45,6 +45,8 @@ class RecordingEnd : public LinkEnd {
 
   // False: RUN and tensors are not written down, for benchmarks. Set before the link opens.
   bool writes_down = true;
+  // True: edges are acknowledged by Link::Acknowledge alone. Set before the link opens.
+  bool acknowledges = false;
   // Called after the line was written, without a lock. Set before the link opens.
   std::function<void(const RunFrame&)> on_run;
   std::function<void(const SentTensors&)> on_tensors;
@@ -54,6 +56,7 @@ class RecordingEnd : public LinkEnd {
   void OnUnbind(uint64_t number) override;
   void OnRun(RunFrame run) override;
   void OnTensors(SentTensors tensors) override;
+  bool acknowledges_edges() const override { return acknowledges; }
   void OnEnd(EndFrame end) override;
   void OnCancel(int64_t step_id, const Status& status) override;
   void OnReceived(int64_t step_id, uint64_t tensors) override;
