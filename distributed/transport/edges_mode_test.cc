@@ -36,10 +36,10 @@ TEST(EdgesModeTest, BothFieldsTravelNextToTensorFlowsAndAreOffWithoutThem) {
 // covers: clusters: tasks of two releases, whose links have other versions, exchange tensors by
 //   calls
 TEST(EdgesModeTest, ATaskWithLinksOfAnotherVersionCannotPush) {
-  for (const char version : {0, 1, 2, 3}) {
+  for (const char version : {'\0', '\1', '\2', '\3'}) {
     tensorflow::RegisterGraphResponse response;
     // Number 1008, varint. 1 is also what the first release with links says.
-    ASSERT_TRUE(response.ParseFromString(std::string("\x80\x3f") + version));
+    ASSERT_TRUE(response.ParseFromString(std::string("\x80\x3f") += version));
     EXPECT_EQ(CanPush(response), static_cast<uint32_t>(version) == kLinkVersion)
         << static_cast<int>(version);
   }

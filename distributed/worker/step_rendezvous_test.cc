@@ -423,7 +423,7 @@ TEST_F(StepRendezvousTest, AcknowledgementsLeaveAloneOnlyIfNothingMayCarryThemOr
   const auto only_receives = std::make_shared<const StepEdges>(std::move(received));
   const struct {
     std::shared_ptr<const StepEdges> edges;
-    int64_t elements;
+    size_t elements;
     bool flushes;
   } kCases[] = {
       {edges_, 1, false},
