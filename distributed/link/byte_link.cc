@@ -63,12 +63,18 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
                                             : options_.peer_task),
       receive_credit_(options_.window_bytes),
       ticked_at_(options_.clock->Now()) {
+  hello_ = Hello(/*takes_offer=*/false);
+}
+
+std::string ByteLink::Hello(bool takes_offer) const {
   HelloFrame hello;
   hello.task = options_.task;
   hello.incarnation = options_.incarnation;
-  hello.clock_ns = absl::ToUnixNanos(ticked_at_);
+  hello.clock_ns = absl::ToUnixNanos(options_.clock->Now());
   hello.window_bytes = options_.window_bytes;
-  hello_ = Encoded(hello).ToString();
+  hello.offer = options_.offer;
+  hello.takes_offer = takes_offer;
+  return Encoded(hello).ToString();
 }
 
 std::shared_ptr<ByteLink> ByteLink::Open(std::unique_ptr<ByteWire> wire,
@@ -545,21 +551,32 @@ Status ByteLink::Greet(const HelloFrame& hello) {
                                            "(incarnation ", options_.peer_incarnation,
                                            " expected, ", hello.incarnation, " found)"));
   }
+  if (hello.takes_offer && options_.offer.empty()) {
+    return InvalidArgument("Link to ", hello.task,
+                           ": HELLO must take an offer that was made, got none");
+  }
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(send_credit_.Open(hello.window_bytes));
   }
-  if (options_.admit) MR_RETURN_IF_ERROR(options_.admit({hello.task, hello.incarnation}));
+  const LinkPeer peer = {hello.task, hello.incarnation, hello.takes_offer};
+  if (options_.admit) MR_RETURN_IF_ERROR(options_.admit(peer));
+  std::string answer;  // empty: HELLO as it was made
+  if (options_.waits_for_hello && options_.takes_offer && !hello.offer.empty() &&
+      options_.takes_offer(peer, hello.offer)) {
+    answer = Hello(/*takes_offer=*/true);
+  }
   {
     MutexLock lock(&mu_);
     if (state_ != State::kOpening) return absl::OkStatus();  // closed meanwhile
+    if (!answer.empty()) hello_ = std::move(answer);
     state_ = State::kOpen;
     hello_waits_ = false;
     since_ = LinkTime();
     peer_name_ = hello.task;
   }
   greeted_ = true;
-  set_peer({hello.task, hello.incarnation});
+  set_peer(peer);
   end_->OnOpen(shared_from_this());
   Pump();
   return absl::OkStatus();

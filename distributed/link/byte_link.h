@@ -10,6 +10,9 @@
 // peer of another version, of another task or incarnation than was dialled, with a window that is
 // too small, or that `admit` does not take is refused with BYE, which tells it why.
 //
+// HELLO may offer who is dialled a second way between the two tasks, in bytes that mean nothing
+// here; the answer says whether it is taken. So both ends know it before they are open.
+//
 // What leaves next, in one write of about kBatchBytes:
 //   1. RECEIVED, when something else leaves, enough is owed, or two Ticks found it owed;
 //   2. messages as they were sent. TENSORS need credit; without it they, and all TENSORS after
@@ -69,6 +72,11 @@ struct ByteLinkOptions {
   // Of a task that was dialled: it sends HELLO after it has admitted the peer. A peer that it
   // refuses gets BYE alone, so the peer's end of the link never opens.
   bool waits_for_hello = false;
+  // Of a task that dials: HELLO says it. At most kMaxFrameOfferBytes; empty: nothing is offered.
+  std::string offer;
+  // Of a task that was dialled, with waits_for_hello: whether it takes what the caller, which was
+  // admitted, offers. Called as `admit`, after it. Null: no.
+  std::function<bool(const LinkPeer& peer, const std::string& offer)> takes_offer;
 
   // What the peer may have on its way to here; at least kMinWindowBytes.
   int64_t window_bytes = kDefaultWindowBytes;
@@ -196,6 +204,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   // --- Receiving, by the thread that reads
   void Reading(absl::FunctionRef<Status()> read);
   Status Greet(const HelloFrame& hello);
+  std::string Hello(bool takes_offer) const;
   Status Take(HelloFrame frame, int64_t num_bytes);
   Status Take(BindFrame frame, int64_t num_bytes);
   Status Take(UnbindFrame frame, int64_t num_bytes);

@@ -539,24 +539,28 @@ TEST(ByteLinkTest, AStepIsTwoWritesEachWay) {
 // covers: clusters: a peer of another version, task, incarnation or window is refused when a link
 //   opens, and is told why
 TEST(ByteLinkTest, AGreetingThatDoesNotFitIsRefused) {
-  HelloFrame version = PsHello(), task = PsHello(), incarnation = PsHello(), window = PsHello();
-  version.version = 3;
+  HelloFrame version = PsHello(), task = PsHello(), incarnation = PsHello(), window = PsHello(),
+             takes = PsHello();
+  version.version = 4;
   task.task = "/job:ps/replica:0/task:1";
   incarnation.incarnation = 43;
   window.window_bytes = kMinWindowBytes - 1;
+  takes.takes_offer = true;
   const struct {
     std::string bytes;
     absl::StatusCode code;
     std::string message;
   } cases[] = {
       {FrameBytes(version), absl::StatusCode::kFailedPrecondition,
-       "both tasks must speak version 2 of links, got a peer of version 3"},
+       "both tasks must speak version 3 of links, got a peer of version 4"},
       {FrameBytes(task), absl::StatusCode::kFailedPrecondition,
        "Link to /job:ps/replica:0/task:0: that task must answer, got /job:ps/replica:0/task:1"},
       {FrameBytes(incarnation), absl::StatusCode::kAborted,
        "the task restarted (incarnation 42 expected, 43 found)"},
       {FrameBytes(window), absl::StatusCode::kInvalidArgument,
        "the window must be at least 2097152 bytes, got 2097151"},
+      {FrameBytes(takes), absl::StatusCode::kInvalidArgument,
+       "Link to /job:ps/replica:0/task:0: HELLO must take an offer that was made, got none"},
       {FrameBytes(PingFrame{1}), absl::StatusCode::kInvalidArgument,
        "the first frame must be HELLO"},
       {RawFrame(6, std::string("\x01\x00", 2), "abc"), absl::StatusCode::kInvalidArgument,
@@ -602,6 +606,46 @@ TEST(ByteLinkTest, WhoWasDialledMayRefuseBeforeEitherEndIsOpen) {
   world.options[1].admit = [](const LinkPeer&) { return absl::OkStatus(); };
   world.OpenBoth();
   EXPECT_TRUE(world.ends[0]->link() != nullptr && world.ends[1]->link() != nullptr);
+}
+
+// covers: clusters: who dials a link may offer another way, and both ends know, before they are
+//   open, whether it was taken
+TEST(ByteLinkTest, AnOfferIsTakenOrNotBeforeEitherEndIsOpen) {
+  for (const bool takes : {true, false}) {
+    SCOPED_TRACE(takes);
+    World world;
+    world.options[0].offer = "another way";
+    std::vector<std::string> offers;
+    world.options[1].waits_for_hello = true;
+    world.options[1].takes_offer = [&](const LinkPeer& peer, const std::string& offer) {
+      EXPECT_EQ(peer.task, "/job:worker/replica:0/task:0");
+      EXPECT_EQ(peer.incarnation, 41u);
+      EXPECT_TRUE(world.ends[0]->link() == nullptr && world.ends[1]->link() == nullptr);
+      offers.push_back(offer);
+      return takes;
+    };
+    world.OpenBoth();
+    EXPECT_EQ(offers, std::vector<std::string>{"another way"});
+    ASSERT_TRUE(world.ends[0]->link() != nullptr && world.ends[1]->link() != nullptr);
+    EXPECT_EQ(world.ends[0]->link()->peer().takes_offer, takes);
+    EXPECT_FALSE(world.ends[1]->link()->peer().takes_offer);
+  }
+  // Nothing is taken from who is refused, or offers nothing.
+  for (const bool offers : {true, false}) {
+    SCOPED_TRACE(offers);
+    World world;
+    if (offers) world.options[0].offer = "another way";
+    world.options[1].waits_for_hello = true;
+    if (offers) {
+      world.options[1].admit = [](const LinkPeer&) { return absl::PermissionDeniedError("no"); };
+    }
+    world.options[1].takes_offer = [](const LinkPeer&, const std::string&) {
+      ADD_FAILURE() << "there is none";
+      return true;
+    };
+    world.OpenBoth();
+    EXPECT_EQ(world.ends[0]->link() == nullptr, offers);
+  }
 }
 
 // covers: clusters: frames of a stranger that break the rules of a link end it, and the stranger is

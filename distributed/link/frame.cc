@@ -168,6 +168,10 @@ HelloFrame ReadHello(Fields* in, bool* is_other_version) {
   frame.incarnation = in->Fixed64();
   frame.clock_ns = in->Int64();
   frame.window_bytes = in->Count();
+  frame.offer = in->Text(kMaxFrameOfferBytes);
+  const uint8_t takes_offer = in->Byte();
+  if (takes_offer > 1) in->Refuse<int>("a flag of another version");
+  frame.takes_offer = takes_offer == 1;
   return frame;
 }
 
@@ -342,12 +346,19 @@ Status FrameWriter::Put(FrameKind kind, absl::string_view head, uint64_t payload
 Status FrameWriter::Add(const HelloFrame& frame) {
   MR_RETURN_IF_ERROR(CheckName(FrameKind::kHello, "task", frame.task));
   MR_RETURN_IF_ERROR(CheckCount(FrameKind::kHello, "window", frame.window_bytes));
+  if (frame.offer.size() > kMaxFrameOfferBytes) {
+    return Unwritable(FrameKind::kHello,
+                      absl::StrCat("the offer must be at most ", kMaxFrameOfferBytes, " bytes"),
+                      absl::StrCat(frame.offer.size()));
+  }
   std::string head;
   PutVarint32(&head, frame.version);
   PutText(&head, frame.task);
   PutFixed64(&head, frame.incarnation);
   PutInt64(&head, frame.clock_ns);
   PutCount(&head, frame.window_bytes);
+  PutText(&head, frame.offer);
+  PutByte(&head, frame.takes_offer ? 1 : 0);
   return Put(FrameKind::kHello, head);
 }
 

@@ -5,7 +5,8 @@
 // Frames: what two tasks say to each other on a link, as bytes.
 //
 //   frame    := kind u8, head bytes varint, payload bytes varint, head, payload
-//   HELLO    version varint, task text, incarnation fixed64, clock ns fixed64, window varint
+//   HELLO    version varint, task text, incarnation fixed64, clock ns fixed64, window varint,
+//            offer text, takes offer u8
 //   BIND     number varint, session handle text, graph handle text
 //   UNBIND   number varint
 //   RUN      step fixed64, number varint, flags u8 (trace, graphs), microseconds left varint,
@@ -50,8 +51,8 @@
 
 namespace millrace {
 
-// Of this page. Version 1 had no links.
-inline constexpr uint32_t kLinkVersion = 2;
+// Of this page. Version 1 had no links, version 2 no offers.
+inline constexpr uint32_t kLinkVersion = 3;
 
 inline constexpr uint64_t kMaxFrameHeadBytes = uint64_t{64} << 10;
 inline constexpr uint64_t kMaxFramePayloadBytes = uint64_t{256} << 10;
@@ -61,6 +62,8 @@ inline constexpr int64_t kMaxFrameBytes =
     static_cast<int64_t>(kMaxFramePrefixBytes + kMaxFrameHeadBytes + kMaxFramePayloadBytes);
 // Names of tasks, handles of sessions and graphs.
 inline constexpr uint64_t kMaxFrameNameBytes = 4 << 10;
+// Of a second way between the two tasks.
+inline constexpr uint64_t kMaxFrameOfferBytes = 256;
 // The text of a status; what is longer is cut.
 inline constexpr uint64_t kMaxFrameTextBytes = 16 << 10;
 // Shorter bytes of tensors are copied next to the head: at 1 KiB a piece of their own costs as much
@@ -93,6 +96,11 @@ struct HelloFrame {
   int64_t clock_ns = 0;
   // Bytes of TENSORS and CHUNK frames that may be on their way to the sender of this frame.
   int64_t window_bytes = 0;
+  // A second way to the sender of this frame, which carries steps if the peer takes it; empty:
+  // none.
+  std::string offer;
+  // Of who was dialled: it has taken the caller's offer.
+  bool takes_offer = false;
 };
 
 // A number for a registered graph of a session, until UNBIND.

@@ -107,7 +107,8 @@ std::vector<LinkFrame> SomeFrames() {
   Status ended = absl::AbortedError("the run is over");
   ended.SetPayload(kRunEndKind, absl::Cord("why"));
   return {
-      HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, -1, int64_t{64} << 20},
+      HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, -1, int64_t{64} << 20, "", true},
+      HelloFrame{kLinkVersion, "", 0, 0, 0, std::string(256, '\xff'), false},
       BindFrame{3, "session", "graph"},
       UnbindFrame{UINT64_MAX},
       RunFrame{INT64_MIN, 3, true, false, 1'000'000, 2},
@@ -260,8 +261,18 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
        "a varint of more than 64 bits"},
       {"window of 2^63",
        RawFrame(kHello,
-                Bytes({2, 0}) + std::string(16, '\0') + std::string(9, '\x80') + Bytes({1})),
+                Bytes({3, 0}) + std::string(16, '\0') + std::string(9, '\x80') + Bytes({1})),
        "a count of more than 63 bits"},
+      {"HELLO without an offer",
+       RawFrame(kHello, Bytes({3, 0}) + std::string(16, '\0') + Bytes({1})),
+       "an end within a field"},
+      {"offer of 257 bytes",
+       RawFrame(kHello, Bytes({3, 0}) + std::string(16, '\0') + Bytes({1, 0x81, 0x02}) +
+                            std::string(258, 'a')),
+       "a text that is too long"},
+      {"offer taken twice",
+       RawFrame(kHello, Bytes({3, 0}) + std::string(16, '\0') + Bytes({1, 0, 2})),
+       "a flag of another version"},
       {"version of 33 bits", RawFrame(kHello, Bytes({0x80, 0x80, 0x80, 0x80, 0x10})),
        "a number of more than 32 bits"},
       {"flag of RUN", RawFrame(kRun, WithStep({1, 4, 0, 0})), "a flag of another version"},
@@ -479,8 +490,10 @@ TEST(FrameTest, WhatTheReaderWouldRefuseIsNotWritten) {
   EXPECT_STATUS(writer.Add(BindFrame{1, std::string(4097, 'a'), "g"}),
                 absl::StatusCode::kInvalidArgument,
                 "Link: frame BIND: the session handle must be at most 4096 bytes, got 4097");
-  EXPECT_STATUS(writer.Add(HelloFrame{2, "", 0, 0, -1}), absl::StatusCode::kInvalidArgument,
+  EXPECT_STATUS(writer.Add(HelloFrame{3, "", 0, 0, -1}), absl::StatusCode::kInvalidArgument,
                 "the window must be >= 0, got -1");
+  EXPECT_STATUS(writer.Add(HelloFrame{3, "", 0, 0, 1, std::string(257, 'a')}),
+                absl::StatusCode::kInvalidArgument, "the offer must be at most 256 bytes, got 257");
   EXPECT_STATUS(writer.Add(CancelFrame{}), absl::StatusCode::kInvalidArgument, "must be an error");
   EXPECT_STATUS(writer.Add(ByeFrame{}), absl::StatusCode::kInvalidArgument, "must be an error");
   EXPECT_STATUS(writer.Add(ChunkFrame{1, 0, 0}, BufferRef(), ""),
@@ -517,9 +530,9 @@ TEST(FrameTest, ALongErrorIsCutAndKeepsItsKind) {
 TEST(FrameTest, AHelloOfAnotherVersionIsReadAsFarAsItsVersion) {
   Kept kept;
   FrameReader reader(&kept);
-  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({3, 0xff, 0xff, 0xff}))));
+  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({4, 0xff, 0xff, 0xff}))));
   EXPECT_EQ(kept.texts,
-            std::vector<std::string>{"HELLO version=3 task= incarnation=0 clock=0 window=0"});
+            std::vector<std::string>{"HELLO version=4 task= incarnation=0 clock=0 window=0"});
 }
 
 TEST(FrameTest, TheFirstErrorStays) {

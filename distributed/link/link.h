@@ -67,6 +67,8 @@ class Link;
 struct LinkPeer {
   std::string task;
   uint64_t incarnation = 0;
+  // It was dialled, and has taken what this end offered: another link carries the steps.
+  bool takes_offer = false;
 };
 
 struct SentTensor {

@@ -117,6 +117,7 @@ class UnixAcceptor::State final : public UnixPoller::Source,
 
 StatusOr<UnixOffer> UnixAcceptor::State::Offer(Accepted accepted) {
   UnixOffer offer;
+  offer.host = UnixOffer::ThisHost();
   offer.socket = name_;
   MR_ASSIGN_OR_RETURN(offer.nonce, UnixOffer::Random());
   const absl::Time now = options_.clock->Now();

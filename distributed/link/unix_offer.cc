@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "distributed/link/unix_socket.h"
 
 namespace millrace {
@@ -17,6 +19,17 @@ absl::string_view BytesOf(const UnixOffer::RandomBytes& random) {
   return absl::string_view(random.data(), random.size());
 }
 
+// "f3c1a6e0-5b7d-4c39-9e56-0f2a81d4c7b3"
+UnixOffer::RandomBytes ReadBootId() {
+  UnixOffer::RandomBytes host = {};
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  const std::string bytes = absl::HexStringToBytes(absl::StrReplaceAll(text, {{"-", ""}}));
+  if (bytes.size() == host.size()) std::copy(bytes.begin(), bytes.end(), host.begin());
+  return host;
+}
+
 }  // namespace
 
 std::string UnixOffer::SocketName() const {
@@ -24,8 +37,8 @@ std::string UnixOffer::SocketName() const {
 }
 
 std::string UnixOffer::Encode() const {
-  return absl::StrCat(std::string(1, static_cast<char>(kOfferVersion)), BytesOf(socket),
-                      BytesOf(nonce));
+  return absl::StrCat(std::string(1, static_cast<char>(kOfferVersion)), BytesOf(host),
+                      BytesOf(socket), BytesOf(nonce));
 }
 
 StatusOr<UnixOffer> UnixOffer::Decode(absl::string_view bytes) {
@@ -39,9 +52,17 @@ StatusOr<UnixOffer> UnixOffer::Decode(absl::string_view bytes) {
     return InvalidArgument("Unix offer: must have ", kEncodedBytes, " bytes, got ", bytes.size());
   }
   UnixOffer offer;
-  std::copy_n(bytes.data() + 1, kRandomBytes, offer.socket.data());
-  std::copy_n(bytes.data() + 1 + kRandomBytes, kRandomBytes, offer.nonce.data());
+  const char* next = bytes.data() + 1;
+  for (RandomBytes* const field : {&offer.host, &offer.socket, &offer.nonce}) {
+    std::copy_n(next, kRandomBytes, field->data());
+    next += kRandomBytes;
+  }
   return offer;
+}
+
+UnixOffer::RandomBytes UnixOffer::ThisHost() {
+  static const RandomBytes host = ReadBootId();
+  return host;
 }
 
 StatusOr<UnixOffer::RandomBytes> UnixOffer::Random() {

@@ -2,6 +2,7 @@
 #include "distributed/link/unix_offer.h"
 
 #include <cstddef>
+#include <fstream>
 #include <string>
 
 #include "core/testing/tensor_testing.h"
@@ -13,6 +14,7 @@ namespace {
 UnixOffer Numbered() {
   UnixOffer offer;
   for (size_t i = 0; i < UnixOffer::kRandomBytes; ++i) {
+    offer.host[i] = static_cast<char>(0xa0 + i);
     offer.socket[i] = static_cast<char>(0xf0 + i);
     offer.nonce[i] = static_cast<char>(i);
   }
@@ -23,11 +25,13 @@ TEST(UnixOfferTest, IsItsBytes) {
   const UnixOffer offer = Numbered();
   const std::string bytes = offer.Encode();
   EXPECT_EQ(bytes, std::string("\x01"
+                               "\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"
                                "\xf0\xf1\xf2\xf3\xf4\xf5\xf6\xf7\xf8\xf9\xfa\xfb\xfc\xfd\xfe\xff"
                                "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f",
-                               33));
+                               49));
   const StatusOr<UnixOffer> again = UnixOffer::Decode(bytes);
   ASSERT_OK(again);
+  EXPECT_EQ(again->host, offer.host);
   EXPECT_EQ(again->socket, offer.socket);
   EXPECT_EQ(again->nonce, offer.nonce);
 }
@@ -46,10 +50,10 @@ TEST(UnixOfferTest, OtherBytesAreRefused) {
   for (size_t size = 1; size < bytes.size(); ++size) {
     SCOPED_TRACE(size);
     EXPECT_STATUS(UnixOffer::Decode(bytes.substr(0, size)), absl::StatusCode::kInvalidArgument,
-                  "Unix offer: must have 33 bytes, got " + std::to_string(size));
+                  "Unix offer: must have 49 bytes, got " + std::to_string(size));
   }
   EXPECT_STATUS(UnixOffer::Decode(bytes + "x"), absl::StatusCode::kInvalidArgument,
-                "Unix offer: must have 33 bytes, got 34");
+                "Unix offer: must have 49 bytes, got 50");
   std::string other = bytes;
   other[0] = 2;
   EXPECT_STATUS(UnixOffer::Decode(other), absl::StatusCode::kInvalidArgument,
@@ -68,6 +72,16 @@ TEST(UnixOfferTest, EachBitOfANonceCounts) {
       EXPECT_FALSE(UnixOffer::AreSame(nonce, other)) << i << " " << bit;
     }
   }
+}
+
+// covers: clusters: an offer names its host, so that no task dials a socket of another host
+TEST(UnixOfferTest, AHostIsTheSameEachTime) {
+  const UnixOffer::RandomBytes host = UnixOffer::ThisHost();
+  EXPECT_EQ(UnixOffer::ThisHost(), host);
+  std::ifstream boot_id("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  if (!std::getline(boot_id, text)) GTEST_SKIP() << "this system has no boot id";
+  EXPECT_NE(host, UnixOffer::RandomBytes());
 }
 
 TEST(UnixOfferTest, RandomBytesDiffer) {

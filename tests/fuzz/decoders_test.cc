@@ -550,6 +550,7 @@ TEST(DecodersTest, MessagesOfALink) {
   hello.task = "/job:worker/replica:0/task:0";
   hello.incarnation = 41;
   hello.window_bytes = kDefaultWindowBytes;
+  hello.offer = "another way";
   RunFrame run;
   run.step_id = 7;
   run.number = 1;

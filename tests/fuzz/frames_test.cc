@@ -112,6 +112,8 @@ std::vector<std::string> Corpus() {
   const Status error = absl::AbortedError("the run is over");
   return {
       FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20}),
+      FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20,
+                            UnixOffer().Encode(), true}),
       FrameBytes(BindFrame{3, "session", "graph"}) + FrameBytes(UnbindFrame{3}),
       FrameBytes(RunFrame{7, 3, true, false, 1'000'000, 2}),
       FrameBytes(tensors),
@@ -165,6 +167,7 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
 TEST(UnixOffersTest, AnyBytes) {
   UnixOffer numbered;
   for (size_t i = 0; i < UnixOffer::kRandomBytes; ++i) {
+    numbered.host[i] = static_cast<char>(2 * i);
     numbered.socket[i] = static_cast<char>(i);
     numbered.nonce[i] = static_cast<char>(0xff - i);
   }

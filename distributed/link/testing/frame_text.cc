@@ -16,8 +16,11 @@ namespace millrace {
 namespace {
 
 std::string Text(const HelloFrame& f) {
-  return absl::StrCat("HELLO version=", f.version, " task=", f.task, " incarnation=", f.incarnation,
-                      " clock=", f.clock_ns, " window=", f.window_bytes);
+  return absl::StrCat(
+      "HELLO version=", f.version, " task=", f.task, " incarnation=", f.incarnation,
+      " clock=", f.clock_ns, " window=", f.window_bytes,
+      f.offer.empty() ? "" : absl::StrCat(" offer=", absl::BytesToHexString(f.offer)),
+      f.takes_offer ? " takes" : "");
 }
 std::string Text(const BindFrame& f) {
   return absl::StrCat("BIND number=", f.number, " session=", f.session_handle,
