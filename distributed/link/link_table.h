@@ -23,6 +23,21 @@
 // second: while the first program answers, the second one is refused, which says so. If there is
 // none for 3 s, the new link takes the place of the old one, and may open before that one's OnLost.
 //
+// Two tasks of one host have a pair of links (LinkTableOptions::same_host). The one that was
+// dialled is the witness: by it each end knows who the other one is, and it carries nothing else.
+// The carrier, over the way within the host, is the link that Find and Get give and that has an
+// end.
+//
+//   who dials offers the way in HELLO -> the other one takes it, dials the carrier, and says so in
+//   its HELLO -> the carrier opens -> the task's state is open
+//
+// So both know which link carries steps before either sends one, and a step has one link only. Both
+// links are lost together: a witness closes when its carrier is lost; a carrier whose witness was
+// lost is read on for 2 s, as the peer's last messages may still be in it, but has no new steps.
+// A pair whose carrier does not open within 3 s is given up: who dialled dials again, and offers
+// nothing for a minute. What cannot be taken is not: then the link that was dialled carries steps.
+// Both are a line in the log.
+//
 // Threads: all methods, from any thread; none of them waits. No lock is held while a callback, a
 // dialler or an end is called. Callbacks must not block.
 // Lifetime: links outlive the table until they are lost; the destructor is CloseAll.
@@ -41,6 +56,7 @@
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/link.h"
+#include "distributed/link/same_host.h"
 #include "net/timers.h"
 
 namespace millrace {
@@ -57,6 +73,8 @@ struct LinkTableOptions {
   std::function<std::shared_ptr<LinkEnd>(const LinkPeer& peer)> make_end;
   // Whether a task that dialled may have a link; what it is refused with. Null: any.
   std::function<Status(const LinkPeer& peer)> check_peer;
+  // The way to tasks of this host. Null: none.
+  std::shared_ptr<SameHost> same_host;
 
   // Of each link: task and incarnation are this task's. Peer and HELLO are the table's to say, and
   // the clock is that of `timers`.
@@ -92,8 +110,10 @@ class LinkTable {
   void Accept(std::unique_ptr<ByteWire> wire);
   // All that are open, in the order of their tasks.
   std::vector<std::shared_ptr<Link>> OpenLinks() const;
-  // Links that are not lost yet, open or not.
+  // Links that are not lost yet, open or not; both of a pair.
   int num_links() const;
+  // Tasks whose open link is a carrier.
+  int num_pairs() const;
 
   // Closes all links with `reason`, an error, which those that wait in Get hear, too. What comes
   // later is refused with it. Ends hear OnLost later. A second call changes nothing.

@@ -19,8 +19,10 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/link.h"
+#include "distributed/link/same_host.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
 #include "gtest/gtest.h"
@@ -144,7 +146,61 @@ class World {
 
   void RunFor(absl::Duration duration) { EXPECT_TRUE(time.RunFor(duration)); }
 
+  // What becomes of an offer that was taken.
+  enum class Taken { kComes, kIsRefused, kIsNotHeard };
+
+  // The way to other tasks of the host, which is the world's only one.
+  class Host : public SameHost {
+   public:
+    explicit Host(World* world) : world_(world) {}
+    StatusOr<std::string> Offer(Came came) override {
+      MR_RETURN_IF_ERROR(may_offer);
+      std::string offer = absl::StrCat("offer ", ++num_offers);
+      world_->offers[offer] = std::move(came);
+      return offer;
+    }
+    StatusOr<std::unique_ptr<ByteWire>> Take(const std::string& offer) override {
+      MR_RETURN_IF_ERROR(may_take);
+      const auto found = world_->offers.find(offer);
+      if (found == world_->offers.end()) return absl::NotFoundError("another host");
+      const auto came = std::make_shared<Came>(std::move(found->second));
+      world_->offers.erase(found);
+      const auto way = SimulatedWay::Make(&world_->time, SimulatedWay::Options());
+      world_->host_ways.push_back(way);
+      const auto delay = absl::Microseconds(static_cast<int64_t>(world_->time.Draw(3000)));
+      if (world_->taken == Taken::kComes) {
+        world_->time.Later(delay, [way, came] { (*came)(way->TakeWire(1)); });
+      } else if (world_->taken == Taken::kIsRefused) {
+        const std::shared_ptr<ByteWire> refusing = way->TakeWire(1);
+        world_->time.Later(delay, [refusing] {
+          refusing->Start(std::make_shared<SilentPeer>());
+          refusing->Close();
+        });
+      }
+      return way->TakeWire(0);
+    }
+    void Tick() override { ++num_ticks; }
+    void Close() override { is_closed = true; }
+
+    Status may_offer, may_take;
+    int num_offers = 0, num_ticks = 0;
+    bool is_closed = false;
+
+   private:
+    World* const world_;
+  };
+  // With a way within the host.
+  Task* AddOnHost(const std::string& name, uint64_t incarnation, LinkTableOptions options = {}) {
+    hosts.push_back(std::make_shared<Host>(this));
+    options.same_host = hosts.back();
+    return Add(name, incarnation, std::move(options));
+  }
+
   SeededTime time;
+  std::map<std::string, SameHost::Came> offers;          // that nobody has taken
+  std::vector<std::shared_ptr<SimulatedWay>> host_ways;  // of those that were, in their order
+  std::vector<std::shared_ptr<Host>> hosts;              // of AddOnHost, in their order
+  Taken taken = Taken::kComes;
   // Of dials between tasks, in their order.
   std::vector<std::shared_ptr<SimulatedWay>> ways;
   std::vector<std::string> diallers;
@@ -483,6 +539,321 @@ TEST(LinkTableTest, ATaskToWhichThereIsNoWayIsWaitedFor) {
                 "Link to /job:worker/replica:0/task:1: must be open within 10s, got no answer");
   EXPECT_EQ(ps->dials, 0);
   EXPECT_EQ(ps->table->num_links(), 1);
+}
+
+// covers: clusters: two tasks of one host carry their steps on a link within the host, and both
+//   ends agree on it before a step is sent
+TEST(LinkTableTest, TwoTasksOfAHostHaveAPairOfLinks) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    World::Task* const ps = world.AddOnHost(kPs, 42);
+    World::Task* const worker = world.AddOnHost(kWorker, 41);
+    bool sent = false;
+    // What is sent at once, too, goes within the host.
+    worker->table->Get(kPs, [&](StatusOr<std::shared_ptr<Link>> link) {
+      EXPECT_OK(link);
+      if (!link.ok()) return;
+      EXPECT_OK((*link)->Send(RunOf(6)));
+      sent = true;
+    });
+    world.RunFor(absl::Seconds(2));
+    ASSERT_TRUE(sent);
+    ASSERT_EQ(world.ways.size(), 1u);
+    ASSERT_EQ(world.host_ways.size(), 1u);
+    for (World::Task* const task : {ps, worker}) {
+      EXPECT_EQ(task->table->num_links(), 2);
+      EXPECT_EQ(task->table->num_pairs(), 1);
+      EXPECT_EQ(task->table->OpenLinks().size(), 1u);
+      ASSERT_EQ(task->ends.size(), 1u);
+      EXPECT_EQ(task->table->Find(task == ps ? kWorker : kPs), task->ends[0]->link());
+    }
+    EXPECT_EQ(worker->ends[0]->lines(),
+              std::vector<std::string>{absl::StrCat("open ", kPs, " 42")});
+    const int64_t by_worker = world.ways[0]->num_writes(0), by_ps = world.ways[0]->num_writes(1);
+    EXPECT_OK(worker->ends[0]->link()->Send(RunOf(7)));
+    EXPECT_OK(ps->ends[0]->link()->Send(RunOf(8)));
+    world.RunFor(absl::Seconds(1));
+    EXPECT_EQ(CountLines(*ps, "run step=6"), 1);
+    EXPECT_EQ(CountLines(*ps, "run step=7"), 1);
+    EXPECT_EQ(CountLines(*worker, "run step=8"), 1);
+    EXPECT_EQ(world.ways[0]->num_writes(0), by_worker);
+    EXPECT_EQ(world.ways[0]->num_writes(1), by_ps);
+    EXPECT_GE(world.hosts[0]->num_ticks, 1);
+    EXPECT_FALSE(world.hosts[0]->is_closed);
+    ps->table->CloseAll(absl::UnavailableError("the ps leaves"));
+    EXPECT_TRUE(world.hosts[0]->is_closed);
+  }
+}
+
+// covers: clusters: two tasks of one host that dial each other at once have one pair of links
+TEST(LinkTableTest, BothDialAtOnceOnAHost) {
+  int both = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    World::Task* const ps = world.AddOnHost(kPs, 42);
+    World::Task* const worker = world.AddOnHost(kWorker, 41);
+    int sent = 0;
+    for (World::Task* const task : {ps, worker}) {
+      const char* const peer = task == ps ? kWorker : kPs;
+      world.time.Later(absl::Microseconds(static_cast<int64_t>(world.time.Draw(6000))),
+                       [&sent, task, peer] {
+                         task->table->Get(peer, [&sent](StatusOr<std::shared_ptr<Link>> link) {
+                           EXPECT_OK(link);
+                           if (!link.ok()) return;
+                           EXPECT_OK((*link)->Send(RunOf(7)));
+                           ++sent;
+                         });
+                       });
+    }
+    world.RunFor(absl::Seconds(5));
+    EXPECT_EQ(sent, 2);
+    for (World::Task* const task : {ps, worker}) {
+      EXPECT_EQ(CountLines(*task, "run step=7"), 1);
+      EXPECT_EQ(task->ends.size(), 1u);
+      EXPECT_EQ(task->table->num_links(), 2);
+      EXPECT_EQ(task->table->num_pairs(), 1);
+    }
+    if (ps->dials > 0 && worker->dials > 0) ++both;
+  }
+  EXPECT_GE(both, 20);
+}
+
+// covers: clusters: what keeps two tasks from a link within the host is a line in the log, unless
+//   they are on two hosts, and their steps take the link that was dialled
+TEST(LinkTableTest, WhatCannotBeTakenLeavesTheLinkThatWasDialled) {
+  const struct {
+    const char* what;
+    Status may_offer, may_take;
+    bool caller_is_on_host, callee_is_on_host;
+    const char* log;  // null: nothing
+  } cases[] = {
+      {"no offer can be made",
+       absl::UnavailableError("no random bytes"),
+       {},
+       true,
+       true,
+       "Link to /job:ps/replica:0/task:0: no link within the host, steps travel over the network: "
+       "no random bytes"},
+      {"another user",
+       {},
+       absl::PermissionDeniedError("of user 1"),
+       true,
+       true,
+       "Link to /job:worker/replica:0/task:0: no link within the host, steps travel over the "
+       "network: of user 1"},
+      {"another host", {}, absl::NotFoundError("another host"), true, true, nullptr},
+      {"switched off where it was dialled", {}, {}, true, false, nullptr},
+      {"switched off where it dials", {}, {}, false, true, nullptr},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.what);
+    World world;
+    World::Task* const ps = c.callee_is_on_host ? world.AddOnHost(kPs, 42) : world.Add(kPs, 42);
+    World::Task* const worker =
+        c.caller_is_on_host ? world.AddOnHost(kWorker, 41) : world.Add(kWorker, 41);
+    for (const auto& host : world.hosts) {
+      host->may_offer = c.may_offer;
+      host->may_take = c.may_take;
+    }
+    ::testing::internal::CaptureStderr();
+    const auto link = world.Get(worker, kPs);
+    world.RunFor(absl::Seconds(1));
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    if (c.log == nullptr) {
+      EXPECT_EQ(log, "");
+    } else {
+      EXPECT_TRUE(absl::StrContains(log, c.log)) << log;
+      EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+    }
+    ASSERT_TRUE(IsOpen(link));
+    EXPECT_EQ(worker->dials, 1);
+    EXPECT_OK(link->value().value()->Send(RunOf(7)));
+    world.RunFor(absl::Seconds(1));
+    EXPECT_EQ(CountLines(*ps, "run step=7"), 1);
+    EXPECT_TRUE(world.host_ways.empty());
+    for (World::Task* const task : {ps, worker}) {
+      EXPECT_EQ(task->table->num_links(), 1);
+      EXPECT_EQ(task->table->num_pairs(), 0);
+    }
+  }
+}
+
+// covers: clusters: a link within the host that was agreed on and does not open costs those who
+//   wait for it some seconds, and is tried again later
+TEST(LinkTableTest, APairThatDoesNotOpenIsDialledAgainWithoutAnOffer) {
+  for (const World::Taken taken : {World::Taken::kIsRefused, World::Taken::kIsNotHeard}) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE(absl::StrCat("refused: ", taken == World::Taken::kIsRefused, " seed ", seed));
+      World world(seed);
+      world.taken = taken;
+      World::Task* const ps = world.AddOnHost(kPs, 42);
+      World::Task* const worker = world.AddOnHost(kWorker, 41);
+      ::testing::internal::CaptureStderr();
+      const auto link = world.Get(worker, kPs);
+      std::shared_ptr<Answer> back;
+      world.time.Later(absl::Milliseconds(static_cast<int64_t>(world.time.Draw(12))),
+                       [&] { back = world.Get(ps, kWorker); });
+      world.RunFor(absl::Milliseconds(9500));
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      EXPECT_TRUE(absl::StrContains(log, "no link within the host, steps travel over the network"))
+          << log;
+      ASSERT_TRUE(IsOpen(link)) << Error(link);
+      ASSERT_TRUE(IsOpen(back)) << Error(back);
+      EXPECT_OK(link->value().value()->Send(RunOf(7)));
+      world.RunFor(absl::Seconds(1));
+      EXPECT_EQ(CountLines(*ps, "run step=7"), 1);
+      // No end has opened and been lost.
+      for (World::Task* const task : {ps, worker}) {
+        EXPECT_EQ(task->ends.size(), 1u);
+        EXPECT_EQ(task->table->num_links(), 1);
+        EXPECT_EQ(task->table->num_pairs(), 0);
+      }
+    }
+  }
+}
+
+// covers: clusters: a task of the same host is offered a link within it again when a minute has
+//   passed since one did not open
+TEST(LinkTableTest, AnOfferIsMadeAgainLater) {
+  World world;
+  world.taken = World::Taken::kIsRefused;
+  world.AddOnHost(kPs, 42);
+  World::Task* const worker = world.AddOnHost(kWorker, 41);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(5));
+  ASSERT_TRUE(IsOpen(first));
+  EXPECT_EQ(world.hosts[1]->num_offers, 1);
+  world.taken = World::Taken::kComes;
+  const auto dial_again = [&] {
+    world.ways.back()->BreakAfter(0, 0);
+    world.RunFor(absl::Seconds(31));
+    const auto link = world.Get(worker, kPs);
+    world.RunFor(absl::Seconds(3));
+    return link;
+  };
+  ASSERT_TRUE(IsOpen(dial_again()));
+  EXPECT_EQ(world.hosts[1]->num_offers, 1);
+  EXPECT_EQ(worker->table->num_pairs(), 0);
+  ASSERT_TRUE(IsOpen(dial_again()));
+  EXPECT_EQ(world.hosts[1]->num_offers, 2);
+  EXPECT_EQ(worker->table->num_pairs(), 1);
+}
+
+// covers: clusters: of the two links of two tasks of a host each ends both, and the next who asks
+//   has new ones
+TEST(LinkTableTest, TheLossOfEitherLinkOfAPairIsTheLossOfBoth) {
+  for (const bool of_witness : {true, false}) {
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      SCOPED_TRACE(absl::StrCat("witness: ", of_witness, " seed ", seed));
+      World world(seed);
+      World::Task* const ps = world.AddOnHost(kPs, 42);
+      World::Task* const worker = world.AddOnHost(kWorker, 41);
+      const auto first = world.Get(worker, kPs);
+      world.RunFor(absl::Seconds(1));
+      ASSERT_TRUE(IsOpen(first));
+      (of_witness ? world.ways : world.host_ways).at(0)->BreakAfter(0, 0);
+      world.RunFor(absl::Minutes(1));
+      for (World::Task* const task : {ps, worker}) {
+        EXPECT_EQ(task->table->num_links(), 0);
+        EXPECT_EQ(task->table->num_pairs(), 0);
+        EXPECT_EQ(task->ends.at(0)->num_losses(), 1);
+        EXPECT_EQ(task->ends.at(0)->lost().code(), absl::StatusCode::kUnavailable)
+            << task->ends.at(0)->lost();
+      }
+      const auto second = world.Get(ps, kWorker);
+      world.RunFor(absl::Seconds(1));
+      ASSERT_TRUE(IsOpen(second));
+      EXPECT_EQ(ps->table->num_pairs(), 1);
+      EXPECT_EQ(worker->ends.size(), 2u);
+    }
+  }
+}
+
+// covers: clusters: what a task has sent on a link within the host before it stops arrives, though
+//   the other link may be heard first
+TEST(LinkTableTest, TheLastMessagesOfACarrierAreRead) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(seed);
+    World world(seed);
+    World::Task* const ps = world.AddOnHost(kPs, 42);
+    World::Task* const worker = world.AddOnHost(kWorker, 41);
+    const auto first = world.Get(worker, kPs);
+    world.RunFor(absl::Seconds(1));
+    ASSERT_TRUE(IsOpen(first));
+    EndFrame end;
+    end.step_id = 7;
+    EXPECT_OK(ps->ends.at(0)->link()->Send(end));
+    ps->table->CloseAll(absl::UnavailableError("the ps leaves"));
+    world.RunFor(absl::Seconds(4));
+    EXPECT_EQ(CountLines(*worker, "end step=7"), 1);
+    EXPECT_STATUS(worker->ends.at(0)->lost(), absl::StatusCode::kUnavailable, "the ps leaves");
+    EXPECT_TRUE(worker->ends.at(0)->lost_by_peer());
+    EXPECT_EQ(worker->table->num_links(), 0);
+  }
+}
+
+// covers: clusters: a task of the same host that restarted has new links, and the steps of the old
+//   ones hear that it restarted
+TEST(LinkTableTest, ATaskOfTheHostThatRestartedHasANewPair) {
+  World world;
+  World::Task* const old_ps = world.AddOnHost(kPs, 42);
+  World::Task* const worker = world.AddOnHost(kWorker, 41);
+  const auto first = world.Get(worker, kPs);
+  world.RunFor(absl::Seconds(1));
+  ASSERT_TRUE(IsOpen(first));
+  world.ways.at(0)->StopReading(1);
+  world.host_ways.at(0)->StopReading(0);  // the ps was dialled, and has dialled there
+  World::Task* const ps = world.AddOnHost(kPs, 43);
+  const auto second = world.Get(ps, kWorker);
+  world.RunFor(absl::Seconds(2));
+  EXPECT_FALSE(second->has_value());
+  world.RunFor(absl::Seconds(8));
+  ASSERT_TRUE(IsOpen(second)) << Error(second);
+  world.RunFor(absl::Seconds(4));
+  EXPECT_STATUS(worker->ends.at(0)->lost(), absl::StatusCode::kAborted,
+                "the task restarted (incarnation 42 expected, 43 found)");
+  ASSERT_EQ(worker->ends.size(), 2u);
+  EXPECT_EQ(worker->table->Find(kPs), worker->ends[1]->link());
+  EXPECT_EQ(worker->table->Find(kPs)->peer().incarnation, 43u);
+  EXPECT_EQ(worker->table->num_pairs(), 1);
+  world.ways[0]->GoOnReading(1);
+  world.host_ways[0]->GoOnReading(0);
+  world.RunFor(absl::Seconds(5));
+  EXPECT_EQ(old_ps->table->num_links(), 0);
+  EXPECT_EQ(worker->table->num_links(), 2);
+}
+
+// covers: clusters: a peer that sends steps on the link that only proves who it is loses both
+TEST(LinkTableTest, StepsOnAWitnessEndThePair) {
+  World world;
+  World::Task* const ps = world.AddOnHost(kPs, 42);
+  std::unique_ptr<ByteWire> carrier;
+  world.offers["of a stranger"] = [&](StatusOr<std::unique_ptr<ByteWire>> wire) {
+    if (wire.ok()) carrier = *std::move(wire);
+  };
+  const auto way = SimulatedWay::Make(&world.time, SimulatedWay::Options());
+  ByteLinkOptions options;
+  options.task = kWorker;
+  options.incarnation = 41;
+  options.peer_task = kPs;
+  options.offer = "of a stranger";
+  options.clock = world.time.clock();
+  const auto end = std::make_shared<RecordingEnd>();
+  const auto link = ByteLink::Open(way->TakeWire(0), end, options);
+  ps->table->Accept(way->TakeWire(1));
+  world.RunFor(absl::Milliseconds(100));
+  ASSERT_TRUE(end->link() != nullptr);
+  EXPECT_TRUE(end->link()->peer().takes_offer);
+  EXPECT_TRUE(carrier != nullptr);
+  EXPECT_OK(link->Send(RunOf(7)));
+  world.RunFor(absl::Seconds(5));
+  EXPECT_STATUS(end->lost(), absl::StatusCode::kInvalidArgument,
+                "steps must travel on the link within the host, got RUN on the other one");
+  EXPECT_TRUE(ps->ends.empty());
+  EXPECT_EQ(ps->table->num_links(), 0);
+  end->LetGo();
 }
 
 // covers: clusters: a link that cannot last ends jobs with its own error, and one that was lost for
