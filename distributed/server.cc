@@ -275,6 +275,7 @@ class GrpcServer : public Server {
       }
     }
     counts.wakeups = core_->worker->num_wakeups();
+    counts.unix_links = core_->links.num_unix_links();
     counts.peers = core_->peer_counters->Read();
     return counts;
   }
@@ -422,6 +423,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   } else {
     MR_ASSIGN_OR_RETURN(step_wire, StepWireOfEnvironment());
   }
+  bool unix_links = true;
+  if (options.unix_links.has_value()) {
+    unix_links = *options.unix_links;
+  } else {
+    MR_ASSIGN_OR_RETURN(unix_links, UnixLinksOfEnvironment());
+  }
   MR_RETURN_IF_ERROR(SetFileRoots(options.file_roots));
   auto core = std::make_shared<ServerCore>();
   core->limits = options.limits;
@@ -463,6 +470,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   links.task = own;
   links.incarnation = core->worker->DeviceAttributes()[0].incarnation();
   links.limits = options.limits;
+  links.unix_links = unix_links;
   links.channel = [weak = std::weak_ptr<ServerCore>(core)](
                       const std::string& task) -> std::shared_ptr<RpcChannel> {
     const std::shared_ptr<ServerCore> alive = weak.lock();

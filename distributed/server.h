@@ -16,8 +16,7 @@
 //
 // Thread-safety: all methods, from any thread.
 // Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config, or a
-// bad MILLRACE_WIRE;
-// what net/security.h says of its files.
+// bad MILLRACE_WIRE or MILLRACE_UNIX_LINKS; what net/security.h says of its files.
 
 #include <memory>
 #include <optional>
@@ -59,6 +58,9 @@ struct ServerOptions {
   // MILLRACE_WIRE says ("calls", the default, or "links"). Each server takes part in steps of
   // either kind.
   std::optional<StepWire> wire = std::nullopt;
+  // Whether links to tasks of the same host and user go over Unix sockets; nullopt: unless the
+  // environment variable MILLRACE_UNIX_LINKS is "0". Two tasks do when both want it.
+  std::optional<bool> unix_links = std::nullopt;
   // The directories in which graphs may read and write files, of this whole process
   // (formats/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated
   // by colons; without it, everywhere.

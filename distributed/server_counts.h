@@ -31,6 +31,8 @@ struct ServerCounts {
   // Tasks that steps here have given to the arena, each a thread that is woken; of graphs that are
   // registered now.
   int64_t wakeups = 0;
+  // Tasks to which steps go over a Unix socket now.
+  int unix_links = 0;
   // By the other task's name ("/job:ps/replica:0/task:0"); those with which tensors were exchanged.
   std::map<std::string, PeerCounts> peers;
 

@@ -7,6 +7,7 @@
 #include "core/dcheck.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/grpc_wire.h"
+#include "distributed/link/unix_same_host.h"
 #include "graph/device_name.h"
 
 namespace millrace {
@@ -72,6 +73,7 @@ void ServerLinks::Open(ServerLinksOptions options) {
     return InvalidArgument("Link: a caller must have the name of a task, got '",
                            peer.task.substr(0, kMaxTaskNameBytes), "'");
   };
+  if (options.unix_links) table.same_host = MakeUnixSameHost();
   table_ = std::make_unique<LinkTable>(std::move(table));
 }
 
@@ -86,5 +88,7 @@ void ServerLinks::Accept(std::shared_ptr<DuplexCall> call) {
 void ServerLinks::CloseAll(const Status& reason) {
   if (table_ != nullptr) table_->CloseAll(reason);
 }
+
+int ServerLinks::num_unix_links() const { return table_ == nullptr ? 0 : table_->num_pairs(); }
 
 }  // namespace millrace

@@ -3,7 +3,8 @@
 #define MILLRACE_DISTRIBUTED_SERVER_LINKS_H_
 
 // ServerLinks: the links of a server's task to the others of its cluster, over gRPC: one call of
-// both directions for each pair of tasks (/millrace.Link/Connect), whoever dialled.
+// both directions for each pair of tasks (/millrace.Link/Connect), whoever dialled. Two tasks of
+// one host offer each other a Unix socket by it, which carries their steps (link_table.h).
 //
 // A link is dialled when a step needs it. A task that this one's cluster does not name, as a master
 // that was added later, has a link when it dials: it may call this task, too. This one waits for
@@ -38,6 +39,8 @@ struct ServerLinksOptions {
   std::function<std::shared_ptr<RpcChannel>(const std::string& task)> channel;
   // Those of one link.
   ServerLimits limits;
+  // Whether tasks of this host are offered Unix sockets, and may offer them.
+  bool unix_links = true;
   // The task behind the links; null when it is gone.
   std::function<std::shared_ptr<LinkEnd>()> make_end;
 };
@@ -50,6 +53,8 @@ class ServerLinks : public PeerLinks {
   void Accept(std::shared_ptr<DuplexCall> call);
   // Both ends hear `reason`, an error.
   void CloseAll(const Status& reason);
+  // Tasks to which steps go over a Unix socket now.
+  int num_unix_links() const;
 
  private:
   std::unique_ptr<LinkTable> table_;  // set by Open

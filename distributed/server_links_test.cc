@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps of servers over links of gRPC, in one process over loopback. Whole suites run over them by
+// Steps of servers over links, in one process: over loopback, and within the host where both
+// servers want it, as they do unless they are told otherwise. Whole suites run over them by
 // MILLRACE_WIRE=links: queue_programs_links_test, functions_links_test, tests/cluster.
 #include <cstdint>
 #include <cstdlib>
@@ -23,6 +24,7 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
+#include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/two_servers.h"
@@ -87,8 +89,50 @@ TEST(ServerLinksTest, AServerMakesStepsOverLinksWithoutCallsAndWithTheSameValues
   for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(by_links[i], by_calls[i]);
 }
 
-TEST(ServerLinksTest, TensorsAboveAFrameTravelWhole) {
-  TwoServers servers({}, {.wire = StepWire::kLinks});
+// covers: clusters: two tasks of one host carry their steps over a Unix socket when both want it, or
+//   over the network, with the same values
+TEST(ServerLinksTest, ServersOfAHostExchangeStepsOverAUnixSocket) {
+  const struct {
+    bool ps, worker;
+  } cases[] = {{true, true}, {true, false}, {false, true}, {false, false}};
+  std::vector<Tensor> first;  // values of the first case
+  for (const auto& c : cases) {
+    SCOPED_TRACE(absl::StrCat("ps ", c.ps, " worker ", c.worker));
+    TwoServers servers({.unix_links = c.ps}, {.wire = StepWire::kLinks, .unix_links = c.worker});
+    const bool both = c.ps && c.worker;
+    const auto sent = [&] {
+      return CountsOf(servers.ps()).messages("Connect") +
+             CountsOf(servers.worker()).messages("Connect");
+    };
+    const SmallModel model = MakeSmallModel();
+    auto session = servers.NewSession(model.root);
+    ASSERT_OK(session);
+    EXPECT_EQ(CountsOf(servers.ps()).unix_links, 0);  // a link is dialled when a step needs it
+    ASSERT_OK((*session)->Run({}, {}, {model.init}));
+    const std::vector<Feed> batch = SmallModelBatch(model);
+    ASSERT_OK((*session)->Run(batch, {}, {model.train}));
+    EXPECT_EQ(CountsOf(servers.ps()).unix_links, both ? 1 : 0);
+    EXPECT_EQ(CountsOf(servers.worker()).unix_links, both ? 1 : 0);
+    const int64_t before = sent();
+    for (int i = 0; i < 20; ++i) ASSERT_OK((*session)->Run(batch, {model.loss}, {model.train}));
+    if (both) {
+      EXPECT_LT(sent() - before, 10);  // signs of life, when the machine is slow
+    } else {
+      EXPECT_GE(sent() - before, 20);
+    }
+    ASSERT_OK_AND_ASSIGN(const auto values, (*session)->Run({}, {model.w.value, model.b.value}));
+    ASSERT_EQ(values.size(), 2u);
+    if (first.empty()) first = values;
+    for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(values[i], first[i]);
+  }
+}
+
+class ServerLinksOfAKindTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Wires, ServerLinksOfAKindTest, ::testing::Bool(),
+                         [](const auto& param) { return param.param ? "Unix" : "Grpc"; });
+
+TEST_P(ServerLinksOfAKindTest, TensorsAboveAFrameTravelWhole) {
+  TwoServers servers({}, {.wire = StepWire::kLinks, .unix_links = GetParam()});
   const Scope root;
   const Scope on_worker = root.WithDevice("/job:worker/task:0");
   const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
@@ -103,8 +147,9 @@ TEST(ServerLinksTest, TensorsAboveAFrameTravelWhole) {
   ExpectTensorEqual(out[0], large);
 }
 
-TEST(ServerLinksTest, LimitsOfAServerAreThoseOfItsLinks) {
+TEST_P(ServerLinksOfAKindTest, LimitsOfAServerAreThoseOfItsLinks) {
   ServerOptions ps;
+  ps.unix_links = GetParam();
   ps.limits.max_tensor_bytes = 1'000'000;
   TwoServers servers(ps, {.wire = StepWire::kLinks});
   const Scope root;
@@ -155,8 +200,8 @@ TEST(ServerLinksTest, AMasterThatAParameterServerDoesNotKnowHasALinkToIt) {
   for (const Tensor& value : values) ExpectTensorEqual(value, Tensor::Scalar(0.0f));
 }
 
-TEST(ServerLinksTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {
-  TwoServers servers({}, {.wire = StepWire::kLinks});
+TEST_P(ServerLinksOfAKindTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {
+  TwoServers servers({}, {.wire = StepWire::kLinks, .unix_links = GetParam()});
   SmallModel model = MakeSmallModel();
   const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
   const Output after =
@@ -173,7 +218,7 @@ TEST(ServerLinksTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {
   EXPECT_NE(ended.message().find("/job:ps/replica:0/task:0"), absl::string_view::npos) << ended;
 }
 
-TEST(ServerLinksTest, AWireThatIsNoneIsRefused) {
+TEST(ServerLinksTest, WhatTheEnvironmentSaysMustBeKnown) {
   const char* const old = std::getenv("MILLRACE_WIRE");
   const std::string kept = old == nullptr ? "" : old;
   ::setenv("MILLRACE_WIRE", "pigeons", 1);
@@ -184,6 +229,10 @@ TEST(ServerLinksTest, AWireThatIsNoneIsRefused) {
   EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
                 "MILLRACE_WIRE must be 'calls' or 'links', got 'pigeons'");
   ::setenv("MILLRACE_WIRE", kept.c_str(), 1);
+  ::setenv("MILLRACE_UNIX_LINKS", "pigeons", 1);
+  EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
+                "MILLRACE_UNIX_LINKS must be '0' or '1', got 'pigeons'");
+  ::unsetenv("MILLRACE_UNIX_LINKS");
 }
 
 }  // namespace

@@ -16,4 +16,12 @@ StatusOr<StepWire> StepWireOfEnvironment() {
   return name == nullptr || *name == '\0' ? StepWire::kCalls : StepWireOf(name);
 }
 
+StatusOr<bool> UnixLinksOfEnvironment() {
+  const char* const text = std::getenv("MILLRACE_UNIX_LINKS");
+  const absl::string_view value = text == nullptr ? "" : text;
+  if (value == "0") return false;
+  if (value.empty() || value == "1") return true;
+  return InvalidArgument("MILLRACE_UNIX_LINKS must be '0' or '1', got '", value, "'");
+}
+
 }  // namespace millrace

@@ -5,7 +5,7 @@
 // StepWire: what the steps of a master's sessions travel on.
 //
 // Thread-safety: functions of their arguments and the environment.
-// Failure: InvalidArgument for a name that is none.
+// Failure: InvalidArgument for a name that is none, or a switch that is neither 0 nor 1.
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
@@ -21,6 +21,10 @@ enum class StepWire {
 StatusOr<StepWire> StepWireOf(absl::string_view name);
 // That of the environment variable MILLRACE_WIRE; kCalls when it is not set, or empty.
 StatusOr<StepWire> StepWireOfEnvironment();
+
+// Whether tasks of one host may have links within it, over a Unix socket: unless the environment
+// variable MILLRACE_UNIX_LINKS is "0". "1" and an empty one say yes.
+StatusOr<bool> UnixLinksOfEnvironment();
 
 }  // namespace millrace
 

@@ -2,6 +2,7 @@
 #include "distributed/cluster/step_wire.h"
 
 #include <cstdlib>
+#include <string>
 
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -24,6 +25,25 @@ TEST(StepWireTest, TheEnvironmentChoosesAndCallsAreTheDefault) {
   EXPECT_STATUS(StepWireOfEnvironment().status(), absl::StatusCode::kInvalidArgument,
                 "MILLRACE_WIRE must be 'calls' or 'links', got 'pigeons'");
   ::unsetenv("MILLRACE_WIRE");
+}
+
+TEST(StepWireTest, UnixLinksAreSwitchedOffByTheEnvironment) {
+  ::unsetenv("MILLRACE_UNIX_LINKS");
+  EXPECT_TRUE(UnixLinksOfEnvironment().value());
+  const struct {
+    const char* text;
+    bool on;
+  } kCases[] = {{"", true}, {"1", true}, {"0", false}};
+  for (const auto& c : kCases) {
+    ::setenv("MILLRACE_UNIX_LINKS", c.text, 1);
+    EXPECT_EQ(UnixLinksOfEnvironment().value(), c.on) << c.text;
+  }
+  for (const char* const text : {"off", "2", " 0"}) {
+    ::setenv("MILLRACE_UNIX_LINKS", text, 1);
+    EXPECT_STATUS(UnixLinksOfEnvironment().status(), absl::StatusCode::kInvalidArgument,
+                  std::string("MILLRACE_UNIX_LINKS must be '0' or '1', got '") + text + "'");
+  }
+  ::unsetenv("MILLRACE_UNIX_LINKS");
 }
 
 }  // namespace
