@@ -8,7 +8,8 @@
 //
 // runs one of them and prints what happened. --seeds=N runs N of each kind instead of 1,000 (50
 // under sanitizers). With MILLRACE_WIRE=links in the environment steps travel over links
-// (testing/simulated_links.h): simulation_links_test.
+// (testing/simulated_links.h): simulation_links_test; with MILLRACE_UNIX_LINKS=1, too, all tasks
+// are on one host: simulation_pairs_test.
 #include "distributed/testing/simulation.h"
 
 #include <sched.h>
@@ -82,6 +83,12 @@ const char* NameOf(Kind kind) {
 bool OverLinks() {
   const char* const wire = std::getenv("MILLRACE_WIRE");
   return wire != nullptr && absl::string_view(wire) == "links";
+}
+
+// Whether all tasks of a job are on one host, and their steps on links within it.
+bool WithinHost() {
+  const char* const unix_links = std::getenv("MILLRACE_UNIX_LINKS");
+  return unix_links != nullptr && absl::string_view(unix_links) == "1";
 }
 
 // Faults happen for so long; then the job must come to its end.
@@ -158,7 +165,7 @@ class Job {
  public:
   Job(Kind kind, uint64_t seed)
       : kind_(kind), sim_(seed * std::size(kKinds) + static_cast<uint64_t>(kind)), net_(&sim_) {
-    if (OverLinks()) links_ = std::make_unique<SimulatedLinks>(&sim_, &net_);
+    if (OverLinks()) links_ = std::make_unique<SimulatedLinks>(&sim_, &net_, WithinHost());
     num_ps_ = 1 + static_cast<int>(sim_.Draw(2));
     std::map<int, std::string> ps;
     std::vector<std::string> addresses;
@@ -748,8 +755,10 @@ TEST_P(SimulationTest, EveryJobEndsWellWhateverItsNetworkDoes) {
     if (!outcome.violations.empty()) {
       FAIL() << outcome.trace << absl::StrJoin(outcome.violations, "\n")
              << "\nto repeat it: bazel test //distributed:simulation_"
-             << (OverLinks() ? "links_test" : "test") << " --test_arg=--simulate=" << NameOf(kind)
-             << "/" << seed;
+             << (!OverLinks()   ? "test"
+                 : WithinHost() ? "pairs_test"
+                                : "links_test")
+             << " --test_arg=--simulate=" << NameOf(kind) << "/" << seed;
     }
   }
   std::printf(

@@ -19,6 +19,9 @@ namespace {
 
 Status Killed() { return absl::UnavailableError("killed"); }
 
+// Of offers that are taken.
+constexpr double kTakenInVain = 0.1;
+
 }  // namespace
 
 // Time of one way. What happens on it may wake threads at both ends.
@@ -88,6 +91,26 @@ class SimulatedLinks::ObservedLink : public Link {
   SimulatedLinks* const links_;
   const std::shared_ptr<Life> life_;
   const std::shared_ptr<Link> link_;
+};
+
+// The way of one life to the others of the host.
+class SimulatedLinks::Host : public SameHost {
+ public:
+  Host(SimulatedLinks* links, std::shared_ptr<Life> life) : links_(links), life_(std::move(life)) {}
+  StatusOr<std::string> Offer(Came came) override {
+    std::string offer = absl::StrCat("offer ", ++links_->num_offers_);
+    links_->offers_[offer] = {life_, std::move(came)};
+    return offer;
+  }
+  StatusOr<std::unique_ptr<ByteWire>> Take(const std::string& offer) override {
+    return links_->Take(life_, offer);
+  }
+  void Tick() override {}
+  void Close() override {}
+
+ private:
+  SimulatedLinks* const links_;
+  const std::shared_ptr<Life> life_;
 };
 
 // The links of one life.
@@ -218,6 +241,7 @@ void SimulatedLinks::Of::Open() {
   options.link.incarnation = life_->worker->DeviceAttributes()[0].incarnation();
   options.timers = life_->place->timers();
   options.dial = [this](const std::string& task) { return links_->Dial(life_, task); };
+  if (links_->within_host_) options.same_host = std::make_shared<Host>(links_, life_);
   options.make_end = [this](const LinkPeer&) {
     auto end = std::make_shared<End>(links_, this);
     ends_.push_back(end);
@@ -237,8 +261,8 @@ void SimulatedLinks::Of::Kill() {
 
 // --- SimulatedLinks ------------------------------------------------------------------------------
 
-SimulatedLinks::SimulatedLinks(Simulation* simulation, SimulatedNetwork* network)
-    : simulation_(simulation), network_(network) {}
+SimulatedLinks::SimulatedLinks(Simulation* simulation, SimulatedNetwork* network, bool within_host)
+    : simulation_(simulation), network_(network), within_host_(within_host) {}
 
 SimulatedLinks::~SimulatedLinks() = default;
 
@@ -281,7 +305,7 @@ StatusOr<std::unique_ptr<ByteWire>> SimulatedLinks::Dial(const std::shared_ptr<L
   Time* const time = times_.back().get();
   SimulatedWay::Options options;
   options.longest_delay = network_->rates.usual_delay;
-  ways_.push_back({SimulatedWay::Make(time, options), from, nullptr, to});
+  ways_.push_back({SimulatedWay::Make(time, options), from, nullptr, to, false});
   Way* const way = &ways_.back();
   simulation_->TraceLine(absl::StrCat(ShortTask(from->task), " dials ", ShortTask(to)));
   from->place->Act();
@@ -304,8 +328,41 @@ void SimulatedLinks::Arrive(Way* way, Time* time) {
   up->second->Accept(way->way->TakeWire(1));
 }
 
+StatusOr<std::unique_ptr<ByteWire>> SimulatedLinks::Take(const std::shared_ptr<Life>& from,
+                                                         const std::string& offer) {
+  const auto found = offers_.find(offer);
+  if (found == offers_.end()) return absl::NotFoundError("no such offer");
+  const std::shared_ptr<Life> callee = found->second.life;
+  const auto came = std::make_shared<SameHost::Came>(std::move(found->second.came));
+  offers_.erase(found);
+  if (callee->is_over) return Killed();
+  times_.push_back(std::make_unique<Time>(simulation_, network_, from->place));
+  Time* const time = times_.back().get();
+  time->set_callee(callee->place);
+  SimulatedWay::Options options;
+  options.longest_delay = network_->rates.usual_delay;
+  ways_.push_back({SimulatedWay::Make(time, options), from, callee, callee->task, true});
+  const std::shared_ptr<SimulatedWay> way = ways_.back().way;
+  simulation_->TraceLine(
+      absl::StrCat(ShortTask(from->task), " takes the offer of ", ShortTask(callee->task)));
+  if (IsCut(callee->task, from->task)) way->StopReading(0);
+  if (IsCut(from->task, callee->task)) way->StopReading(1);
+  if (simulation_->Chance(kTakenInVain)) return way->TakeWire(0);  // nobody is at the other end
+  from->place->Act();
+  simulation_->After(simulation_->DrawTime(network_->rates.usual_delay),
+                     [way, came, callee]() -> Simulation::Place* {
+                       if (callee->is_over) return nullptr;
+                       (*came)(way->TakeWire(1));
+                       return callee->place;
+                     });
+  return way->TakeWire(0);
+}
+
 void SimulatedLinks::Break(const std::string& task, const std::string& other) {
+  // A carrier goes with its witness anyway, some time later.
+  const bool spares_carriers = within_host_ && simulation_->Chance(0.5);
   for (const Way& way : ways_) {
+    if (spares_carriers && way.is_within_host) continue;
     const std::string& from = way.dialler->task;
     if ((from == task && way.to == other) || (from == other && way.to == task)) {
       way.way->BreakAfter(0, 0);

@@ -15,6 +15,10 @@
 //   * Cut: nothing arrives, and links notice it themselves (PING);
 //   * Kill: the way is lost; who dials the task afterwards finds its next life.
 //
+// `within_host`: all tasks are on one host and have pairs of links (link_table.h). Of a pair that
+// is lost by a fault either the witness is or both are, as the seed says; some offers are taken in
+// vain.
+//
 // The network's observer hears of RUN and END as of calls: the number of a call is drawn when RUN
 // is sent.
 //
@@ -31,6 +35,7 @@
 #include "core/status.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/peer_links.h"
+#include "distributed/link/same_host.h"
 #include "distributed/link/testing/simulated_wire.h"
 #include "distributed/master/link_parts.h"
 #include "distributed/testing/simulated_network.h"
@@ -42,7 +47,7 @@ class SimulatedLinks {
  public:
   using Life = SimulatedNetwork::Life;
 
-  SimulatedLinks(Simulation* simulation, SimulatedNetwork* network);
+  SimulatedLinks(Simulation* simulation, SimulatedNetwork* network, bool within_host);
   ~SimulatedLinks();
 
   // For the options of a life's worker and master, before it is attached.
@@ -61,19 +66,27 @@ class SimulatedLinks {
  private:
   class Of;
   class End;
+  class Host;
   class ObservedLink;
   class Time;
   struct Way {
     std::shared_ptr<SimulatedWay> way;
     std::shared_ptr<Life> dialler, callee;  // ends 0 and 1; no callee until it arrives
     std::string to;
+    bool is_within_host = false;
+  };
+  struct Offer {
+    std::shared_ptr<Life> life;
+    SameHost::Came came;
   };
 
   Of* Find(const std::shared_ptr<Life>& life);
   StatusOr<std::unique_ptr<ByteWire>> Dial(const std::shared_ptr<Life>& from,
                                            const std::string& to);
   void Arrive(Way* way, Time* time);
-  // All ways between two tasks are lost.
+  StatusOr<std::unique_ptr<ByteWire>> Take(const std::shared_ptr<Life>& from,
+                                           const std::string& offer);
+  // The ways between two tasks are lost; perhaps not those within the host.
   void Break(const std::string& task, const std::string& other);
   bool IsCut(const std::string& from, const std::string& to) const {
     return cut_.count({from, to}) != 0;
@@ -83,6 +96,9 @@ class SimulatedLinks {
 
   Simulation* const simulation_;
   SimulatedNetwork* const network_;
+  const bool within_host_;
+  int64_t num_offers_ = 0;
+  std::map<std::string, Offer> offers_;  // that nobody has taken
   std::map<std::shared_ptr<Life>, std::unique_ptr<Of>> of_;
   std::map<std::string, Of*> up_;
   std::deque<std::unique_ptr<Time>> times_;  // of ways, as long as events may be left
