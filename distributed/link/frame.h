@@ -98,7 +98,7 @@ struct HelloFrame {
   int64_t window_bytes = 0;
   // A second way to the sender of this frame, which carries steps if the peer takes it; empty:
   // none.
-  std::string offer;
+  std::string offer = {};
   // Of who was dialled: it has taken the caller's offer.
   bool takes_offer = false;
 };

@@ -39,8 +39,8 @@ Status BothDialled(const std::string& peer, const std::string& kept) {
 
 // Not the job's error: its steps take the other link.
 void LogFallBack(const std::string& task, const Status& why) {
-  LogWarning("Link to ", task,
-             ": no link within the host, steps travel over the network: ", why.message());
+  LogInfo("Link to ", task,
+          ": no link within the host, steps travel over the network: ", why.message());
 }
 
 // The end of a witness: whatever comes is an error of the peer.

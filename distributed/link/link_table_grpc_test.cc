@@ -23,7 +23,9 @@
 #include "distributed/link/grpc_wire.h"
 #include "distributed/link/link.h"
 #include "distributed/link/link_table.h"
+#include "distributed/link/same_host.h"
 #include "distributed/link/testing/link_kinds.h"
+#include "distributed/link/unix_same_host.h"
 #include "gtest/gtest.h"
 #include "net/duplex_call.h"
 #include "net/rpc_channel.h"
@@ -48,8 +50,11 @@ bool Await(const std::function<bool()>& condition) {
 
 class GrpcTask {
  public:
-  GrpcTask(const std::string& name, uint64_t incarnation) : name_(name) {
+  // `host`: its way to the others of the host; null: none.
+  GrpcTask(const std::string& name, uint64_t incarnation, std::shared_ptr<SameHost> host = nullptr)
+      : name_(name) {
     LinkTableOptions links;
+    links.same_host = std::move(host);
     links.link.task = name;
     links.link.incarnation = incarnation;
     links.dial = [this](const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {
@@ -140,6 +145,58 @@ TEST(LinkTableGrpcTest, BothDialAtOnce) {
       // The refused link goes.
       EXPECT_TRUE(Await([&] { return task->table()->num_links() == 1; }));
     }
+  }
+}
+
+// covers: clusters: two servers of one host that dial each other at once have one pair of links
+// over
+//   gRPC and a Unix socket, and nothing that either sends is lost
+TEST(LinkTableGrpcTest, BothDialAtOnceOnAHost) {
+  for (int i = 0; i < 20; ++i) {
+    GrpcTask ps(kPs, 42, MakeUnixSameHost()), worker(kWorker, 41, MakeUnixSameHost());
+    ps.Knows(worker);
+    worker.Knows(ps);
+    const auto greet = [](GrpcTask* task, const char* peer) {
+      const std::shared_ptr<Link> link = task->Get(peer);
+      ASSERT_TRUE(link != nullptr);
+      RunFrame run;
+      run.step_id = 7;
+      EXPECT_OK(link->Send(run));
+    };
+    std::thread other([&] { greet(&worker, kPs); });
+    greet(&ps, kWorker);
+    other.join();
+    for (GrpcTask* const task : {&ps, &worker}) {
+      EXPECT_EQ(task->table()->num_pairs(), 1);
+      ASSERT_EQ(task->ends().size(), 1u);
+      const auto end = task->ends()[0];
+      EXPECT_TRUE(Await([&] { return end->lines().size() == 2; }));
+      EXPECT_EQ(end->lines().back(), "run step=7 number=0 timeout_us=0 args=0");
+      // The refused link goes.
+      EXPECT_TRUE(Await([&] { return task->table()->num_links() == 2; }));
+    }
+  }
+}
+
+// covers: clusters: what a server has sent within the host before it stops is read, though gRPC may
+//   bring its farewell first
+TEST(LinkTableGrpcTest, TheLastMessagesWithinTheHostAreRead) {
+  for (int i = 0; i < 20; ++i) {
+    GrpcTask worker(kWorker, 41, MakeUnixSameHost());
+    GrpcTask ps(kPs, 42, MakeUnixSameHost());
+    worker.Knows(ps);
+    ASSERT_TRUE(worker.Get(kPs) != nullptr);
+    const std::shared_ptr<Link> back = ps.Get(kWorker);
+    ASSERT_TRUE(back != nullptr);
+    EndFrame end;
+    for (end.step_id = 1; end.step_id <= 1000; ++end.step_id) EXPECT_OK(back->Send(end));
+    ps.Stop(absl::UnavailableError("the ps leaves"));
+    const auto heard = worker.ends()[0];
+    ASSERT_TRUE(Await([&] { return heard->num_losses() == 1; }));
+    EXPECT_EQ(heard->last_end().step_id, 1000);
+    EXPECT_STATUS(heard->lost(), absl::StatusCode::kUnavailable, "the ps leaves");
+    EXPECT_TRUE(heard->lost_by_peer());
+    EXPECT_TRUE(Await([&] { return worker.table()->num_links() == 0; }));
   }
 }
 

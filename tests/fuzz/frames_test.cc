@@ -111,9 +111,9 @@ std::vector<std::string> Corpus() {
       chunks.Add(ChunkFrame{3, 0, 400}, buffer, absl::string_view(zeros.data(), zeros.size())));
   const Status error = absl::AbortedError("the run is over");
   return {
-      FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20}),
-      FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20,
-                            UnixOffer().Encode(), true}),
+      FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20}) +
+          FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20,
+                                UnixOffer().Encode(), true}),
       FrameBytes(BindFrame{3, "session", "graph"}) + FrameBytes(UnbindFrame{3}),
       FrameBytes(RunFrame{7, 3, true, false, 1'000'000, 2}),
       FrameBytes(tensors),
