@@ -6,7 +6,7 @@
 //
 //   auto acceptor = UnixAcceptor::Listen();
 //   auto offer = (*acceptor)->Offer([](StatusOr<std::unique_ptr<ByteWire>> wire) { ... });
-//   // offer->Encode() travels on a link that has proven who the peer is; there: DialUnix(*offer)
+//   // offer->Encode() travels in HELLO of the link that is dialled; there: DialUnix(*offer)
 //
 // An offer:
 //

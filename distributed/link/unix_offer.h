@@ -2,8 +2,8 @@
 #ifndef MILLRACE_DISTRIBUTED_LINK_UNIX_OFFER_H_
 #define MILLRACE_DISTRIBUTED_LINK_UNIX_OFFER_H_
 
-// UnixOffer: what a task tells one peer, on a link that has proven who the peer is, so that the
-// peer can open a link over a Unix socket if it is on the same host.
+// UnixOffer: what a task tells the one that it dials, in HELLO of their link, so that the peer can
+// open a link over a Unix socket if it is on the same host.
 //
 //   offer := version u8, host 16 bytes, socket 16 bytes, nonce 16 bytes
 //
