@@ -89,8 +89,8 @@ TEST(ServerLinksTest, AServerMakesStepsOverLinksWithoutCallsAndWithTheSameValues
   for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(by_links[i], by_calls[i]);
 }
 
-// covers: clusters: two tasks of one host carry their steps over a Unix socket when both want it, or
-//   over the network, with the same values
+// covers: clusters: two tasks of one host carry their steps over a Unix socket when both want it,
+//   else over the network, with the same values
 TEST(ServerLinksTest, ServersOfAHostExchangeStepsOverAUnixSocket) {
   const struct {
     bool ps, worker;

@@ -148,9 +148,8 @@ TEST(LinkTableGrpcTest, BothDialAtOnce) {
   }
 }
 
-// covers: clusters: two servers of one host that dial each other at once have one pair of links
-// over
-//   gRPC and a Unix socket, and nothing that either sends is lost
+// covers: clusters: two servers of one host that dial each other at once have one pair of links,
+//   over gRPC and a Unix socket, and nothing that either sends is lost
 TEST(LinkTableGrpcTest, BothDialAtOnceOnAHost) {
   for (int i = 0; i < 20; ++i) {
     GrpcTask ps(kPs, 42, MakeUnixSameHost()), worker(kWorker, 41, MakeUnixSameHost());
