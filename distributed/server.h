@@ -56,7 +56,7 @@ struct ServerOptions {
   // What callers may take.
   ServerLimits limits = {};
   // What steps of this server's sessions travel on; nullopt: as the environment variable
-  // MILLRACE_WIRE says ("calls", the default, or "links"). Each server takes part in steps of
+  // MILLRACE_WIRE says ("links", the default, or "calls"). Each server takes part in steps of
   // either kind.
   std::optional<StepWire> wire = std::nullopt;
   // The directories in which graphs may read and write files, of this whole process
