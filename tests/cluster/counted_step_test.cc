@@ -235,8 +235,10 @@ void TrainCounted(StepWire wire) {
   EXPECT_LE(inside, kMaxInsideBytesPerStep * kSteps);
   EXPECT_LE(received_copied, by_reference + inside);
   EXPECT_EQ(after.through_proto - before.through_proto, 0);
-  RecordProperty("bytes_sent_per_step", static_cast<int>((by_reference + inside) / kSteps));
-  RecordProperty("bytes_copied_per_step", static_cast<int>((received_copied + inside) / kSteps));
+  ::testing::Test::RecordProperty("bytes_sent_per_step",
+                                  static_cast<int>((by_reference + inside) / kSteps));
+  ::testing::Test::RecordProperty("bytes_copied_per_step",
+                                  static_cast<int>((received_copied + inside) / kSteps));
   EXPECT_OK(supervisor.Stop());
 }
 
