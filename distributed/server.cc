@@ -417,7 +417,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     return InvalidArgument("Server: this process must be a task of the ", "cluster, got ",
                            cluster.task_device());
   }
-  StepWire step_wire = StepWire::kCalls;
+  StepWire step_wire = StepWire::kLinks;
   if (options.wire.has_value()) {
     step_wire = *options.wire;
   } else {

@@ -55,7 +55,7 @@ struct ServerOptions {
   // What callers may take.
   ServerLimits limits = {};
   // What steps of this server's sessions travel on; nullopt: as the environment variable
-  // MILLRACE_WIRE says ("calls", the default, or "links"). Each server takes part in steps of
+  // MILLRACE_WIRE says ("links", the default, or "calls"). Each server takes part in steps of
   // either kind.
   std::optional<StepWire> wire = std::nullopt;
   // Whether links to tasks of the same host and user go over Unix sockets; nullopt: unless the

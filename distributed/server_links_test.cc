@@ -172,11 +172,12 @@ TEST_P(ServerLinksOfAKindTest, LimitsOfAServerAreThoseOfItsLinks) {
 
 // A master that was added when the parameter server ran already.
 TEST(ServerLinksTest, AMasterThatAParameterServerDoesNotKnowHasALinkToIt) {
-  const std::vector<int> ports = FreePorts(2);
+  const std::vector<int> ports = FreePorts(3);
   const std::string ps_address = absl::StrCat("\"127.0.0.1:", ports[0], "\"");
   const std::string worker_address = absl::StrCat("\"127.0.0.1:", ports[1], "\"");
-  const auto ps_config = ClusterConfig::Parse(absl::StrCat(
-      "{\"cluster\": {\"ps\": [", ps_address, "]}, \"task\": {\"type\": \"ps\", \"index\": 0}}"));
+  const auto ps_config = ClusterConfig::Parse(
+      absl::StrCat("{\"cluster\": {\"ps\": [", ps_address, "], \"chief\": [\"127.0.0.1:", ports[2],
+                   "\"]}, \"task\": {\"type\": \"ps\", \"index\": 0}}"));
   const auto worker_config = ClusterConfig::Parse(
       absl::StrCat("{\"cluster\": {\"ps\": [", ps_address, "], \"worker\": [", worker_address,
                    "]}, \"task\": {\"type\": \"worker\", \"index\": 0}}"));

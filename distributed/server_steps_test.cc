@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/small_model.h"
 #include "graph/scope.h"
@@ -40,8 +41,8 @@
 namespace millrace {
 namespace {
 
-TEST(ServerTest, TrainsOverProcessBordersInAtMostThreeCallsPerStepAndServer) {
-  LoopbackCluster cluster(/*num_ps=*/2);
+void TrainOverProcessBorders(StepWire wire) {
+  LoopbackCluster cluster(/*num_ps=*/2, /*num_workers=*/1, wire);
   const SmallModel model =
       MakeSmallModel("/job:worker/task:0", {"/job:ps/task:0", "/job:ps/task:1"});
   const auto session = cluster.NewSession(model.root);
@@ -60,14 +61,27 @@ TEST(ServerTest, TrainsOverProcessBordersInAtMostThreeCallsPerStepAndServer) {
   const std::map<std::string, int64_t> calls = CallsSince(before);
   int64_t total = 0;
   for (const auto& [method, count] : calls) total += count;
-  EXPECT_LE(total, 3 * 2 * kSteps) << ::testing::PrintToString(calls);
-  EXPECT_EQ(calls.at("/tensorflow.grpc.WorkerService/RunGraph"), 2 * kSteps);
+  if (wire == StepWire::kLinks) {
+    EXPECT_EQ(calls.count("/tensorflow.grpc.WorkerService/RunGraph"), 0u);
+    EXPECT_LE(total, 10) << "renewals: " << ::testing::PrintToString(calls);
+  } else {
+    EXPECT_LE(total, 3 * 2 * kSteps) << ::testing::PrintToString(calls);
+    EXPECT_EQ(calls.at("/tensorflow.grpc.WorkerService/RunGraph"), 2 * kSteps);
+  }
   ASSERT_OK_AND_ASSIGN(const auto values, session->Run({}, {model.w.value, model.b.value}));
   ExpectTensorNear(values[0], Tensor::Scalar(3.0f), 0, 1e-2);
   ExpectTensorNear(values[1], Tensor::Scalar(1.0f), 0, 1e-2);
   ASSERT_OK(session->Close());
   EXPECT_STATUS(session->Run({}, {model.loss}), absl::StatusCode::kCancelled,
                 "Session has been closed.");
+}
+
+TEST(ServerTest, TrainsOverProcessBordersWithoutACallForAStep) {
+  TrainOverProcessBorders(StepWire::kLinks);
+}
+
+TEST(ServerTest, TrainsByCallsOverProcessBordersInAtMostThreePerStepAndServer) {
+  TrainOverProcessBorders(StepWire::kCalls);
 }
 
 TEST(ServerTest, ClientsOfAnotherProcessReachTheMasterOverTheNetwork) {
@@ -216,12 +230,10 @@ TEST(ServerTest, LosingATaskDuringAStepIsUnavailableAtOnce) {
   const auto session = cluster.NewSession(model.root);
   ASSERT_NE(session, nullptr);
   ASSERT_OK(session->Run({}, {}, {model.init}));
-  const auto before = RpcCallsBegun();
+  const int64_t before = TestWaitsBegun();
   Status status;
   std::thread step([&] { status = session->Run({}, {wait}).status(); });
-  while (CallsSince(before).count("/tensorflow.grpc.WorkerService/RunGraph") == 0) {
-    std::this_thread::yield();
-  }
+  while (TestWaitsBegun() == before) std::this_thread::yield();
   const absl::Time start = absl::Now();
   cluster.Kill("ps", 0);
   step.join();
@@ -270,12 +282,10 @@ TEST(ServerTest, TimeLimitsAndCloseEndStepsThatWait) {
   const std::vector<FetchName> fetches = {wait};
   EXPECT_STATUS(session->Run(options, {}, fetches, {}, nullptr),
                 absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
-  const auto before = RpcCallsBegun();
+  const int64_t before = TestWaitsBegun();
   Status status;
   std::thread step([&] { status = session->Run({}, {wait}).status(); });
-  while (CallsSince(before).count("/tensorflow.grpc.WorkerService/RunGraph") == 0) {
-    std::this_thread::yield();
-  }
+  while (TestWaitsBegun() == before) std::this_thread::yield();
   EXPECT_OK(session->Close());
   step.join();
   EXPECT_STATUS(status, absl::StatusCode::kCancelled, "Session has been closed.");

@@ -6,8 +6,11 @@
 # covers: build: the arrows between folders hold; files include the project headers that they use
 # covers: outside: no declaration of a public header hides the one after it from the library's symbols
 # covers: build: code of a page is built or run by a test, and links of pages lead somewhere
+# covers: clusters: the model of `docs/scaling.md` computes its formulas, names what bounds a job, and
+#   finds the number of ps
 # covers: build: a header of protobuf behind a public header is named with its chain, without a build
 
+import argparse
 import contextlib
 import io
 import json
@@ -36,6 +39,7 @@ import pairs
 import pictures
 import public_headers
 import public_symbols
+import scaling
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 CACHE = "g++-12.2.0-0123456789abcdef"
@@ -113,6 +117,16 @@ class ProgramsTest(unittest.TestCase):
                 (("pairs.py", "--pairs=0", "--", "a", "--", "b"), "--pairs: must be at least 1"),
                 (("disk_cache.py", "path", "7"), "unrecognized arguments: 7"),
                 (("disk_cache.py", "keep"), "invalid choice: 'keep'"),
+                (("scaling.py", "--workers=0"),
+                 "argument --workers: must be a whole number from 1 to 10,000, got '0'"),
+                (("scaling.py", "--ps=1.5"), "must be a whole number from 1 to 1,000, got '1.5'"),
+                (("scaling.py", "--gbits=nan"), "must be a number from 0.001 to 1e+06, got 'nan'"),
+                (("scaling.py", "--batch=inf"), "must be a whole number from 1 to 1e+09, got 'inf'"),
+                (("scaling.py", "--largest=1.1"), "must be a number from 0 to 1, got '1.1'"),
+                (("scaling.py", "--step_us=fast"), "got 'fast'"),
+                (("scaling.py", "--ps=11", "--max_ps=10"),
+                 "argument --ps: must be at most --max_ps, 10, got 11"),
+                (("scaling.py", "census"), "unrecognized arguments: census"),
                 (("pictures.py", "portrait", "x"), "invalid choice: 'portrait'"),
                 (("check_includes.py", "a.cc"), "unrecognized arguments: a.cc")]:
             code, out, err = self.run_program(*arguments)
@@ -578,6 +592,131 @@ class PairsTest(unittest.TestCase):
     def test_two_commands_stand_behind_dashes(self):
         self.assertEqual(pairs.split_commands(["--pairs", "2", "--", "a", "1", "--", "b"]),
                          (["--pairs", "2"], ["a", "1"], ["b"]))
+
+
+class ScalingTest(unittest.TestCase):
+    """Expected values are worked out by hand from the formulas of docs/scaling.md."""
+
+    # A step of 1,000 us, a tenth of it on the ps; 1 MB each way; 1,100 us of CPU for tensors (100)
+    # and bytes (1,000), 400 for the messages with each ps, half of all at each end, half waited for.
+    JOB = {"batch": 10, "step_us": 900, "example_us": 10, "ps_part": 0.1, "variable_bytes": 999000,
+           "example_bytes": 100, "tensors": 10, "tensor_us": 10, "byte_ns": 0.5, "messages": 4,
+           "message_us": 100, "trips": 4, "latency_us": 50, "gbits": 8, "cores": 2, "waited": 0.5}
+
+    @staticmethod
+    def job(**flags):
+        values = {name: flag.default for name, flag in scaling.FLAGS.items()}
+        unknown = flags.keys() - values.keys()
+        assert not unknown, unknown
+        return argparse.Namespace(**{**values, **flags})
+
+    def expect_step(self, step, cpu, compute, messages, on_ps, network, shared):
+        got = (step.cpu_us, step.compute_us, step.messages_us, step.ps_us, step.network_us)
+        for value, wanted in zip(got, (cpu, compute, messages, on_ps, network)):
+            self.assertAlmostEqual(value, wanted)
+        self.assertEqual(step.shared_us.keys(), shared.keys())
+        for name, wanted in shared.items():
+            self.assertAlmostEqual(step.shared_us[name], wanted)
+        self.assertAlmostEqual(step.time_us, compute + messages + on_ps + network)
+
+    def test_a_step_on_hosts_of_its_own(self):
+        job = self.job(**self.JOB)
+        # One ps has all: 100 us of compute, and 750 of its 1,500 for what travels.
+        self.expect_step(scaling.step_of(job, 1), 2500, 900, 375, 475, 2200,
+                         {"ps": 425, "network out": 1000, "network in": 1000})
+        # Each of two has its own messages and half of the rest: 50 + (200 + 275).
+        self.expect_step(scaling.step_of(job, 2), 2900, 900, 475, 287.5, 2200,
+                         {"ps": 262.5, "network out": 500, "network in": 500})
+        # Ten, of which one has four tenths: 40 + (200 + 220).
+        job = self.job(**self.JOB, largest=0.4)
+        self.expect_step(scaling.step_of(job, 10), 6100, 900, 1275, 250, 2200,
+                         {"ps": 230, "network out": 400, "network in": 400})
+
+    def test_a_step_whose_tasks_share_a_host(self):
+        job = self.job(**self.JOB, shared_cores=2, threads=3)
+        # 3,000 us of CPU compute, 1,500 and 1,900 travel; nothing goes over a network.
+        self.expect_step(scaling.step_of(job, 1), 4500, 900, 375, 475, 0, {"host": 2250})
+        self.expect_step(scaling.step_of(job, 2), 4900, 900, 475, 575, 0, {"host": 2450})
+
+    def test_workers_wait_for_each_other(self):
+        def step(compute_us, **shared_us):
+            return scaling.Step(cpu_us=0, compute_us=compute_us, messages_us=0, ps_us=0,
+                                network_us=0, shared_us=shared_us)
+        # 1 ms alone, 1 ms shared: 1/2, 2/2.5, 3/3.2 steps in a ms.
+        for workers, rate in ((1, 500), (2, 800), (3, 937.5)):
+            self.assertAlmostEqual(scaling.steps_per_second(workers, step(2000, ps=1000)), rate)
+        # Nothing alone, two equal stations: n / (n + 1) of what one can do.
+        for workers, rate in ((1, 500), (2, 1000 * 2 / 3), (9, 900)):
+            self.assertAlmostEqual(
+                scaling.steps_per_second(workers, step(2000, ps=1000, network=1000)), rate)
+        # Many workers reach the bound, and never pass it; without anything shared none waits.
+        self.assertAlmostEqual(scaling.steps_per_second(10000, step(2000, ps=1000)), 1000, delta=0.01)
+        self.assertLessEqual(scaling.steps_per_second(10000, step(2000, ps=1000)), 1000)
+        self.assertAlmostEqual(scaling.steps_per_second(100, step(2000, ps=0)), 50000)
+
+    def test_what_bounds_a_job_is_named(self):
+        # Of two ps: a worker alone takes 3,862.5 us, the ps 262.5, each way of its network 500.
+        for flags, ps, name, rate in [
+                ({"workers": 1}, 2, "workers", 1e6 / 3862.5),
+                ({"workers": 7}, 2, "workers", 7e6 / 3862.5),
+                ({"workers": 8}, 2, "network", 2000),
+                ({"workers": 100, "gbits": 80}, 2, "ps", 1e6 / 262.5),
+                ({"workers": 3, "shared_cores": 2, "threads": 3}, 1, "host", 1e6 / 2250)]:
+            job = self.job(**{**self.JOB, **flags})
+            limits = scaling.bounds(job.workers, scaling.step_of(job, ps))
+            self.assertEqual(min(limits, key=limits.get), name)
+            self.assertAlmostEqual(limits[name], rate)
+            row = scaling.row_of(job, ps)
+            self.assertEqual(row["bound_by"], name)
+            self.assertLess(row["steps_per_second"], rate * 1.000001)
+            self.assertAlmostEqual(row["examples_per_second"], 10 * row["steps_per_second"])
+        self.assertAlmostEqual(scaling.row_of(self.job(**self.JOB), 2)["busy"], 262.5 / 3862.5)
+
+    def test_what_costs_nothing_bounds_nothing(self):
+        job = self.job(variable_bytes=0, example_bytes=0, message_us=0, tensors=0, ps_part=0,
+                       latency_us=0, step_us=1000, example_us=0, workers=5)
+        row = scaling.row_of(job, 1)
+        self.assertAlmostEqual(row["steps_per_second"], 5000)
+        self.assertEqual((row["bound_by"], row["busy"]), ("workers", 0))
+
+    def test_the_best_number_of_ps_and_the_fewest_that_are_enough(self):
+        def rows(*rates):
+            return [{"ps": i + 1, "steps_per_second": rate} for i, rate in enumerate(rates)]
+        self.assertEqual(scaling.best_of(rows(10)), (1, 1))
+        self.assertEqual(scaling.best_of(rows(50, 95, 100, 99)), (3, 2))
+        self.assertEqual(scaling.best_of(rows(50, 94.9, 100, 100)), (3, 3))
+        # A worker alone has nothing of a second ps where each adds messages.
+        job = self.job(variable_bytes=1000)
+        self.assertEqual(scaling.best_of([scaling.row_of(job, ps) for ps in range(1, 9)]), (1, 1))
+        # 1,000 workers that read 100 MB each have something of each.
+        job = self.job(variable_bytes=1e8, step_us=20000, workers=1000)
+        self.assertEqual(scaling.best_of([scaling.row_of(job, ps) for ps in range(1, 9)]), (8, 8))
+
+    def test_the_defaults_explain_what_was_measured(self):
+        # docs/scaling.md: CPU and wall time of steps over links, 2 cores for all tasks.
+        for flags, ps, cpu_us, wall_us in [
+                ({"batch": 1, "step_us": 5, "example_us": 0, "variable_bytes": 50,
+                  "example_bytes": 0, "tensors": 5}, 1, 937, 722),
+                ({}, 1, 1336, 1086),
+                ({"tensors": 38}, 2, 2516, 1937)]:
+            step = scaling.step_of(self.job(**flags, shared_cores=2), ps)
+            self.assertAlmostEqual(step.cpu_us / cpu_us, 1, delta=0.1)
+            self.assertAlmostEqual(step.time_us / wall_us, 1, delta=0.1)
+
+    def test_it_prints_a_table_or_json(self):
+        def run_program(*arguments):
+            done = subprocess.run([os.path.join(TOOLS, "scaling.py"), *arguments], text=True,
+                                  capture_output=True, check=True)
+            return done.stdout
+        lines = run_program("--workers=4", "--ps=3", "--max_ps=12").splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:-2]], ["1", "2", "3", "5", "10", "12"])
+        self.assertRegex(lines[-2], r"^4 workers, 3 ps: [\d,]+\.\d steps/s, bound by workers$")
+        self.assertRegex(lines[-1], r"^best of 1 to 12 ps: 1 \(.* steps/s\); within 5 % of it: 1 \(")
+        said = json.loads(run_program("--workers=4", "--ps=3", "--max_ps=12", "--json"))
+        self.assertEqual((said["ps"], said["workers"], said["best_ps"], said["enough_ps"]),
+                         (3, 4, 1, 1))
+        self.assertEqual([row["ps"] for row in said["rows"]], list(range(1, 13)))
+        self.assertEqual(said["rows"][2]["step_us"], said["step_us"])
 
 
 class PicturesTest(unittest.TestCase):

@@ -13,7 +13,7 @@ StatusOr<StepWire> StepWireOf(absl::string_view name) {
 
 StatusOr<StepWire> StepWireOfEnvironment() {
   const char* const name = std::getenv("MILLRACE_WIRE");
-  return name == nullptr || *name == '\0' ? StepWire::kCalls : StepWireOf(name);
+  return name == nullptr || *name == '\0' ? StepWire::kLinks : StepWireOf(name);
 }
 
 StatusOr<bool> UnixLinksOfEnvironment() {

@@ -19,7 +19,7 @@ enum class StepWire {
 
 // Of "calls" or "links".
 StatusOr<StepWire> StepWireOf(absl::string_view name);
-// That of the environment variable MILLRACE_WIRE; kCalls when it is not set, or empty.
+// That of the environment variable MILLRACE_WIRE; kLinks when it is not set, or empty.
 StatusOr<StepWire> StepWireOfEnvironment();
 
 // Whether tasks of one host may have links within it, over a Unix socket: unless the environment

@@ -10,13 +10,13 @@
 namespace millrace {
 namespace {
 
-TEST(StepWireTest, TheEnvironmentChoosesAndCallsAreTheDefault) {
+TEST(StepWireTest, TheEnvironmentChoosesAndLinksAreTheDefault) {
   ::unsetenv("MILLRACE_WIRE");
-  EXPECT_EQ(StepWireOfEnvironment().value(), StepWire::kCalls);
+  EXPECT_EQ(StepWireOfEnvironment().value(), StepWire::kLinks);
   const struct {
     const char* name;
     StepWire wire;
-  } kCases[] = {{"", StepWire::kCalls}, {"calls", StepWire::kCalls}, {"links", StepWire::kLinks}};
+  } kCases[] = {{"", StepWire::kLinks}, {"calls", StepWire::kCalls}, {"links", StepWire::kLinks}};
   for (const auto& c : kCases) {
     ::setenv("MILLRACE_WIRE", c.name, 1);
     EXPECT_EQ(StepWireOfEnvironment().value(), c.wire) << c.name;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -31,7 +33,10 @@ namespace millrace {
 
 class LoopbackCluster {
  public:
-  explicit LoopbackCluster(int num_ps = 1, int num_workers = 1) {
+  // `wire`: what steps travel on; nullopt: as for any server.
+  explicit LoopbackCluster(int num_ps = 1, int num_workers = 1,
+                           std::optional<StepWire> wire = std::nullopt)
+      : wire_(wire) {
     const std::vector<int> ports = FreePorts(num_ps + num_workers);
     const auto list = [&](int begin, int n) {
       std::string text;
@@ -54,7 +59,7 @@ class LoopbackCluster {
     return config.value_or(ClusterConfig());
   }
   void Start(const std::string& job, int task) {
-    auto server = Server::Start(Config(job, task));
+    auto server = Server::Start(Config(job, task), {.wire = wire_});
     EXPECT_OK(server);
     if (server.ok()) servers_[Name(job, task)] = *std::move(server);
   }
@@ -73,6 +78,7 @@ class LoopbackCluster {
 
  private:
   static std::string Name(const std::string& job, int task) { return absl::StrCat(job, task); }
+  const std::optional<StepWire> wire_;
   std::string cluster_;
   std::map<std::string, std::unique_ptr<Server>> servers_;
 };

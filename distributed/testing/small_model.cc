@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/testing/small_model.h"
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,8 @@ Status ScalarOutput(InferenceContext* c) {
 }
 
 // Ends with the step's cancellation.
+std::atomic<int64_t> waits_begun{0};
+
 class WaitKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
@@ -28,7 +31,9 @@ class WaitKernel : public AsyncKernel {
     if (!ctx->cancellation()->Register(
             &token, [shared] { (*shared)(absl::CancelledError("waited in vain")); })) {
       (*shared)(absl::CancelledError("waited in vain"));
+      return;
     }
+    waits_begun.fetch_add(1, std::memory_order_relaxed);
   }
 };
 
@@ -76,6 +81,8 @@ const KernelRegistration kSilentKernel("TestSilent", KernelFor<SilentKernel>());
 const KernelRegistration kFailKernel("TestFail", KernelFor<FailKernel>());
 
 }  // namespace
+
+int64_t TestWaitsBegun() { return waits_begun.load(std::memory_order_relaxed); }
 
 void EndSilentKernels() {
   std::vector<AsyncKernel::DoneCallback> waiting;

@@ -8,6 +8,7 @@
 //
 // Thread-safety: a model belongs to one thread.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ inline std::vector<Feed> SmallModelBatch(const SmallModel& model) {
 
 // A scalar float that depends on `input`, which may be invalid.
 inline Output TestWait(ScopeAt at) { return NodeBuilder(at, "TestWait").Finish().output(0); }
+// TestWait kernels that have begun to wait in this process.
+int64_t TestWaitsBegun();
 inline Output TestSilent(ScopeAt at) { return NodeBuilder(at, "TestSilent").Finish().output(0); }
 // Lets the TestSilent kernels of this process that have been started end.
 void EndSilentKernels();

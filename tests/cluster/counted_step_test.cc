@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Counts what a training step of a real model costs on a cluster: calls and copies. The servers
+// Counts what a training step of a real model costs on a cluster: calls, copies, bytes. The servers
 // live in this process and talk over gRPC, so one process's counters see both sides.
 #include <algorithm>
 #include <cmath>
@@ -19,8 +19,11 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
+#include "distributed/server_counts.h"
+#include "distributed/transport/peer_counts.h"
 #include "estimator/columns/column_lowering.h"
 #include "estimator/columns/feature_column.h"
 #include "estimator/columns/input_layer.h"
@@ -57,8 +60,8 @@
 //   else, with `update_ops` and a fetched count, too; with two, one message between them orders the
 //   step
 // covers: clusters: a table in two parts on two servers moves as many tensors as two tables
-// covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
-//   sent tensor
+// covers: clusters: a training step over links costs no call; by calls at most 3 per parameter
+//   server and one copy per sent tensor
 // covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
 
 namespace millrace {
@@ -101,6 +104,8 @@ constexpr int64_t kLargeWeightBytes =
     (kPixels * kHidden + kHidden * kLabels) * int64_t{sizeof(float)};
 // Loss, step and the bias of ten labels with its gradient.
 constexpr int64_t kMaxInsideBytesPerStep = 512;
+// The biases and their gradients, Adam's powers, and what frames of calls need.
+constexpr int64_t kMaxSmallBytesPerStep = 2 * (kHidden + kLabels) * int64_t{sizeof(float)} + 1024;
 
 // Servers of this process: `num_ps` parameter servers and one worker, which comes last.
 struct Servers {
@@ -110,7 +115,7 @@ struct Servers {
   std::string target() const { return servers.back()->target(); }
 };
 
-StatusOr<Servers> StartServers(int num_ps) {
+StatusOr<Servers> StartServers(int num_ps, StepWire wire = StepWire::kLinks) {
   Status last;
   // Ports may be taken by others between the choice and the start.
   for (int tries = 0; tries < 3; ++tries) {
@@ -122,7 +127,7 @@ StatusOr<Servers> StartServers(int num_ps) {
       MR_ASSIGN_OR_RETURN(
           const ClusterConfig config,
           ClusterConfig::Parse(TfConfig(ports, is_worker ? "worker" : "ps", is_worker ? 0 : i)));
-      auto server = Server::Start(config);
+      auto server = Server::Start(config, {.wire = wire});
       last = server.status();
       if (!last.ok()) break;
       if (is_worker) {
@@ -137,8 +142,21 @@ StatusOr<Servers> StartServers(int num_ps) {
   return last;
 }
 
-TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTensor) {
-  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2));
+// What the tasks of `cluster` have sent each other: tensors of steps.
+PeerCounts SentBy(const Servers& cluster) {
+  PeerCounts sum;
+  for (const auto& server : cluster.servers) {
+    for (const auto& [task, counts] : CountsOf(*server).peers) {
+      sum.bytes_sent += counts.bytes_sent;
+      sum.tensors_sent += counts.tensors_sent;
+    }
+  }
+  return sum;
+}
+
+// Trains two dense layers with Adam on two servers.
+void TrainCounted(StepWire wire) {
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2, wire));
   const std::vector<std::string>& addresses = cluster.ps_addresses;
   Scope root;
   const Model model(root.WithDevice(ReplicaDeviceSetter(cluster.worker_config)));
@@ -163,6 +181,7 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
 
   const std::map<std::string, int64_t> calls_before = RpcCallsBegun();
   const TensorCodingCounters before = GetTensorCodingCounters();
+  const PeerCounts sent_before = SentBy(cluster);
   int64_t last_step = 0;
   for (int i = 0; i < kSteps; ++i) {
     ASSERT_OK_AND_ASSIGN(const auto out, run());
@@ -171,6 +190,7 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
   }
   const TensorCodingCounters after = GetTensorCodingCounters();
   const std::map<std::string, int64_t> calls_after = RpcCallsBegun();
+  const int64_t bytes_sent = SentBy(cluster).bytes_sent - sent_before.bytes_sent;
   EXPECT_GE(last_step, kSteps);
   EXPECT_LT(last_loss, first_loss);
 
@@ -186,9 +206,24 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
       calls += fresh;
       if (fresh > 0) methods.push_back(absl::StrCat(name, " ", fresh));
     }
-    EXPECT_GE(calls, kSteps) << address << ": " << absl::StrJoin(methods, ", ");
-    EXPECT_LE(calls, kMaxCallsPerServerAndStep * kSteps)
-        << address << ": " << absl::StrJoin(methods, ", ");
+    const std::string all = absl::StrCat(address, ": ", absl::StrJoin(methods, ", "));
+    if (wire == StepWire::kLinks) {
+      EXPECT_EQ(calls, 0) << all;
+    } else {
+      EXPECT_GE(calls, kSteps) << all;
+      EXPECT_LE(calls, kMaxCallsPerServerAndStep * kSteps) << all;
+    }
+  }
+
+  // Each matrix goes to the worker, and its gradient back.
+  EXPECT_GE(bytes_sent, 2 * kLargeWeightBytes * kSteps);
+  EXPECT_LE(bytes_sent, (2 * kLargeWeightBytes + kMaxSmallBytesPerStep) * kSteps);
+  if (wire == StepWire::kLinks) {
+    // Tensors' bytes are the links' own: nothing is coded.
+    EXPECT_EQ(after.sent_by_reference - before.sent_by_reference, 0);
+    EXPECT_EQ(after.through_proto - before.through_proto, 0);
+    EXPECT_OK(supervisor.Stop());
+    return;
   }
 
   // Copies, in bytes: large tensors leave by reference and are moved once at most on receipt; what
@@ -200,9 +235,19 @@ TEST(CountedStepTest, ATrainingStepTakesAtMostThreeCallsPerServerAndOneCopyPerTe
   EXPECT_LE(inside, kMaxInsideBytesPerStep * kSteps);
   EXPECT_LE(received_copied, by_reference + inside);
   EXPECT_EQ(after.through_proto - before.through_proto, 0);
-  RecordProperty("bytes_sent_per_step", static_cast<int>((by_reference + inside) / kSteps));
-  RecordProperty("bytes_copied_per_step", static_cast<int>((received_copied + inside) / kSteps));
+  ::testing::Test::RecordProperty("bytes_sent_per_step",
+                                  static_cast<int>((by_reference + inside) / kSteps));
+  ::testing::Test::RecordProperty("bytes_copied_per_step",
+                                  static_cast<int>((received_copied + inside) / kSteps));
   EXPECT_OK(supervisor.Stop());
+}
+
+TEST(CountedStepTest, ATrainingStepTakesNoCallAndSendsEachTensorOnce) {
+  TrainCounted(StepWire::kLinks);
+}
+
+TEST(CountedStepTest, ATrainingStepByCallsTakesAtMostThreePerServerAndOneCopyPerTensor) {
+  TrainCounted(StepWire::kCalls);
 }
 
 // --- What a step moves -----------------------------------------------------------------------
@@ -266,14 +311,13 @@ TEST(CountedStepTest, ALinearStepMovesItsVariablesAndTheirGradientsAndNothingEls
 
   // The bytes of tensors on the wire say so, too: four floats. The loss is fetched from a server of
   // this process.
-  const TensorCodingCounters before = GetTensorCodingCounters();
+  const PeerCounts before = SentBy(cluster);
   for (int i = 0; i < kSteps; ++i) {
     ASSERT_OK(run.session->Run(model.Batch(), {model.loss}, {model.train}).status());
   }
-  const TensorCodingCounters after = GetTensorCodingCounters();
-  EXPECT_EQ(after.sent_copied - before.sent_copied, kSteps * 4 * int64_t{sizeof(float)});
-  EXPECT_EQ(after.sent_by_reference, before.sent_by_reference);
-  EXPECT_EQ(after.through_proto, before.through_proto);
+  const PeerCounts after = SentBy(cluster);
+  EXPECT_EQ(after.bytes_sent - before.bytes_sent, kSteps * 4 * int64_t{sizeof(float)});
+  EXPECT_EQ(after.tensors_sent - before.tensors_sent, kSteps * 4);
   ASSERT_OK_AND_ASSIGN(const auto out, run.session->Run({}, {model.step.value}));
   EXPECT_EQ(out[0].scalar<int64_t>(), 1 + kSteps);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a training step costs on the wire, counted: calls, stream messages, tensors, threads that
-// network threads wake on the parameter servers, bytes, memory of tensors and blocks of operator
-// new. Servers of this process talk over gRPC, and each counts for itself; blocks are those of the
-// process, with what gRPC takes of them.
+// What a training step costs on the wire, counted: calls, messages with tensors, tensors, threads
+// that network threads wake on the parameter servers, bytes, memory of tensors and blocks of
+// operator new; over links, and by calls. Servers of this process talk over gRPC, and each counts
+// for itself; blocks are those of the process, with what gRPC takes of them.
 //
 // Each figure has a bound: what it is today. Whoever makes a step cheaper lowers the bound in the
 // same commit; nobody raises one. The counts of one run are printed:
@@ -37,6 +37,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "distributed/server_counts.h"
 #include "graph/scope.h"
@@ -80,12 +81,13 @@ constexpr double kLate = 0.05;
 
 // Servers of this process: parameter servers, and one that trains.
 struct Tasks {
+  StepWire wire = StepWire::kLinks;
   std::vector<std::unique_ptr<Server>> ps;
   std::unique_ptr<Server> chief;
   std::string tf_config;  // the chief's
 };
 
-StatusOr<Tasks> StartTasks(int num_ps) {
+StatusOr<Tasks> StartTasks(int num_ps, StepWire wire) {
   Status last;
   // Ports may be taken by others between the choice and the start.
   for (int tries = 0; tries < 3; ++tries) {
@@ -95,9 +97,10 @@ StatusOr<Tasks> StartTasks(int num_ps) {
     ports.ps.pop_back();
     const auto start = [&](const std::string& tf_config) -> StatusOr<std::unique_ptr<Server>> {
       MR_ASSIGN_OR_RETURN(const ClusterConfig config, ClusterConfig::Parse(tf_config));
-      return Server::Start(config);
+      return Server::Start(config, {.wire = wire});
     };
     Tasks tasks;
+    tasks.wire = wire;
     tasks.tf_config = TfConfig(ports, "chief", 0);
     auto chief = start(tasks.tf_config);
     last = chief.status();
@@ -116,7 +119,7 @@ StatusOr<Tasks> StartTasks(int num_ps) {
 // Of one step, or of many.
 struct Counts {
   double calls = 0;             // taken up by all tasks, renewals apart
-  double messages_from_ps = 0;  // of pulls, also from one ps to another
+  double messages_from_ps = 0;  // with tensors, also from one ps to another
   double messages_to_ps = 0;    // from the task that trains
   double ps_wakeups = 0;        // arena tasks of steps there; network threads give them all
   double trainer_wakeups = 0;   // likewise, and of kernels that are worth a thread
@@ -135,14 +138,19 @@ struct Counts {
 
 Counts CountsNow(const Tasks& tasks) {
   Counts counts;
-  const auto add = [&counts](const ServerCounts& server, double* messages, double* bytes,
-                             double* wakeups) {
+  const auto add = [&](const ServerCounts& server, double* messages, double* bytes,
+                       double* wakeups) {
     for (const auto& [name, method] : server.methods) {
       if (absl::EndsWith(name, "/RenewSessions")) continue;  // by time, not by step
       counts.calls += static_cast<double>(method.calls);
     }
-    *messages += static_cast<double>(server.messages("Pull"));
-    for (const auto& [name, peer] : server.peers) *bytes += static_cast<double>(peer.bytes_sent);
+    if (tasks.wire == StepWire::kCalls) {
+      *messages += static_cast<double>(server.messages("Pull"));  // the end of a stream is one
+    }
+    for (const auto& [name, peer] : server.peers) {
+      *bytes += static_cast<double>(peer.bytes_sent);
+      if (tasks.wire == StepWire::kLinks) *messages += static_cast<double>(peer.messages_sent);
+    }
     *wakeups += static_cast<double>(server.wakeups);
   };
   for (const auto& ps : tasks.ps) {
@@ -174,13 +182,15 @@ struct Bounds {
   int64_t batch;
   int num_ps;
   int64_t tensors_from_ps, tensors_to_ps, tensors_between_ps;
-  Counts counts;
+  Counts links, calls;
 };
 
-// Trains, and compares.
-void ExpectWithin(const Bounds& bounds) {
-  SCOPED_TRACE(absl::StrCat(bounds.model, " with ", bounds.num_ps, " ps"));
-  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(bounds.num_ps));
+// Trains over `wire`, and compares.
+void ExpectWithin(const Bounds& bounds, StepWire wire) {
+  const Counts& most = wire == StepWire::kLinks ? bounds.links : bounds.calls;
+  const char* const name = wire == StepWire::kLinks ? "links" : "calls";
+  SCOPED_TRACE(absl::StrCat(bounds.model, " with ", bounds.num_ps, " ps, ", name));
+  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(bounds.num_ps, wire));
   ASSERT_OK_AND_ASSIGN(const WireModel model,
                        MakeWireModel(bounds.model, bounds.batch, tasks.tf_config));
   ASSERT_OK_AND_ASSIGN(const auto session, BeginWireModel(model, tasks.chief->target()));
@@ -195,8 +205,8 @@ void ExpectWithin(const Bounds& bounds) {
 
   const int64_t from_ps = crossings.Count("ps", "chief"), to_ps = crossings.Count("chief", "ps");
   const int64_t between_ps = crossings.Count("ps", "ps");
-  const std::string all = absl::StrCat(bounds.model, " with ", bounds.num_ps,
-                                       " ps, per step: ", from_ps, " tensors from ps, ", to_ps,
+  const std::string all = absl::StrCat(bounds.model, " with ", bounds.num_ps, " ps, ", name,
+                                       ", per step: ", from_ps, " tensors from ps, ", to_ps,
                                        " to ps, ", between_ps, " between ps, ", counts.ToString());
   std::printf("%s\n", all.c_str());
   SCOPED_TRACE(all);
@@ -210,26 +220,33 @@ void ExpectWithin(const Bounds& bounds) {
   EXPECT_LE(to_ps, bounds.tensors_to_ps);
   EXPECT_LE(between_ps, bounds.tensors_between_ps);
 
-  EXPECT_GT(counts.calls, 0);
+  if (wire == StepWire::kCalls) {
+    EXPECT_GT(counts.calls, 0);
+  }
   EXPECT_GE(counts.messages_from_ps, 1);
   EXPECT_GE(counts.messages_to_ps, 1);
   EXPECT_GT(counts.bytes_from_ps, 0);
   EXPECT_GT(counts.bytes_to_ps, 0);
   EXPECT_GT(counts.allocations, 0);
   EXPECT_GT(counts.blocks, 0);
-  EXPECT_LE(counts.calls, bounds.counts.calls);
-  EXPECT_LE(counts.messages_from_ps, bounds.counts.messages_from_ps);
-  EXPECT_LE(counts.messages_to_ps, bounds.counts.messages_to_ps);
-  EXPECT_LE(counts.ps_wakeups, bounds.counts.ps_wakeups);
-  EXPECT_LE(counts.bytes_from_ps, bounds.counts.bytes_from_ps);
-  EXPECT_LE(counts.bytes_to_ps, bounds.counts.bytes_to_ps);
-  EXPECT_LE(counts.allocations, bounds.counts.allocations);
-  EXPECT_LE(counts.blocks, bounds.counts.blocks);
+  EXPECT_LE(counts.calls, most.calls);
+  EXPECT_LE(counts.messages_from_ps, most.messages_from_ps);
+  EXPECT_LE(counts.messages_to_ps, most.messages_to_ps);
+  EXPECT_LE(counts.ps_wakeups, most.ps_wakeups);
+  EXPECT_LE(counts.bytes_from_ps, most.bytes_from_ps);
+  EXPECT_LE(counts.bytes_to_ps, most.bytes_to_ps);
+  EXPECT_LE(counts.allocations, most.allocations);
+  EXPECT_LE(counts.blocks, most.blocks);
 
   EXPECT_OK(session->Close());
 }
 
-// Calls: RunGraph, and a pull each way.
+void ExpectWithin(const Bounds& bounds) {
+  ExpectWithin(bounds, StepWire::kLinks);
+  ExpectWithin(bounds, StepWire::kCalls);
+}
+
+// Calls: RunGraph, and a pull each way. Over links there is none, and bytes are the tensors' own.
 TEST(WireCountsTest, ALinearStep) {
   ExpectWithin({.model = "linear",
                 .batch = 10,
@@ -238,16 +255,23 @@ TEST(WireCountsTest, ALinearStep) {
                 .tensors_from_ps = 3,
                 .tensors_to_ps = 2,
                 .tensors_between_ps = 0,
-                .counts = {.calls = 3,
-                           // w and b; the step.
-                           .messages_from_ps = 2 + kLate,
-                           .messages_to_ps = 1 + kLate,
-                           .ps_wakeups = 0.5,
-                           // 16 a scalar, 20 the step, 2 the end; one may be late.
-                           .bytes_from_ps = 55,
-                           .bytes_to_ps = 35,
-                           .allocations = 32,
-                           .blocks = 400}});
+                .links = {.messages_from_ps = 2 + kLate,
+                          .messages_to_ps = 1 + kLate,
+                          .ps_wakeups = 0.5,
+                          .bytes_from_ps = 16,
+                          .bytes_to_ps = 8,
+                          .allocations = 30,
+                          .blocks = 260},
+                .calls = {.calls = 3,
+                          // w and b; the step.
+                          .messages_from_ps = 2 + kLate,
+                          .messages_to_ps = 1 + kLate,
+                          .ps_wakeups = 0.5,
+                          // 16 a scalar, 20 the step, 2 the end; one may be late.
+                          .bytes_from_ps = 55,
+                          .bytes_to_ps = 35,
+                          .allocations = 32,
+                          .blocks = 400}});
 }
 
 TEST(WireCountsTest, ACensusStep) {
@@ -259,18 +283,25 @@ TEST(WireCountsTest, ACensusStep) {
                 .tensors_from_ps = 14,
                 .tensors_to_ps = 13,
                 .tensors_between_ps = 0,
-                .counts = {.calls = 3,
-                           // Variables; rows and sums.
-                           .messages_from_ps = 2.5,
-                           // Ids; gradients.
-                           .messages_to_ps = 2.5,
-                           // Measured 1.8: kernels that are worth a thread.
-                           .ps_wakeups = 1.5,
-                           // 75.5 KB of variables, and of gradients; rows and sums; ids.
-                           .bytes_from_ps = 85'000,
-                           .bytes_to_ps = 90'000,
-                           .allocations = 114,
-                           .blocks = 700}});
+                .links = {.messages_from_ps = 2.5,
+                          .messages_to_ps = 2.5,
+                          .ps_wakeups = 1.5,
+                          .bytes_from_ps = 78'000,
+                          .bytes_to_ps = 85'000,
+                          .allocations = 114,
+                          .blocks = 500},
+                .calls = {.calls = 3,
+                          // Variables; rows and sums.
+                          .messages_from_ps = 2.5,
+                          // Ids; gradients.
+                          .messages_to_ps = 2.5,
+                          // Measured 1.8: kernels that are worth a thread.
+                          .ps_wakeups = 1.5,
+                          // 75.5 KB of variables, and of gradients; rows and sums; ids.
+                          .bytes_from_ps = 85'000,
+                          .bytes_to_ps = 90'000,
+                          .allocations = 114,
+                          .blocks = 700}});
 }
 
 // The layers' tables stand on both: ids go to both, rows and sums come from both, and so do the
@@ -282,16 +313,23 @@ TEST(WireCountsTest, ACensusStepWithTwoServers) {
                 .tensors_from_ps = 20,
                 .tensors_to_ps = 18,
                 .tensors_between_ps = 0,
+                .links = {.messages_from_ps = 6.5,
+                          .messages_to_ps = 5.5,
+                          .ps_wakeups = 1.5,
+                          .bytes_from_ps = 80'000,
+                          .bytes_to_ps = 90'000,
+                          .allocations = 130,
+                          .blocks = 900},
                 // RunGraph on each, and a pull from each task to each other at most.
-                .counts = {.calls = 6,
-                           // As above from each, and that the updates are made.
-                           .messages_from_ps = 6.5,
-                           .messages_to_ps = 5.5,
-                           .ps_wakeups = 1.5,
-                           .bytes_from_ps = 90'000,
-                           .bytes_to_ps = 100'000,
-                           .allocations = 150,
-                           .blocks = 1'200}});
+                .calls = {.calls = 6,
+                          // As above from each, and that the updates are made.
+                          .messages_from_ps = 6.5,
+                          .messages_to_ps = 5.5,
+                          .ps_wakeups = 1.5,
+                          .bytes_from_ps = 90'000,
+                          .bytes_to_ps = 100'000,
+                          .allocations = 150,
+                          .blocks = 1'200}});
 }
 
 TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
@@ -302,22 +340,29 @@ TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
                 .tensors_from_ps = 9,
                 .tensors_to_ps = 8,
                 .tensors_between_ps = 0,
-                .counts = {.calls = 3,
-                           // Variables; the step.
-                           .messages_from_ps = 2 + kLate,
-                           .messages_to_ps = 1 + kLate,
-                           .ps_wakeups = 1,
-                           // 11,178 numbers, and at most 40 a tensor.
-                           .bytes_from_ps = 45'100,
-                           .bytes_to_ps = 45'100,
-                           .allocations = 250,
-                           .blocks = 2'000}});
+                .links = {.messages_from_ps = 2 + kLate,
+                          .messages_to_ps = 1 + kLate,
+                          .ps_wakeups = 1,
+                          .bytes_from_ps = 44'750,
+                          .bytes_to_ps = 44'750,
+                          .allocations = 100,
+                          .blocks = 600},
+                .calls = {.calls = 3,
+                          // Variables; the step.
+                          .messages_from_ps = 2 + kLate,
+                          .messages_to_ps = 1 + kLate,
+                          .ps_wakeups = 1,
+                          // 11,178 numbers, and at most 40 a tensor.
+                          .bytes_from_ps = 45'100,
+                          .bytes_to_ps = 45'100,
+                          .allocations = 250,
+                          .blocks = 2'000}});
 }
 
-// Else its bounds would hold for a counter that does not count. What waits for an element of a
-// queue is woken by the step that brings it, which no message and no host thread is there for.
-TEST(WireCountsTest, AnElementOfAnotherStepWakesAThreadOnTheServer) {
-  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1));
+// What waits for an element of a queue is woken by the step that brings it, which no message and no
+// host thread is there for.
+void ExpectWakeUp(StepWire wire) {
+  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1, wire));
   const Scope root;
   const Scope on_ps = root.WithDevice("/job:ps/task:0");
   const Output queue = FIFOQueueV2(on_ps, {DT_FLOAT}, {.shared_name = "elements"});
@@ -338,6 +383,11 @@ TEST(WireCountsTest, AnElementOfAnotherStepWakesAThreadOnTheServer) {
   }
   EXPECT_GT(CountsNow(tasks).ps_wakeups, before);
   EXPECT_OK(session->Close());
+}
+
+// Else its bounds would hold for a counter that does not count.
+TEST(WireCountsTest, AnElementOfAnotherStepWakesAThreadOnTheServer) {
+  for (const StepWire wire : {StepWire::kLinks, StepWire::kCalls}) ExpectWakeUp(wire);
 }
 
 TEST(WireCountsTest, AProcessWithoutAClusterCountsNothing) {

@@ -154,9 +154,24 @@ void WorkerComesAgainElsewhere(const char* name) {
   EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
 }
 
-// The ps has its old address, and cannot pull what its steps are fed with.
+// The ps has its old address. Steps travel on the link that the worker has dialled.
 void WorkerComesAgainWhereNobodyLooks(const char* name) {
-  LedgerJob job(name, {.args = {"--max_recoveries=2"}});
+  LedgerJob job(name);
+  ASSERT_OK(job.Start());
+  ASSERT_OK(job.AwaitSteps("worker-0").status());
+  job.Kill("worker-0");
+  job.MoveTask("worker-0", /*through_proxies=*/false);
+  ASSERT_OK(job.StartTask("worker-0"));
+  ASSERT_OK_AND_ASSIGN(const absl::Duration worker, job.AwaitSteps("worker-0"));
+  job.Measured("the worker steps again after", worker);
+  job.ExpectEndsWell();
+  EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
+}
+
+// Steps by calls: the ps cannot pull what its steps are fed with.
+void WorkerComesAgainWhereNobodyLooksByCalls(const char* name) {
+  LedgerJob job(
+      name, {.args = {"--max_recoveries=2"}, .env = {{"worker-0", {{"MILLRACE_WIRE", "calls"}}}}});
   ASSERT_OK(job.Start());
   ASSERT_OK(job.AwaitSteps("worker-0").status());
   job.Kill("worker-0");
@@ -220,7 +235,8 @@ TEST(KilledTest, TheWorker) {
   RunAtOnce({{"worker_comes_again", WorkerComesAgain},
              {"worker_stays_away", WorkerStaysAway},
              {"worker_comes_again_elsewhere", WorkerComesAgainElsewhere},
-             {"worker_comes_again_where_nobody_looks", WorkerComesAgainWhereNobodyLooks}});
+             {"worker_comes_again_where_nobody_looks", WorkerComesAgainWhereNobodyLooks},
+             {"worker_comes_again_by_calls", WorkerComesAgainWhereNobodyLooksByCalls}});
 }
 
 TEST(KilledTest, TheEvaluatorAndAll) {
