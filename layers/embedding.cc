@@ -9,9 +9,9 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
-#include "graph/device_name.h"
 #include "graph/graph.h"
 #include "graph/partial_value.h"
+#include "layers/crosses_tasks.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/distinct.h"
@@ -75,15 +75,6 @@ Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
   return ResourceGather(here, part.handle, ids, part.dtype);
 }
 
-// Do the rows of a part cross from one task to another?
-bool IsOnAnotherTask(const Variable& part, const Output& ids) {
-  const StatusOr<DeviceName> there = DeviceName::Parse(part.handle.node()->requested_device());
-  if (!there.ok() || there->Task().empty()) return false;
-  const StatusOr<DeviceName> here = DeviceName::Parse(ids.node()->requested_device());
-  // Where nothing is asked for, a node stands with the program and not with a server of it.
-  return here.ok() && (here->Task().empty() || !here->Task().IsCompatible(there->Task()));
-}
-
 // Each different id once, and its row as often as it is asked for.
 Output LookUpOnce(const ScopeAt& at, const std::vector<Variable>& parts, const Output& ids,
                   const EmbeddingLookupAttrs& attrs) {
@@ -126,7 +117,7 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
     rows = rows == -1 || part.shape.dim(0) == -1 ? -1 : rows + part.shape.dim(0);
   }
   const bool crosses = std::any_of(parts.begin(), parts.end(), [&](const Variable& part) {
-    return ids.valid() && IsOnAnotherTask(part, ids);
+    return ids.valid() && CrossesTasks(part.handle.node()->requested_device(), ids);
   });
   if (crosses && !IsDistinct(ids)) return LookUpOnce(at, parts, ids, attrs);
   if (parts.size() == 1) return GatherRows(at, parts[0], ids);
