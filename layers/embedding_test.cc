@@ -152,17 +152,20 @@ TEST(EmbeddingLookup, RowsOfAnotherTaskHaveTheShapeOfTheirIds) {
   const struct {
     Tensor ids, rows;
     PartialShape shape;
+    std::string known;  // of the rows, before the step; "": nothing
   } cases[] = {
-      {Tensor::Scalar<int64_t>(3), three, PartialShape::Scalar()},
-      {TensorOf<int64_t>({0}, {}), TensorOf<float>({0, 2}, {}), {-1}},
+      {Tensor::Scalar<int64_t>(3), three, PartialShape::Scalar(), "[2]"},
+      {TensorOf<int64_t>({0}, {}), TensorOf<float>({0, 2}, {}), {-1}, "[?,2]"},
       {TensorOf<int64_t>({4}, {6, 3, 6, 3}),
        TensorOf<float>({4, 2}, {6, 60, 3, 30, 6, 60, 3, 30}),
-       {-1}},
+       {-1},
+       "[?,2]"},
       {TensorOf<int64_t>({2, 2}, {6, 0, 6, 6}),
        TensorOf<float>({2, 2, 2}, {6, 60, 0, 0, 6, 60, 6, 60}),
-       {-1, 2}},
+       {-1, 2},
+       "[?,2,2]"},
       {TensorOf<int64_t>({1, 3}, {1, 1, 1}), TensorOf<float>({1, 3, 2}, {1, 10, 1, 10, 1, 10}),
-       PartialShape::Unknown()},
+       PartialShape::Unknown(), ""},
   };
   for (const int parts : {1, 3}) {
     for (const auto& c : cases) {
@@ -175,6 +178,9 @@ TEST(EmbeddingLookup, RowsOfAnotherTaskHaveTheShapeOfTheirIds) {
                     {.initializer = RowNumbers(), .partitioner = FixedSizePartitioner(parts)});
       ASSERT_OK(scope.status());
       EXPECT_EQ(CountOf(scope, "Unique"), 1);
+      if (!c.known.empty()) {
+        EXPECT_EQ(scope.shape(y).ToString(), c.known);
+      }
       ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
                            RunInitialized(scope, {{ids, c.ids}}, {y}));
       ExpectTensorEqual(out[0], c.rows);
