@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/embedding.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -8,9 +9,12 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
+#include "graph/graph.h"
 #include "graph/partial_value.h"
+#include "layers/crosses_tasks.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/distinct.h"
 #include "ops/array/dynamic_partition.h"
 #include "ops/array/gather.h"
 #include "ops/array/indices.h"
@@ -71,6 +75,20 @@ Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
   return ResourceGather(here, part.handle, ids, part.dtype);
 }
 
+// Each different id once, and its row as often as it is asked for.
+Output LookUpOnce(const ScopeAt& at, const std::vector<Variable>& parts, const Output& ids,
+                  const EmbeddingLookupAttrs& attrs) {
+  const Scope scope = at.scope.CompositeScope("embedding_lookup");
+  const ScopeAt in(scope, at.where);
+  const PartialShape shape = scope.shape(ids);
+  const bool is_vector = shape.has_rank() && shape.rank() == 1;
+  const UniqueOutputs unique =
+      Unique(in, is_vector ? ids : Reshape(in, ids, Const<int32_t>(in, {-1})));
+  const Output rows = EmbeddingLookup(in, parts, unique.y, attrs);
+  const Output places = is_vector ? unique.idx : Reshape(in, unique.idx, ShapeOf(in, ids));
+  return GatherV2(in, rows, places, Const(in, int32_t{0}));
+}
+
 }  // namespace
 
 Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output ids,
@@ -98,6 +116,10 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
     row = *merged;
     rows = rows == -1 || part.shape.dim(0) == -1 ? -1 : rows + part.shape.dim(0);
   }
+  const bool crosses = std::any_of(parts.begin(), parts.end(), [&](const Variable& part) {
+    return ids.valid() && CrossesTasks(part.handle.node()->requested_device(), ids);
+  });
+  if (crosses && !IsDistinct(ids)) return LookUpOnce(at, parts, ids, attrs);
   if (parts.size() == 1) return GatherRows(at, parts[0], ids);
 
   const Scope scope = at.scope.CompositeScope("embedding_lookup");

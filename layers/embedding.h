@@ -37,6 +37,9 @@ struct EmbeddingLookupAttrs {
 // `ids`: int32 or int64, any shape. The result has shape ids.shape + a row's shape. InvalidArgument
 // in the step for an id without a row; in the scope for parts that differ in dtype or row, and
 // (kDiv) for parts whose row counts are not known or are not those of the strategy.
+//
+// When a part stands on another task than the ids (their devices say so), repeated ids are looked
+// up once: a row crosses the wire once each way, with the sum of its gradients.
 Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output ids,
                        const EmbeddingLookupAttrs& attrs = {});
 // The parts of a partitioned variable are consecutive rows: kDiv.

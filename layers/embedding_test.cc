@@ -2,10 +2,14 @@
 #include "layers/embedding.h"
 
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
@@ -13,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "layers/testing/layer_test.h"
 #include "ops/ops.h"
+#include "proto/node_def.pb.h"
 #include "runtime/session.h"
 
 // covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
@@ -77,6 +82,140 @@ TEST(Partitioners, CountParts) {
   EXPECT_EQ(MinMaxPartitioner(0, 1)(shape, DT_FLOAT), 1);
   EXPECT_EQ(FixedSizePartitioner(4)(Shape(), DT_FLOAT), 1);
   EXPECT_EQ(MinMaxPartitioner(4)(Shape(), DT_FLOAT), 1);
+}
+
+// How the ids of each ResourceGather are made, by op.
+std::vector<std::string> MakersOfIds(const Scope& scope) {
+  std::vector<std::string> ops;
+  for (const auto& node : scope.graph()->nodes()) {
+    if (node->op() == "ResourceGather") ops.push_back(node->input(1).node->op());
+  }
+  return ops;
+}
+int CountOf(const Scope& scope, absl::string_view op) {
+  int count = 0;
+  for (const auto& node : scope.graph()->nodes()) count += node->op() == op ? 1 : 0;
+  return count;
+}
+
+// Variables go to `variables`, the rest to `others`.
+DeviceFunction Tasks(std::string variables, std::string others) {
+  return [variables, others](const tensorflow::NodeDef& node) {
+    return node.op() == "VarHandleOp" ? variables : others;
+  };
+}
+
+TEST(EmbeddingLookup, ATableOnAnotherTaskGivesEachRowOnce) {
+  using Ops = std::vector<std::string>;
+  const std::string ps = "/job:ps/task:0", worker = "/job:worker/task:1";
+  const struct {
+    std::string variables, others;
+    int parts;
+    Ops makers;
+    int uniques;
+  } cases[] = {
+      {ps, worker, 1, {"Unique"}, 1},
+      {ps, worker + "/device:CPU:0", 1, {"Unique"}, 1},
+      {ps, "", 1, {"Unique"}, 1},
+      {ps, "/cpu:0", 1, {"Unique"}, 1},
+      {"/job:worker/task:0", worker, 1, {"Unique"}, 1},
+      {ps, worker, 2, {"DynamicPartition", "DynamicPartition"}, 1},
+      // On the task that the ids are on, and where no task is asked for.
+      {ps, ps, 1, {"Placeholder"}, 0},
+      {"/job:ps/replica:0/task:0", ps, 1, {"Placeholder"}, 0},
+      {ps + "/device:CPU:0", ps + "/device:CPU:1", 1, {"Placeholder"}, 0},
+      {"", "", 1, {"Placeholder"}, 0},
+      {"/cpu:0", "", 1, {"Placeholder"}, 0},
+      {"", worker, 1, {"Placeholder"}, 0},
+      {ps, ps, 2, {"DynamicPartition", "DynamicPartition"}, 0},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.variables, ", ", c.others, ", ", c.parts));
+    Scope root;
+    const Scope scope = root.WithDevice(Tasks(c.variables, c.others));
+    const Output ids = Placeholder(scope, DT_INT64, {-1});
+    Embedding(scope, ids, 7, 2, {.partitioner = FixedSizePartitioner(c.parts)});
+    ASSERT_OK(scope.status());
+    EXPECT_EQ(MakersOfIds(scope), c.makers);
+    EXPECT_EQ(CountOf(scope, "Unique"), c.uniques);
+    // Ids that are different already are not made so again.
+    Embedding(scope, {.ids = ids, .rows = ids}, 7, 2);
+    ASSERT_OK(scope.status());
+    EXPECT_EQ(MakersOfIds(scope).back(), "Unique");
+    EXPECT_EQ(CountOf(scope, "Unique"), c.uniques + 1);
+  }
+}
+
+// As it is built for a cluster: here the task that is named is this process.
+TEST(EmbeddingLookup, RowsOfAnotherTaskHaveTheShapeOfTheirIds) {
+  const Tensor three = TensorOf<float>({2}, {3, 30});
+  const struct {
+    Tensor ids, rows;
+    PartialShape shape;
+    std::string known;  // of the rows, before the step; "": nothing
+  } cases[] = {
+      {Tensor::Scalar<int64_t>(3), three, PartialShape::Scalar(), "[2]"},
+      {TensorOf<int64_t>({0}, {}), TensorOf<float>({0, 2}, {}), {-1}, "[?,2]"},
+      {TensorOf<int64_t>({4}, {6, 3, 6, 3}),
+       TensorOf<float>({4, 2}, {6, 60, 3, 30, 6, 60, 3, 30}),
+       {-1},
+       "[?,2]"},
+      {TensorOf<int64_t>({2, 2}, {6, 0, 6, 6}),
+       TensorOf<float>({2, 2, 2}, {6, 60, 0, 0, 6, 60, 6, 60}),
+       {-1, 2},
+       "[?,2,2]"},
+      {TensorOf<int64_t>({1, 3}, {1, 1, 1}), TensorOf<float>({1, 3, 2}, {1, 10, 1, 10, 1, 10}),
+       PartialShape::Unknown(), ""},
+  };
+  for (const int parts : {1, 3}) {
+    for (const auto& c : cases) {
+      SCOPED_TRACE(absl::StrCat(c.ids.shape().ToString(), ", ", parts));
+      Scope root;
+      const Scope scope = root.WithDevice(Tasks("/job:localhost/replica:0/task:0", ""));
+      const Output ids = Placeholder(scope, DT_INT64, c.shape);
+      const EmbeddingLayer y =
+          Embedding(scope, ids, 7, 2,
+                    {.initializer = RowNumbers(), .partitioner = FixedSizePartitioner(parts)});
+      ASSERT_OK(scope.status());
+      EXPECT_EQ(CountOf(scope, "Unique"), 1);
+      if (!c.known.empty()) {
+        EXPECT_EQ(scope.shape(y).ToString(), c.known);
+      }
+      ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                           RunInitialized(scope, {{ids, c.ids}}, {y}));
+      ExpectTensorEqual(out[0], c.rows);
+    }
+  }
+}
+
+// Of a table whose rows are looked up once: of each row the sum, in the order of its ids.
+TEST(EmbeddingLookup, GradientsOfRowsOfAnotherTaskAreAddedUpBeforeTheyLeave) {
+  for (const std::string& table : {std::string(), std::string("/job:localhost/task:0")}) {
+    SCOPED_TRACE(table);
+    Scope root;
+    const Scope scope = root.WithDevice(Tasks(table, ""));
+    const Output ids = Placeholder(scope, DT_INT64, {-1});
+    const Output factors = Placeholder(scope, DT_FLOAT, {-1, 2});
+    const EmbeddingLayer rows = Embedding(scope, ids, 7, 2, {.initializer = RowNumbers()});
+    const Output y = Mul(scope, rows, factors);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> gradients,
+                         AddGradients(scope, {y}, {rows.table.parts[0].handle}));
+    ASSERT_TRUE(std::holds_alternative<IndexedSlices>(gradients[0]));
+    const auto& slices = std::get<IndexedSlices>(gradients[0]);
+    EXPECT_EQ(slices.unique_indices, !table.empty());
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
+                         RunInitialized(scope,
+                                        {{ids, TensorOf<int64_t>({3}, {5, 2, 5})},
+                                         {factors, TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6})}},
+                                        {slices.indices, slices.values}));
+    if (table.empty()) {
+      ExpectTensorEqual(out[0], TensorOf<int64_t>({3}, {5, 2, 5}));
+      ExpectTensorEqual(out[1], TensorOf<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+    } else {
+      ExpectTensorEqual(out[0], TensorOf<int64_t>({2}, {5, 2}));
+      ExpectTensorEqual(out[1], TensorOf<float>({2, 2}, {6, 8, 3, 4}));
+    }
+  }
 }
 
 // Parts of 5,000,000,000 rows, which an int32 id is not divided by.
@@ -156,13 +295,7 @@ TEST(EmbeddingLookupSparse, LooksUpEachIdOnce) {
   const Output ids = Placeholder(scope, DT_INT32, {-1});
   Embedding(scope, {.ids = ids, .rows = ids}, 6, 2);
   ASSERT_OK(scope.status());
-  int gathers = 0;
-  for (const auto& node : scope.graph()->nodes()) {
-    if (node->op() != "ResourceGather") continue;
-    ++gathers;
-    EXPECT_EQ(node->input(1).node->op(), "Unique");
-  }
-  EXPECT_EQ(gathers, 1);
+  EXPECT_EQ(MakersOfIds(scope), std::vector<std::string>({"Unique"}));
 }
 
 TEST(EmbeddingLookupSparse, GradientsAreSparseAndThoseOfTheFormula) {
@@ -184,6 +317,7 @@ TEST(EmbeddingLookupSparse, GradientsAreSparseAndThoseOfTheFormula) {
     ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out,
                          RunInitialized(scope, {{weights, TensorOf<double>({4}, {1, 1, 1, 3})}},
                                         {slices.indices, slices.values}));
+    EXPECT_TRUE(slices.unique_indices);
     ExpectTensorEqual(out[0], TensorOf<int32_t>({3}, {1, 2, 4}));
     // d sum(y) / d row: weight / divisor, added up over the examples.
     const double first = combiner == Combiner::kSum    ? 1

@@ -19,6 +19,7 @@
 #include "graph/node_builder.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/distinct.h"
 #include "ops/array/gather.h"
 #include "ops/array/identity.h"
 #include "ops/array/indices.h"

@@ -383,7 +383,11 @@ std::vector<Case> ColumnCases() {
                      {"width", int64_t{3}},
                      {"row_begins", std::vector<int64_t>{1}},
                      {"row_ends", std::vector<int64_t>{3}},
-                     {"row_counts", std::vector<int64_t>{3}}}}};
+                     {"row_counts", std::vector<int64_t>{3}}}},
+          {.op = "_ColumnPick",
+           .args = {TensorOf<float>({2, 3}, {0.5f, -1, 2, 1.5f, 0.25f, -2}),
+                    TensorOf<int32_t>({2, 3}, {1, 0, 1, 0, 0, 0})},
+           .attrs = {{"widths", std::vector<int64_t>{1, 2}}}}};
 }
 
 // Either branch of a conditional.

@@ -222,6 +222,34 @@ TEST(ByteLinkTest, AllArrivesHoweverTheNetworkCuts) {
   }
 }
 
+// Bytes, not times: whole, and in parts where half of them are too many for one frame.
+TEST(ByteLinkTest, IdsTakeFourBytesEachOnTheWire) {
+  World world;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  const struct {
+    int64_t elements, last, most_bytes;
+  } cases[] = {
+      {1'000, 999, 4'000 + 64},
+      {1'000, int64_t{1} << 31, 8'000 + 64},
+      {20'000, 19'999, 80'000 + 128},
+      {20'000, -(int64_t{1} << 40), 160'000 + 128},
+  };
+  uint32_t index = 0;
+  for (const auto& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.elements, " ids, the last one is ", c.last));
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i + 1 < c.elements; ++i) ids.push_back(i);
+    ids.push_back(c.last);
+    const size_t before = talk.peer->received.size();
+    ASSERT_OK(world.links[0]->Send(Of(7, index++, Tensor::Vector<int64_t>(ids))));
+    ASSERT_TRUE(world.time.Run());
+    const auto bytes = static_cast<int64_t>(talk.peer->received.size() - before);
+    EXPECT_LE(bytes, c.most_bytes);
+    EXPECT_GT(bytes, c.most_bytes - 128);
+  }
+}
+
 // covers: clusters: a link that is lost in the middle of a frame is lost at both ends within 30 s,
 //   and nothing arrives in part
 TEST(ByteLinkTest, ALossInTheMiddleOfAFrame) {
@@ -541,7 +569,7 @@ TEST(ByteLinkTest, AStepIsTwoWritesEachWay) {
 TEST(ByteLinkTest, AGreetingThatDoesNotFitIsRefused) {
   HelloFrame version = PsHello(), task = PsHello(), incarnation = PsHello(), window = PsHello(),
              takes = PsHello();
-  version.version = 4;
+  version.version = kLinkVersion + 1;
   task.task = "/job:ps/replica:0/task:1";
   incarnation.incarnation = 43;
   window.window_bytes = kMinWindowBytes - 1;

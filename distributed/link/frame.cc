@@ -17,7 +17,7 @@ namespace {
 // Of RUN.
 constexpr uint8_t kTraceFlag = 1, kGraphsFlag = 2;
 // Of an entry.
-constexpr uint8_t kDeadFlag = 1, kLoopFlag = 2, kProtoFlag = 4, kPartsFlag = 8;
+constexpr uint8_t kDeadFlag = 1, kLoopFlag = 2, kProtoFlag = 4, kPartsFlag = 8, kNarrowFlag = 16;
 
 // The payloads of a status: PayloadBytes writes at most 3 KiB.
 constexpr uint64_t kMaxPayloadTextBytes = 3 << 10;
@@ -247,7 +247,7 @@ TensorEntry ReadEntry(Fields* in) {
   TensorEntry entry;
   entry.index = in->Varint32();
   const uint8_t flags = in->Byte();
-  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag)) != 0) {
+  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag | kNarrowFlag)) != 0) {
     in->Refuse<int>("a flag of another version");
   }
   entry.is_dead = (flags & kDeadFlag) != 0;
@@ -257,10 +257,15 @@ TensorEntry ReadEntry(Fields* in) {
     entry.iteration = in->Count();
   }
   if (entry.is_dead) {
-    if ((flags & (kProtoFlag | kPartsFlag)) != 0) in->Refuse<int>("bytes of a dead tensor");
+    if ((flags & (kProtoFlag | kPartsFlag | kNarrowFlag)) != 0) {
+      in->Refuse<int>("bytes of a dead tensor");
+    }
     return entry;
   }
+  const bool is_narrow = (flags & kNarrowFlag) != 0;
+  if (is_narrow) entry.form = WireTensor::Form::kNarrow;
   if ((flags & kProtoFlag) != 0) {
+    if (is_narrow) in->Refuse<int>("a proto of narrow bytes");
     entry.form = WireTensor::Form::kProto;
   } else {
     entry.dtype = ReadDType(in);
@@ -407,10 +412,11 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
     const WireTensor& value = entry.value;
     const WireTensor::Form form = in_parts ? entry.form : value.form();
     const bool is_proto = !entry.is_dead && form == WireTensor::Form::kProto;
+    const bool is_narrow = !entry.is_dead && form == WireTensor::Form::kNarrow;
     PutVarint32(&head, entry.index);
     PutByte(&head,
             static_cast<uint8_t>((entry.is_dead ? kDeadFlag : 0) | (entry.in_loop ? kLoopFlag : 0) |
-                                 (is_proto ? kProtoFlag : 0) |
+                                 (is_proto ? kProtoFlag : 0) | (is_narrow ? kNarrowFlag : 0) |
                                  (!entry.is_dead && in_parts ? kPartsFlag : 0)));
     if (entry.in_loop) {
       MR_RETURN_IF_ERROR(CheckCount(FrameKind::kTensors, "iteration", entry.iteration));
@@ -711,12 +717,8 @@ Status FrameReader::ReadTensors(absl::string_view head) {
   place_ = 0;
   for (TensorEntry& entry : frame.tensors) {
     if (entry.is_dead || entry.transfer != 0) continue;
-    if (entry.form == WireTensor::Form::kProto) {
-      MR_ASSIGN_OR_RETURN(entry.value, WireTensor::ForProto(entry.num_bytes));
-    } else {
-      MR_ASSIGN_OR_RETURN(entry.value,
-                          WireTensor::ForRaw(entry.dtype, entry.shape, entry.num_bytes));
-    }
+    MR_ASSIGN_OR_RETURN(entry.value,
+                        WireTensor::For(entry.form, entry.dtype, entry.shape, entry.num_bytes));
     if (entry.num_bytes > 0) places_.push_back(entry.value.mutable_bytes());
   }
   frame_ = std::move(frame);

@@ -12,8 +12,8 @@
 //   RUN      step fixed64, number varint, flags u8 (trace, graphs), microseconds left varint,
 //            args varint
 //   TENSORS  step fixed64, purpose u8, fingerprint fixed64, n varint, n x entry | bytes
-//     entry  := index varint, flags u8 (dead, loop, proto, parts), [frame id fixed64, iteration
-//            varint], [dtype u8, rank u8, dims varint], [transfer varint], bytes varint
+//     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow), [frame id fixed64,
+//            iteration varint], [dtype u8, rank u8, dims varint], [transfer varint], bytes varint
 //   CHUNK    transfer varint, offset varint | bytes
 //   END      step fixed64, status, results varint, report u8
 //   CANCEL   step fixed64, status
@@ -26,7 +26,8 @@
 // What is behind a bar is payload; all else is head. Numbers are little-endian. There are no
 // optional fields but those in brackets, which flags announce (an entry has dtype, rank and dims
 // when it is neither dead nor a proto, a transfer when it comes in parts, and no bytes when it is
-// dead): what one version does not know it refuses, and HELLO says the version first.
+// dead; narrow bytes are int32 numbers of an int64 tensor): what one version does not know it
+// refuses, and HELLO says the version first.
 //
 // No frame has more than kMaxFrameHeadBytes of head and kMaxFramePayloadBytes of payload, so a
 // frame that is urgent waits for at most one other. A larger tensor comes in parts: TENSORS
@@ -140,7 +141,7 @@ struct TensorEntry {
   // The whole tensor; empty when it is dead or comes in parts.
   WireTensor value;
   // Not 0: the tensor comes in CHUNKs of this transfer, and this is what will come. The numbers of
-  // a direction only grow. Dtype and shape are those of a raw one.
+  // a direction only grow. Dtype and shape are those of one that is no proto.
   uint64_t transfer = 0;
   WireTensor::Form form = WireTensor::Form::kRaw;
   DType dtype = DT_INVALID;

@@ -63,6 +63,19 @@ TensorEntry EntryOf(uint32_t index, const Tensor& tensor) {
   return entry;
 }
 
+// Two numbers, as int32.
+TensorEntry NarrowEntry(uint32_t index, int32_t first, int32_t second) {
+  TensorEntry entry;
+  entry.index = index;
+  StatusOr<WireTensor> value = WireTensor::For(WireTensor::Form::kNarrow, DT_INT64, Shape{2, 1}, 8);
+  EXPECT_OK(value);
+  if (!value.ok()) return entry;
+  const int32_t numbers[] = {first, second};
+  std::memcpy(value->mutable_bytes().data(), numbers, sizeof(numbers));
+  entry.value = *value;
+  return entry;
+}
+
 TensorEntry DeadEntry(uint32_t index) {
   TensorEntry entry;
   entry.index = index;
@@ -102,6 +115,13 @@ std::vector<LinkFrame> SomeFrames() {
   parts.dtype = DT_INVALID;
   parts.shape = Shape();
   tensors.tensors.push_back(parts);
+  parts.index = 11;
+  parts.form = WireTensor::Form::kNarrow;
+  parts.dtype = DT_INT64;
+  parts.shape = Shape{100, 200};
+  parts.num_bytes = 80'000;
+  tensors.tensors.push_back(parts);
+  tensors.tensors.push_back(InLoop(NarrowEntry(12, INT32_MIN, INT32_MAX), 9, 3));
   TensorsFrame none;
   none.purpose = TensorsPurpose::kReport;
   Status ended = absl::AbortedError("the run is over");
@@ -289,10 +309,15 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"more tensors than bytes", RawFrame(kTensors, TensorsHead(UINT64_MAX, {})),
        "more things than there are bytes"},
       {"purpose", RawFrame(kTensors, TensorsHead(0, {}, 4)), "a purpose of another version"},
-      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x10, 1, 0, 0})),
+      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x20, 1, 0, 0})),
        "a flag of another version"},
       {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, 1 | 8})), "bytes of a dead tensor"},
       {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, 1 | 4})), "bytes of a dead tensor"},
+      {"dead narrow", RawFrame(kTensors, TensorsHead(1, {0, 1 | 16})), "bytes of a dead tensor"},
+      {"narrow proto", RawFrame(kTensors, TensorsHead(1, {0, 4 | 16, 4}), "abcd"),
+       "a proto of narrow bytes"},
+      {"narrow string", RawFrame(kTensors, TensorsHead(1, {0, 16, DT_STRING, 0, 4}), "abcd"),
+       "a dtype that has no raw form"},
       {"dtype 0", RawFrame(kTensors, TensorsHead(1, {0, 0, 0, 0, 4})),
        "a dtype that has no raw form"},
       {"dtype 200", RawFrame(kTensors, TensorsHead(1, {0, 0, 200, 0, 4})),
@@ -352,18 +377,38 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
 
 // A size that is not the shape's: found before memory is taken for it.
 TEST(FrameTest, BytesThatAreNotThoseOfTheShapeAreRefused) {
-  Kept kept;
-  FrameReader reader(&kept);
-  EXPECT_STATUS(reader.Read(RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 1, 2, 4}), "abcd")),
-                absl::StatusCode::kInvalidArgument,
-                "Link: a tensor float[2] must have 8 bytes, got 4");
+  const struct {
+    std::string head, message;
+  } cases[] = {
+      {TensorsHead(1, {0, 0, DT_FLOAT, 1, 2, 4}),
+       "Link: a tensor float[2] must have 8 bytes, got 4"},
+      {TensorsHead(1, {0, 16, DT_INT64, 1, 2, 4}),
+       "Link: a narrow tensor int64[2] must have 8 bytes, got 4"},
+      {TensorsHead(1, {0, 16, DT_FLOAT, 1, 1, 4}),
+       "Link: narrow bytes must be of int64, got float"},
+      {TensorsHead(1, {0, 16, DT_INT64, 1, 0x81, 0x80, 0x08, 4}),
+       "Link: a narrow tensor must have at most 1048576 bytes, got int64[131073]"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.message);
+    Kept kept;
+    FrameReader reader(&kept);
+    EXPECT_STATUS(reader.Read(RawFrame(kTensors, c.head, "abcd")),
+                  absl::StatusCode::kInvalidArgument, c.message);
+    EXPECT_TRUE(kept.texts.empty());
+  }
 }
 
 TEST(FrameTest, ValuesComeBackAsTensors) {
   TensorsFrame frame;
   const std::vector<Tensor> values = {
-      Tensor::Vector<float>({1.5f, -2}), Tensor::Of({"a", "b"}), Tensor::Scalar(true),
-      *Tensor::Zeros(DT_INT32, *Shape::Make({3, 0})), *Tensor::Zeros(DT_STRING, Shape{0})};
+      Tensor::Vector<float>({1.5f, -2}),
+      Tensor::Of({"a", "b"}),
+      Tensor::Scalar(true),
+      Tensor::Vector<int64_t>(std::vector<int64_t>(128, -5)),
+      Tensor::Vector<int64_t>(std::vector<int64_t>(128, int64_t{5} << 40)),
+      *Tensor::Zeros(DT_INT32, *Shape::Make({3, 0})),
+      *Tensor::Zeros(DT_STRING, Shape{0})};
   for (const Tensor& value : values) {
     frame.tensors.push_back(EntryOf(static_cast<uint32_t>(frame.tensors.size()), value));
   }

@@ -84,6 +84,15 @@ Tensor Large(float value) {
   return tensor;
 }
 
+// Ids, of which the last one is `last`.
+Tensor Ids(int64_t count, int64_t last) {
+  Tensor tensor = *Tensor::Zeros(DT_INT64, *Shape::Make({count}));
+  int64_t next = -1;
+  for (int64_t& id : tensor.mutable_flat<int64_t>()) id = next++;
+  tensor.mutable_flat<int64_t>().back() = last;
+  return tensor;
+}
+
 // covers: clusters: each end of a link knows the task and the incarnation of the other one before
 //   anything else comes
 TEST(LinkPromisesTest, EachEndKnowsWhoTheOtherOneIs) {
@@ -134,6 +143,12 @@ TEST(LinkPromisesTest, EachTensorArrivesOnceAsItWas) {
         Numbered(6, Large(8)),
         Numbered(7, Tensor()),
         Numbered(7, Tensor::Scalar<int64_t>(70)),
+        // Over bytes those that fit travel as int32, up to 1 MiB; in parts above 64 KiB.
+        Numbered(8, Ids(1'000, INT32_MIN)),
+        Numbered(9, Ids(1'000, int64_t{1} << 31)),
+        Numbered(10, Ids(50'000, INT32_MAX)),
+        Numbered(11, Ids(50'000, INT64_MIN)),
+        Numbered(12, Ids(200'000, 7)),
     };
     sent[7].is_dead = true;
     sent[8].in_loop = true;

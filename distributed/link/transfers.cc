@@ -40,12 +40,8 @@ Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry&
   whole->purpose = frame.purpose;
   whole->fingerprint = frame.fingerprint;
   whole->entry = entry;
-  if (entry.form == WireTensor::Form::kProto) {
-    MR_ASSIGN_OR_RETURN(whole->entry.value, WireTensor::ForProto(entry.num_bytes));
-  } else {
-    MR_ASSIGN_OR_RETURN(whole->entry.value,
-                        WireTensor::ForRaw(entry.dtype, entry.shape, entry.num_bytes));
-  }
+  MR_ASSIGN_OR_RETURN(whole->entry.value,
+                      WireTensor::For(entry.form, entry.dtype, entry.shape, entry.num_bytes));
   transfer.tensor = std::move(whole);
   pending_bytes_ += entry.num_bytes;
   return absl::OkStatus();

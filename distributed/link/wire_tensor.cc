@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/wire_tensor.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/allocator.h"
 #include "core/coding.h"
 #include "core/tensor_proto.h"
@@ -118,6 +120,28 @@ int64_t ParsedBytesWithin(absl::string_view bytes, Kind kind, int nesting) {
 
 bool IsRaw(DType dtype) { return !IsRef(dtype) && IsMemcopyable(dtype) && DTypeSize(dtype) > 0; }
 
+// Does each fit into an int32? Fingerprints, of which the first do not, cost one block.
+bool FitInt32(absl::Span<const int64_t> values) {
+  constexpr size_t kBlock = 512;
+  while (!values.empty()) {
+    uint64_t beyond = 0;  // one pass without branches
+    for (const int64_t value : values.subspan(0, kBlock)) {
+      beyond |= (static_cast<uint64_t>(value) + (uint64_t{1} << 31)) >> 32;
+    }
+    if (beyond != 0) return false;
+    values.remove_prefix(std::min(kBlock, values.size()));
+  }
+  return true;
+}
+
+bool TravelsNarrow(const Tensor& tensor) {
+  if (tensor.dtype() != DT_INT64) return false;
+  const absl::Span<const int64_t> values = tensor.raw<int64_t>();
+  const auto num_bytes = static_cast<int64_t>(values.size() * sizeof(int64_t));
+  return num_bytes >= WireTensor::kMinNarrowedBytes && num_bytes <= WireTensor::kMaxNarrowedBytes &&
+         FitInt32(values);
+}
+
 }  // namespace
 
 StatusOr<WireTensor> WireTensor::Allocate(Form form, int64_t num_bytes) {
@@ -139,6 +163,19 @@ StatusOr<WireTensor> WireTensor::Of(const Tensor& tensor) {
   if (!tensor.has_value() || tensor.is_reference()) {
     return InvalidArgument("Link: a tensor that travels must have a value, got ",
                            tensor.has_value() ? "a reference to a variable" : "none");
+  }
+  if (TravelsNarrow(tensor)) {
+    const absl::Span<const int64_t> values = tensor.raw<int64_t>();
+    StatusOr<WireTensor> result =
+        Allocate(Form::kNarrow, static_cast<int64_t>(values.size() * sizeof(int32_t)));
+    // Without memory for it the tensor leaves as it is.
+    if (result.ok()) {
+      result->dtype_ = DT_INT64;
+      result->shape_ = tensor.shape();
+      auto* const to = static_cast<int32_t*>(result->buffer_->data());
+      for (size_t i = 0; i < values.size(); ++i) to[i] = static_cast<int32_t>(values[i]);
+      return result;
+    }
   }
   if (IsRaw(tensor.dtype())) {
     WireTensor result;
@@ -166,6 +203,19 @@ StatusOr<WireTensor> WireTensor::Of(const Tensor& tensor) {
   return result;
 }
 
+StatusOr<WireTensor> WireTensor::For(Form form, DType dtype, const Shape& shape,
+                                     int64_t num_bytes) {
+  switch (form) {
+    case Form::kRaw:
+      return ForRaw(dtype, shape, num_bytes);
+    case Form::kNarrow:
+      return ForNarrow(dtype, shape, num_bytes);
+    case Form::kProto:
+      return ForProto(num_bytes);
+  }
+  return Internal("Link: a tensor must have a form, got number ", static_cast<int>(form));
+}
+
 StatusOr<WireTensor> WireTensor::ForRaw(DType dtype, const Shape& shape, int64_t num_bytes) {
   if (!IsRaw(dtype)) {
     return InvalidArgument("Link: raw bytes must be of a dtype of fixed size, got ", dtype);
@@ -177,6 +227,26 @@ StatusOr<WireTensor> WireTensor::ForRaw(DType dtype, const Shape& shape, int64_t
                            num_bytes);
   }
   MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(Form::kRaw, num_bytes));
+  result.dtype_ = dtype;
+  result.shape_ = shape;
+  return result;
+}
+
+StatusOr<WireTensor> WireTensor::ForNarrow(DType dtype, const Shape& shape, int64_t num_bytes) {
+  if (dtype != DT_INT64) {
+    return InvalidArgument("Link: narrow bytes must be of int64, got ", dtype);
+  }
+  const int64_t elements = shape.num_elements();  // at most 2^40
+  if (elements > kMaxNarrowedBytes / static_cast<int64_t>(sizeof(int64_t))) {
+    return InvalidArgument("Link: a narrow tensor must have at most ", kMaxNarrowedBytes,
+                           " bytes, got int64", shape);
+  }
+  const int64_t wanted = elements * static_cast<int64_t>(sizeof(int32_t));
+  if (num_bytes != wanted) {
+    return InvalidArgument("Link: a narrow tensor int64", shape, " must have ", wanted,
+                           " bytes, got ", num_bytes);
+  }
+  MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(Form::kNarrow, num_bytes));
   result.dtype_ = dtype;
   result.shape_ = shape;
   return result;
@@ -194,10 +264,20 @@ absl::Span<char> WireTensor::mutable_bytes() {
   return absl::Span<char>(static_cast<char*>(buffer_->data()), bytes_.size());
 }
 
+StatusOr<Tensor> WireTensor::Widened() const {
+  MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DT_INT64, shape_));
+  if (!buffer_) return tensor;  // no elements
+  const absl::Span<int64_t> values = tensor.mutable_raw<int64_t>();
+  const auto* const from = static_cast<const int32_t*>(buffer_->data());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = from[i];
+  return tensor;
+}
+
 StatusOr<Tensor> WireTensor::TakeTensor(int64_t* splat_bytes_left) {
   WireTensor taken = std::move(*this);
   bytes_ = {};
   dtype_ = DT_INVALID;
+  if (taken.form_ == Form::kNarrow) return taken.Widened();
   if (taken.form_ == Form::kRaw) {
     if (!taken.buffer_) return Tensor::Allocate(taken.dtype_, taken.shape_);  // no elements
     if (taken.dtype_ == DT_BOOL) {

@@ -4,13 +4,15 @@
 
 // WireTensor: a tensor as its bytes lie on a link, in one piece of memory.
 //
-//   raw    the elements in row-major order, little-endian: every dtype that is plain bytes. Nothing
-//          is copied: the bytes are those of the tensor's own buffer.
-//   proto  a serialized TensorProto: strings, handles, variants.
+//   raw     the elements in row-major order, little-endian: every dtype that is plain bytes.
+//           Nothing is copied: the bytes are those of the tensor's own buffer.
+//   narrow  int64 elements as int32, half as many bytes: ids and counts, of which all fit. The
+//           tensor that the receiver takes out is int64 again.
+//   proto   a serialized TensorProto: strings, handles, variants.
 //
-// The sender makes one Of a tensor. The receiver makes one of the size that a frame announces,
-// fills mutable_bytes() as bytes arrive, and takes the tensor out when all are there; raw bytes
-// become the tensor's buffer.
+// The sender makes one Of a tensor, which chooses the form. The receiver makes one For the form and
+// size that a frame announces, fills mutable_bytes() as bytes arrive, and takes the tensor out when
+// all are there; raw bytes become the tensor's buffer.
 //
 // A value; copies share the bytes. Threads: distinct objects may be used from different threads.
 // Failure: InvalidArgument for what no tensor can be, Unimplemented for a variant that cannot be
@@ -31,19 +33,23 @@ namespace millrace {
 
 class WireTensor {
  public:
-  enum class Form { kRaw, kProto };
+  enum class Form { kRaw, kNarrow, kProto };
+
+  // Of the int64 tensors that travel narrow. Smaller ones save less than memory for their int32
+  // takes; larger ones arrive straight in their memory. A receiver refuses larger ones.
+  static constexpr int64_t kMinNarrowedBytes = int64_t{1} << 10;
+  static constexpr int64_t kMaxNarrowedBytes = int64_t{1} << 20;
 
   // Empty: neither dtype nor bytes. What a dead tensor has.
   WireTensor() = default;
   // `tensor` has a value and is no reference.
   static StatusOr<WireTensor> Of(const Tensor& tensor);
-  // Memory for bytes that are to come; not touched. InvalidArgument when `num_bytes` are not those
-  // of the dtype and the shape.
-  static StatusOr<WireTensor> ForRaw(DType dtype, const Shape& shape, int64_t num_bytes);
-  static StatusOr<WireTensor> ForProto(int64_t num_bytes);
+  // Memory for bytes that are to come; not touched. `dtype` and `shape` are not those of a proto.
+  // InvalidArgument when `num_bytes` are not those of the form, the dtype and the shape.
+  static StatusOr<WireTensor> For(Form form, DType dtype, const Shape& shape, int64_t num_bytes);
 
   Form form() const { return form_; }
-  // Of a raw one.
+  // Of the tensor, unless it is a proto.
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
 
@@ -51,7 +57,7 @@ class WireTensor {
   absl::string_view bytes() const { return bytes_; }
   // Null when there are no bytes.
   const BufferRef& buffer() const { return buffer_; }
-  // Of memory that ForRaw or ForProto made; empty otherwise.
+  // Of memory that For made; empty when the bytes are a tensor's own.
   absl::Span<char> mutable_bytes();
 
   // The tensor, once all bytes are there; this is empty afterwards. `splat_bytes_left`: what
@@ -62,6 +68,10 @@ class WireTensor {
 
  private:
   static StatusOr<WireTensor> Allocate(Form form, int64_t num_bytes);
+  static StatusOr<WireTensor> ForRaw(DType dtype, const Shape& shape, int64_t num_bytes);
+  static StatusOr<WireTensor> ForNarrow(DType dtype, const Shape& shape, int64_t num_bytes);
+  static StatusOr<WireTensor> ForProto(int64_t num_bytes);
+  StatusOr<Tensor> Widened() const;
 
   Form form_ = Form::kRaw;
   bool is_ours_ = false;  // from Allocate

@@ -13,17 +13,24 @@
 #include "estimator/columns/column_spec.h"
 #include "estimator/columns/given_ids.h"
 #include "estimator/columns/single_value_ids.h"
+#include "layers/crosses_tasks.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/reshape.h"
 #include "ops/columns/column_ids.h"
 #include "ops/columns/column_layer.h"
+#include "ops/columns/column_unique.h"
 #include "ops/math/cast.h"
 
 namespace millrace {
 namespace {
 
 using Kind = ConsumerPlan::Kind;
+
+// The numbers of an example, in the tables of one device, from which on it is worth finding equal
+// ids before their rows cross to another task: 128 bytes each way. Below that three nodes more cost
+// what the rows cost.
+constexpr int64_t kMinWidthOfUnique = 32;
 
 ScopeAt Named(const Scope& scope, const ScopeAt& in) { return ScopeAt(scope, in.where); }
 
@@ -190,8 +197,7 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
   std::map<const ConsumerPlan*, std::vector<Output>> come;
   for (const RowLookup& lookup : LookupsOf(in, layer, taken, tables)) {
     if (lookup.device.empty()) continue;
-    const Output rows = ColumnLayer(Named(in.scope.WithDevice(lookup.device).WithName("rows"), in),
-                                    ids, {}, lookup.tables.list(), lookup.parts, lookup.width);
+    const Output rows = RowsFrom(in, ids, lookup);
     if (lookup.consumers.size() == 1) {
       come[lookup.consumers[0]].push_back(rows);
       continue;
@@ -245,6 +251,30 @@ Output FusedColumns::InputLayer(const ScopeAt& in, const LayerPlan& layer,
   }
   return ColumnLayer(Named(in.scope.WithName("concat"), in), ids, numbers, here.list(), parts,
                      layer.width);
+}
+
+Output FusedColumns::RowsFrom(const ScopeAt& in, const Output& ids, const RowLookup& lookup) {
+  const Scope there = in.scope.WithDevice(lookup.device).WithName("rows");
+  if (!ids.valid() || lookup.width < kMinWidthOfUnique || !CrossesTasks(lookup.device, ids)) {
+    return ColumnLayer(Named(there, in), ids, {}, lookup.tables.list(), lookup.parts, lookup.width);
+  }
+  // The different ids have a row of their own for each consumer, whose numbers stand side by side.
+  std::vector<int64_t> from, widths;
+  std::map<int64_t, int64_t> row_at;  // by offset
+  int64_t offset = 0;
+  for (const ConsumerPlan* consumer : lookup.consumers) {
+    row_at[offset] = static_cast<int64_t>(from.size());
+    from.push_back(RowOf(in, consumer->ids));
+    widths.push_back(consumer->width);
+    offset += consumer->width;
+  }
+  std::vector<ColumnLayerPart> parts = lookup.parts;
+  for (ColumnLayerPart& part : parts) part.from = row_at[part.offset];
+  const ColumnUniqueOutputs unique =
+      ColumnUnique(Named(in.scope.WithName("unique"), in), ids, from);
+  const Output rows =
+      ColumnLayer(Named(there, in), unique.ids, {}, lookup.tables.list(), parts, lookup.width);
+  return ColumnPick(Named(in.scope.WithName("picked"), in), rows, unique.places, widths);
 }
 
 Output FusedColumns::LinearModel(const ScopeAt& in, const LayerPlan& layer,

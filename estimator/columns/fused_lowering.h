@@ -10,9 +10,10 @@
 // They take columns of dense features with one value an example: hashed, of a list of words,
 // identities, buckets, crosses of such, as indicators, embeddings and linear weights, in tables
 // that are whole or in parts. What variables on other devices (parameter servers) give is looked up
-// there, by one node for each device (estimator/columns/row_lookups.h). All others (several values,
-// weights, vocabulary files, max_norm, tf_compat_cross_order) are built as PortableColumns builds
-// them and join at the end: any plan can be lowered.
+// there, by one node for each device (estimator/columns/row_lookups.h); wide rows cross from one
+// task to another once for each different id (ops/columns/column_unique.h). All others (several
+// values, weights, vocabulary files, max_norm, tf_compat_cross_order) are built as PortableColumns
+// builds them and join at the end: any plan can be lowered.
 //
 // Failure: as PortableColumns.
 
@@ -57,6 +58,8 @@ class FusedColumns {
   // The matrix of ids that these look up.
   Output IdsOf(const ScopeAt& in, const std::vector<const ConsumerPlan*>& taken);
   // One for each device that has tables of theirs, or parts of such.
+  // What a look-up on another device gives, [batch, its width].
+  Output RowsFrom(const ScopeAt& in, const Output& ids, const RowLookup& lookup);
   std::vector<RowLookup> LookupsOf(const ScopeAt& in, const LayerPlan& layer,
                                    const std::vector<const ConsumerPlan*>& taken,
                                    const std::vector<PartitionedVariable>& tables);

@@ -130,8 +130,9 @@ struct Columns {
   std::vector<DenseColumn> dense;
 };
 
-// All kinds; `is_taken`: which the fused lowering is to take.
-Columns AllColumns(bool is_taken) {
+// All kinds; `is_taken`: which the fused lowering is to take, with embeddings that are `more`
+// wider.
+Columns AllColumns(bool is_taken, int64_t more = 0) {
   const std::vector<std::string> colours = {"red", "green", "blue"};
   const auto hashed = CategoricalColumnWithHashBucket("s1", 5);
   const auto colour = CategoricalColumnWithVocabularyList("s2", colours);
@@ -152,18 +153,18 @@ Columns AllColumns(bool is_taken) {
         NumericColumn("x"),
         IndicatorColumn(colour),
         IndicatorColumn(CategoricalColumnWithIdentity("i2", 4, 1)),
-        EmbeddingColumn(hashed, 3, {.initializer = Different()}),
-        EmbeddingColumn(ages, 1, {.initializer = Different()}),
-        EmbeddingColumn(CrossedColumn({"i1", "s2"}, 20), 2,
+        EmbeddingColumn(hashed, 3 + more, {.initializer = Different()}),
+        EmbeddingColumn(ages, 1 + more, {.initializer = Different()}),
+        EmbeddingColumn(CrossedColumn({"i1", "s2"}, 20), 2 + more,
                         {.combiner = Combiner::kSqrtN, .initializer = Different()}),
         ages,
     };
     const auto other =
         CategoricalColumnWithVocabularyList("s1", {"red", "pink"}, {.num_oov_buckets = 3});
-    const auto more = CategoricalColumnWithVocabularyList("s2", {"red", "pink", "a", "b", "c"},
-                                                          {.default_value = 2});
+    const auto third = CategoricalColumnWithVocabularyList("s2", {"red", "pink", "a", "b", "c"},
+                                                           {.default_value = 2});
     for (const DenseColumn& column :
-         SharedEmbeddingColumns({other, more}, 2, {{.initializer = Different()}})) {
+         SharedEmbeddingColumns({other, third}, 2 + more, {{.initializer = Different()}})) {
       columns.dense.push_back(column);
     }
     columns.dense.push_back(NumericColumn("i2"));
@@ -204,6 +205,7 @@ enum class Ids { kOfEachLayer, kShared };
 struct Setting {
   bool behind_product = false;  // the input layer's matrix is multiplied
   bool elsewhere = false;       // TablesElsewhere
+  bool on_a_task = false;       // TablesOnATask
   int num_parts = 0;            // of each variable of a layer, at most; 0: whole ones
   int steps = 3;
 };
@@ -221,11 +223,21 @@ std::string TablesElsewhere(const tensorflow::NodeDef& node) {
   return (node.name().size() + PartOf(node.name())) % 2 == 0 ? "/cpu:1" : "/cpu:2";
 }
 
+// The same on a task, as parameter servers are one; here it is this process.
+std::string TablesOnATask(const tensorflow::NodeDef& node) {
+  const std::string device = TablesElsewhere(node);
+  return node.op() == "VarHandleOp" && node.device().empty()
+             ? absl::StrCat("/job:localhost/replica:0/task:0", device)
+             : device;
+}
+
 StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& examples,
                        const std::vector<DenseColumn>& dense,
                        const std::vector<FeatureColumn>& wide, const MakeOptimizer& make_optimizer,
                        const Setting& setting) {
-  Scope root = setting.elsewhere ? Scope().WithDevice(TablesElsewhere) : Scope();
+  Scope root;
+  if (setting.elsewhere) root = Scope().WithDevice(TablesElsewhere);
+  if (setting.on_a_task) root = Scope().WithDevice(TablesOnATask);
   const Features features = FeaturesOf(root, examples);
   SharedIds shared;
   if (ids == Ids::kShared) shared = MakeSharedIds(root, features, dense, wide);
@@ -264,7 +276,7 @@ StatusOr<Result> Train(ColumnLowering lowering, Ids ids, const Examples& example
   const Operation variables = GlobalVariablesInitializer(root), tables = TablesInitializer(root);
   MR_RETURN_IF_ERROR(root.status());
   SessionOptions options;
-  if (setting.elsewhere) options.config.device_count["CPU"] = 3;
+  if (setting.elsewhere || setting.on_a_task) options.config.device_count["CPU"] = 3;
   MR_ASSIGN_OR_RETURN(const auto session, NewSession(options));
   MR_RETURN_IF_ERROR(session->Extend(root));
   MR_RETURN_IF_ERROR(session->Run({}, {}, {variables, tables}).status());
@@ -395,6 +407,53 @@ TEST(FusedColumns, LookRowsUpWhereTheirTablesAre) {
       EXPECT_EQ(fused.devices["_ColumnLayerGrad"],
                 (std::set<std::string>{"/device:CPU:1", "/device:CPU:2"}));
     }
+  }
+}
+
+// Wide rows of tables on another task cross once for each different id: whole tables and parts.
+TEST(FusedColumns, TakeWideRowsOfAnotherTaskOnce) {
+  Random random(11);
+  const Columns wide = AllColumns(true, 32), narrow = AllColumns(true);
+  const std::string task = "/job:localhost/replica:0/task:0/device:CPU:";
+  for (const int parts : {0, 3}) {
+    for (const bool behind_product : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(parts, " parts, ", behind_product));
+      std::vector<Result> results;
+      ExpectSameModel(DrawExamples(&random, 40), wide.dense, Wide(wide.ids, {}),
+                      Optimizers()[0].second, &results,
+                      {.behind_product = behind_product, .on_a_task = true, .num_parts = parts});
+      ASSERT_EQ(results.size(), 2u);
+      for (Result& fused : results) {
+        EXPECT_EQ(fused.ops["_ColumnLayer"], 5);
+        EXPECT_EQ(fused.ops["_ColumnLayerGrad"], 4);
+        EXPECT_EQ(fused.devices["_ColumnLayer"],
+                  (std::set<std::string>{"/cpu:0", task + "1", task + "2"}));
+        // Of the input layer, next to it, for each of two devices.
+        for (const char* op : {"_ColumnUnique", "_ColumnPick", "_ColumnPickGrad"}) {
+          EXPECT_EQ(fused.ops[op], 2) << op;
+          EXPECT_EQ(fused.devices[op], (std::set<std::string>{"/cpu:0"})) << op;
+        }
+      }
+    }
+  }
+  // Not within the process, and not rows of few numbers.
+  for (const bool on_a_task : {false, true}) {
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 40), on_a_task ? narrow.dense : wide.dense,
+                    Wide(wide.ids, {}), Optimizers()[0].second, &results,
+                    {.elsewhere = !on_a_task, .on_a_task = on_a_task});
+    for (const Result& fused : results) EXPECT_EQ(fused.ops.count("_ColumnUnique"), 0u);
+  }
+}
+
+TEST(FusedColumns, TakeRowsOfAnotherTaskForFewExamples) {
+  Random random(12);
+  const Columns columns = AllColumns(true, 32);
+  for (const int examples : {1, 2}) {
+    SCOPED_TRACE(examples);
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, examples), columns.dense, Wide(columns.ids, {}),
+                    Optimizers()[0].second, &results, {.on_a_task = true, .num_parts = 2});
   }
 }
 

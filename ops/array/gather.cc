@@ -14,6 +14,7 @@
 #include "graph/partial_value.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/distinct.h"
 #include "ops/array/gather_gradient.h"
 #include "ops/array/reshape.h"
 #include "ops/array/slice.h"
@@ -125,7 +126,7 @@ Status GatherGradient(GradientContext* c) {
   const Output count = Reshape(s, Size(s, c->input(1)), one);
   const Output values = Reshape(s, c->dense_grad(), ConcatV2(s, {count, row}, Const(s, 0)));
   const Output indices = Reshape(s, c->input(1), Const<int32_t>(s, {-1}));
-  c->set_input_grad(0, IndexedSlices{values, indices, shape});
+  c->set_input_grad(0, IndexedSlices{values, indices, shape, IsDistinct(c->input(1))});
   return absl::OkStatus();
 }
 

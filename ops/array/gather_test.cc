@@ -9,6 +9,8 @@
 #include "graph/gradient.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
+#include "ops/array/distinct.h"
+#include "ops/array/indices.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -123,6 +125,32 @@ TEST(GatherGradients, OfAxis0AreSlices) {
   const Output rows = GatherV2(scope, table, Const<int32_t>(scope, {2, 0}), Const(scope, 0));
   ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads, AddGradients(scope, {rows}, {table}));
   EXPECT_TRUE(std::holds_alternative<IndexedSlices>(grads[0]));
+  EXPECT_FALSE(std::get<IndexedSlices>(grads[0]).unique_indices);
+}
+
+TEST(GatherGradients, OfDifferentRowsAreKnownToBeSo) {
+  const struct {
+    bool with_counts, takes_places;
+    bool are_known;
+  } cases[] = {{false, false, true}, {true, false, true}, {false, true, false}};
+  for (const auto& c : cases) {
+    Scope scope;
+    const Output table = TestInput(scope, DT_FLOAT, {3, 2});
+    const Output ids = Const<int32_t>(scope, {2, 0, 2});
+    Output y, places;
+    if (c.with_counts) {
+      y = UniqueWithCounts(scope, ids).y;
+    } else {
+      const UniqueOutputs unique = Unique(scope, ids);
+      y = unique.y;
+      places = unique.idx;
+    }
+    const Output rows = GatherV2(scope, table, c.takes_places ? places : y, Const(scope, 0));
+    ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> grads, AddGradients(scope, {rows}, {table}));
+    ASSERT_TRUE(std::holds_alternative<IndexedSlices>(grads[0]));
+    EXPECT_EQ(std::get<IndexedSlices>(grads[0]).unique_indices, c.are_known);
+  }
+  EXPECT_FALSE(IsDistinct(Output()));
 }
 
 // Of rows that one coordinate each names; an optimizer leaves the other rows alone.

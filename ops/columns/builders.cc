@@ -10,6 +10,7 @@
 #include "graph/node_builder.h"
 #include "ops/columns/column_ids.h"
 #include "ops/columns/column_layer.h"
+#include "ops/columns/column_unique.h"
 #include "ops/columns/zero_fraction.h"
 
 namespace millrace {
@@ -100,6 +101,17 @@ Output ColumnLayer(const ScopeAt& at, const Output& ids, absl::Span<const Output
   return BuildOp(at, "_ColumnLayer", {ids, numbers, handles}, "kinds", kinds, "from", from,
                  "of_table", of_table, "offsets", offsets, "widths", widths, "width", width,
                  "row_begins", row_begins, "row_ends", row_ends, "row_counts", row_counts);
+}
+
+ColumnUniqueOutputs ColumnUnique(const ScopeAt& at, const Output& ids,
+                                 const std::vector<int64_t>& from) {
+  const BuiltNode node = BuildOp(at, "_ColumnUnique", {ids}, "from", from);
+  return {node.output(0), node.output(1)};
+}
+
+Output ColumnPick(const ScopeAt& at, const Output& rows, const Output& places,
+                  const std::vector<int64_t>& widths) {
+  return BuildOp(at, "_ColumnPick", {rows, places}, "widths", widths);
 }
 
 Output ZeroFraction(const ScopeAt& at, absl::Span<const Output> variables) {

@@ -13,6 +13,7 @@
 #include "graph/shape_inference.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
+#include "ops/array/distinct.h"
 #include "ops/array/gather.h"
 #include "ops/array/gather_gradient.h"
 #include "ops/array/reshape.h"
@@ -204,6 +205,7 @@ Status ResourceGatherGradient(GradientContext* c) {
   }
   slices.values = Reshape(s, c->dense_grad(0), values_shape);
   slices.indices = Reshape(s, c->input(1), minus_one);
+  slices.unique_indices = IsDistinct(c->input(1));
   c->set_input_grad(0, slices);
   return absl::OkStatus();
 }

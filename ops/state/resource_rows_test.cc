@@ -4,6 +4,7 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
@@ -11,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "ops/array/indices.h"
 #include "runtime/testing/op_test.h"
 
 namespace millrace {
@@ -77,6 +79,23 @@ TEST(ResourceGather, GradientTouchesOnlyGatheredRows) {
   const IndexedSlices* slices = std::get_if<IndexedSlices>(&grads[0]);
   ASSERT_NE(slices, nullptr);
   EXPECT_EQ(scope.shape(slices->values).ToString(), "[2,2]");
+  EXPECT_FALSE(slices->unique_indices);
+}
+
+// Two look-ups of the same rows: their gradients, joined, have rows twice.
+TEST(ResourceGather, GradientKnowsThatRowsAreDifferent) {
+  Scope scope;
+  const Variable v = MakeVariable(scope.WithName("table"), Const(scope, Table()));
+  const Output ids = Unique(scope, Const<int32_t>(scope, {2, 0, 2})).y;
+  const Output once = ResourceGather(scope, v.handle, ids, DT_FLOAT);
+  const Output again = ResourceGather(scope, v.handle, ids, DT_FLOAT);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> of_one, AddGradients(scope, {once}, {v.handle}));
+  ASSERT_TRUE(std::holds_alternative<IndexedSlices>(of_one[0]));
+  EXPECT_TRUE(std::get<IndexedSlices>(of_one[0]).unique_indices);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Gradient> of_two,
+                       AddGradients(scope, {once, again}, {v.handle}));
+  ASSERT_TRUE(std::holds_alternative<IndexedSlices>(of_two[0]));
+  EXPECT_FALSE(std::get<IndexedSlices>(of_two[0]).unique_indices);
 }
 
 OpCall GatherInBatches(const Tensor& handle, const Tensor& indices, int64_t batch_dims, DType dtype,

@@ -31,6 +31,7 @@
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/embedding.h"
 #include "layers/initializers.h"
 #include "layers/normalization.h"
 #include "layers/partitioner.h"
@@ -62,6 +63,7 @@
 // covers: clusters: a table in two parts on two servers moves as many tensors as two tables
 // covers: clusters: a training step over links costs no call; by calls at most 3 per parameter
 //   server and one copy per sent tensor
+// covers: clusters: a row that several ids of a batch ask for crosses once each way
 // covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
 
 namespace millrace {
@@ -384,6 +386,65 @@ TEST(CountedStepTest, ServersTellEachOtherOnceOfTheirUpdates) {
     std::sort(tensors.begin(), tensors.end());
     EXPECT_EQ(step.tensors, tensors);
     EXPECT_EQ(step.controls, c.controls);
+  }
+}
+
+// 400 ids of ten rows, of one table whole and in two parts on two servers: ten ids and ten rows
+// leave, and ten rows of gradients come back, each the sum of 40. Of a column each server that has
+// a part of its table gets and gives all ten.
+TEST(CountedStepTest, ARowThatManyIdsAskForCrossesOnceEachWay) {
+  constexpr int kIds = 400, kRows = 10, kWidth = 32;
+  std::vector<int64_t> values;
+  for (int i = 0; i < kIds; ++i) values.push_back(9 * (i % kRows));
+  for (const bool is_column : {false, true}) {
+    for (const int num_ps : {1, 2}) {
+      SCOPED_TRACE(absl::StrCat(is_column ? "a column, " : "a layer, ", num_ps, " ps"));
+      ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(num_ps));
+      Scope root;
+      const Scope s = root.WithDevice(ReplicaDeviceSetter(cluster.worker_config));
+      const Output ids = Placeholder(s.WithName("ids"), DT_INT64, {-1});
+      const Partitioner partitioner = FixedSizePartitioner(num_ps);
+      Output rows;
+      if (is_column) {
+        rows = InputLayer(s, Features(Features::Map{{"ids", ids}}),
+                          {EmbeddingColumn(CategoricalColumnWithIdentity("ids", 100), kWidth,
+                                           {.initializer = OnesInitializer()})},
+                          {.partitioner = partitioner, .lowering = ColumnLowering::kFused});
+      } else {
+        rows = Embedding(s, ids, 100, kWidth,
+                         {.initializer = OnesInitializer(), .partitioner = partitioner});
+      }
+      const Output loss = ReduceSum(s.WithName("loss"), Square(s, rows));
+      const Operation train = GradientDescentOptimizer({.learning_rate = 0.01}).Minimize(s, loss);
+      const Operation init = GlobalVariablesInitializer(s);
+      ASSERT_OK(root.status());
+      SessionOptions options;
+      options.target = cluster.target();
+      ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+      ASSERT_OK(session->Extend(root));
+      ASSERT_OK(session->Run({}, {}, {init}).status());
+      const std::vector<Feed> feeds = {{ids, Tensor::Vector<int64_t>(values)}};
+      ASSERT_OK_AND_ASSIGN(const auto before, session->Run(feeds, {loss}));
+      EXPECT_EQ(before[0].scalar<float>(), kIds * kWidth);
+      ASSERT_OK_AND_ASSIGN(const Crossings step, CrossingsOfRun(session.get(), feeds, {}, {train}));
+      // The gradient of each number of a row is 40 times 2: it is 1 - 0.01 * 80 now.
+      ASSERT_OK_AND_ASSIGN(const auto after, session->Run(feeds, {loss}));
+      EXPECT_NEAR(after[0].scalar<float>(), kIds * kWidth * 0.04f, 0.1f);
+      SCOPED_TRACE(absl::StrJoin(step.tensors, "; "));
+      EXPECT_LE(step.tensors.size(), 3u * static_cast<size_t>(num_ps));
+
+      const TensorCodingCounters counts_before = GetTensorCodingCounters();
+      for (int i = 0; i < kSteps; ++i) ASSERT_OK(session->Run(feeds, {}, {train}).status());
+      const TensorCodingCounters counts = GetTensorCodingCounters();
+      const int64_t bytes = counts.sent_copied - counts_before.sent_copied +
+                            counts.sent_by_reference - counts_before.sent_by_reference;
+      EXPECT_GT(bytes, 0);
+      // Ids, rows, gradients.
+      constexpr int64_t kRowBytes = kWidth * int64_t{sizeof(float)};
+      const int64_t times = is_column ? num_ps : 1;
+      EXPECT_LE(bytes, kSteps * times * kRows * (int64_t{sizeof(int64_t)} + 2 * kRowBytes));
+      EXPECT_OK(session->Close());
+    }
   }
 }
 

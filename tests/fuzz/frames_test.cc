@@ -92,6 +92,15 @@ std::vector<std::string> Corpus() {
     EXPECT_OK(value);
     if (value.ok()) entry.value = *value;
   }
+  StatusOr<WireTensor> narrow = WireTensor::For(WireTensor::Form::kNarrow, DT_INT64, Shape{3}, 12);
+  EXPECT_OK(narrow);
+  if (narrow.ok()) {
+    const absl::Span<char> numbers = narrow->mutable_bytes();
+    std::fill(numbers.begin(), numbers.end(), '\x81');
+    TensorEntry& entry = tensors.tensors.emplace_back();
+    entry.index = 8;
+    entry.value = *narrow;
+  }
   TensorEntry parts;
   parts.index = 9;
   parts.transfer = 3;
@@ -155,7 +164,7 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
     frames += checker.frames;
     tensors += checker.tensors;
   });
-  // The 6,250 valid inputs have 12 frames in 10 members, and one member of four tensors.
+  // The 6,250 valid inputs have 12 frames in 10 members, and one member of five tensors.
   EXPECT_GT(frames, 6'250);
   EXPECT_GT(tensors, 2'000);
   EXPECT_GT(refused, 10'000);

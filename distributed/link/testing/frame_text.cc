@@ -15,6 +15,18 @@
 namespace millrace {
 namespace {
 
+absl::string_view Text(WireTensor::Form form) {
+  switch (form) {
+    case WireTensor::Form::kRaw:
+      return "";
+    case WireTensor::Form::kNarrow:
+      return " narrow";
+    case WireTensor::Form::kProto:
+      return " proto";
+  }
+  return " of no form";
+}
+
 std::string Text(const HelloFrame& f) {
   return absl::StrCat(
       "HELLO version=", f.version, " task=", f.task, " incarnation=", f.incarnation,
@@ -44,12 +56,11 @@ std::string Text(const TensorsFrame& f) {
     if (entry.is_dead) {
       absl::StrAppend(&text, " dead");
     } else if (entry.transfer != 0) {
-      absl::StrAppend(&text, " transfer=", entry.transfer,
-                      entry.form == WireTensor::Form::kProto ? " proto" : "", " ",
+      absl::StrAppend(&text, " transfer=", entry.transfer, Text(entry.form), " ",
                       DTypeName(entry.dtype), entry.shape.ToString(), " bytes=", entry.num_bytes);
     } else {
-      absl::StrAppend(&text, entry.value.form() == WireTensor::Form::kProto ? " proto" : "", " ",
-                      DTypeName(entry.value.dtype()), entry.value.shape().ToString(), " ",
+      absl::StrAppend(&text, Text(entry.value.form()), " ", DTypeName(entry.value.dtype()),
+                      entry.value.shape().ToString(), " ",
                       absl::BytesToHexString(entry.value.bytes()));
     }
   }
