@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Steps of servers over links, in one process: over loopback, and within the host where both
-// servers want it, as they do unless they are told otherwise. Whole suites run over them by
-// MILLRACE_WIRE=links: queue_programs_links_test, functions_links_test, tests/cluster.
+// servers want it, as they do unless they are told otherwise.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
