@@ -4,6 +4,7 @@
 // distributed/link_steps_test.cc and distributed/master:master_links_test.
 #include "distributed/worker/link_end.h"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,8 +37,11 @@
 #include "gmock/gmock.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
+#include "runtime/step_loans.h"
+#include "runtime/testing/step_ops.h"
 
 // covers: clusters: a step over links: tensors that come before their step wait within a bound;
 // what
@@ -58,10 +62,13 @@ std::string DeviceOf(absl::string_view task) { return absl::StrCat(task, "/devic
 class OneLink : public PeerLinks {
  public:
   void Get(absl::string_view task, Got got) override {
+    if (holds) return held.push_back(std::move(got));
     if (link == nullptr) return got(absl::UnavailableError(absl::StrCat(task, " is not there")));
     got(link);
   }
   std::shared_ptr<Link> link;
+  bool holds = false;  // it is still being dialled
+  std::vector<Got> held;
 };
 
 class LinkEndTest : public ::testing::Test {
@@ -130,6 +137,18 @@ class LinkEndTest : public ::testing::Test {
     SetAttr(DT_FLOAT, &(*constant->mutable_attr())["dtype"]);
     SetAttr(Tensor::Scalar(1.5f), &(*constant->mutable_attr())["value"]);
     AddEnd("_Send", edge, kPs, kWorker)->add_input("constant");
+    return Register();
+  }
+  // Sends the peer what the hook puts out.
+  std::string RegisterTaker(const std::string& edge, const std::string& hook) {
+    tensorflow::NodeDef* const taker = graph_.add_node();
+    taker->set_name("taker");
+    taker->set_op("TestProbeAsync");
+    taker->set_device(DeviceOf(kPs));
+    SetAttr(int64_t{0}, &(*taker->mutable_attr())["N"]);
+    SetAttr(int64_t{1}, &(*taker->mutable_attr())["M"]);
+    SetAttr(hook, &(*taker->mutable_attr())["hook"]);
+    AddEnd("_Send", edge, kPs, kWorker)->add_input("taker");
     return Register();
   }
   std::string Register() {
@@ -513,6 +532,62 @@ TEST_F(LinkEndTest, ALostLinkEndsTheStepsThatWaitOnItAndNamesTheTask) {
   sender->ended.Wait();
   EXPECT_STATUS(sender->status, absl::StatusCode::kUnavailable,
                 "Push to /job:worker/replica:0/task:0: ");
+}
+
+// By calls the master's cancellation gives it back; here the step hears first that its peer is lost.
+TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
+  std::atomic<int> given_back{0};
+  std::atomic<bool> waits{false};
+  Mutex mu;
+  AsyncKernel::DoneCallback waiting;  // under mu
+  testing::SetAsyncHook("take", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    StepLoans::Of(*ctx)->Lend([&] { given_back.fetch_add(1); });
+    ctx->set_output(0, Tensor::Scalar(1.5f));
+    if (!waits) return done(absl::OkStatus());
+    MutexLock lock(&mu);
+    waiting = std::move(done);
+  });
+  const auto await_taken = [&]() -> AsyncKernel::DoneCallback {
+    for (int i = 0; i < 20'000; ++i) {
+      {
+        MutexLock lock(&mu);
+        if (waiting) return std::move(waiting);
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return [](const Status&) { ADD_FAILURE() << "nothing was taken"; };
+  };
+  const std::string taker = RegisterTaker("a", "take");
+  // It ends well, and then there is no link.
+  links_.holds = true;
+  const auto ended = RunByCall(1, taker);
+  ended->ended.Wait();
+  EXPECT_OK(ended->status);
+  EXPECT_EQ(given_back.load(), 0);
+  ASSERT_EQ(links_.held.size(), 1u);
+  links_.held[0](absl::UnavailableError("no route"));
+  EXPECT_EQ(given_back.load(), 1);
+  EXPECT_EQ(worker_->num_steps(), 0);
+  // It runs when there is no link, and when the link is lost.
+  waits = true;
+  const auto not_dialled = RunByCall(2, taker);
+  AsyncKernel::DoneCallback taken = await_taken();
+  ASSERT_EQ(links_.held.size(), 2u);
+  links_.held[1](absl::UnavailableError("no route"));
+  taken(absl::OkStatus());
+  not_dialled->ended.Wait();
+  EXPECT_STATUS(not_dialled->status, absl::StatusCode::kUnavailable,
+                "Push to /job:worker/replica:0/task:0: no route");
+  EXPECT_EQ(given_back.load(), 2);
+  links_.holds = false;
+  const auto lost = RunByCall(3, taker);
+  taken = await_taken();
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  taken(absl::OkStatus());
+  lost->ended.Wait();
+  EXPECT_STATUS(lost->status, absl::StatusCode::kUnavailable, "Push to ");
+  EXPECT_EQ(given_back.load(), 3);
+  testing::ClearHooks();
 }
 
 // A peer that stops well has sent all, and closes.

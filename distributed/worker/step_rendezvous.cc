@@ -407,6 +407,20 @@ std::vector<const Link*> StepRendezvous::OwingLinks() const {
   return links;
 }
 
+void StepRendezvous::LoseReceiver(absl::string_view task) {
+  const std::shared_ptr<const StepEdges> edges = this->edges();
+  if (edges == nullptr) return;
+  for (const StepEdges::Peer& peer : edges->sends) {
+    if (peer.task == task) has_lost_receiver_.store(true, std::memory_order_release);
+  }
+}
+
+void StepRendezvous::FailPushes(absl::string_view task, const Status& status) {
+  LoseReceiver(task);
+  StartAbort(status);
+  if (const auto keeper = keeper_.lock()) keeper->PushesFailed(this);
+}
+
 void StepRendezvous::CancelPushes(const Status& status) {
   std::vector<std::shared_ptr<ServedPull>> pushes;
   {

@@ -71,6 +71,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
     // A wait was given up before the step was started, or was not begun at all. After the last one
     // nobody needs the step any more (EndUnused).
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
+    // The step was aborted because a peer cannot have what is pushed to it: a step that had ended
+    // well gives back what it has taken.
+    virtual void PushesFailed(StepRendezvous* step) = 0;
   };
 
   // `clock` lives as long as `keeper`. `parked` (may be null: nothing is) is shared by all steps.
@@ -111,6 +114,13 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool AwaitsReceipt(absl::string_view task, const Link* link) const;
   // The links by which something was pushed, or may be, that is not Received.
   std::vector<const Link*> OwingLinks() const;
+  // There is no link to `task`, so what the step sends there cannot come: what the step has taken
+  // is given back when its run ends, whatever that ends with. Nothing for a task that it sends
+  // nothing. By who then ends the step for that, and before.
+  void LoseReceiver(absl::string_view task);
+  // The same, and aborts the step; one that has ended well gives back at once.
+  void FailPushes(absl::string_view task, const Status& status);
+  bool has_lost_receiver() const { return has_lost_receiver_.load(std::memory_order_acquire); }
   // Nobody needs what was pushed and is not Received: its receivers hear so, and drop it.
   void CancelPushes(const Status& status);
   // By the run, once it is started and before it runs: `receiver` gets what is parked here, and
@@ -215,6 +225,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // one for the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
   std::atomic<int64_t> unpulled_bytes_{0};  // relaxed: a sum for a bound, no protocol
+  std::atomic<bool> has_lost_receiver_{false};  // release before the abort; its run acquires it
 
   mutable Mutex mu_;
   Status aborted_ ABSL_GUARDED_BY(mu_);

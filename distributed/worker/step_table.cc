@@ -146,6 +146,9 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
     }
   }
   for (const auto& step : running) {
+    // First: what waits for tensors of the peer may end by the message.
+    const bool awaits_receipt = step->AwaitsReceipt(task, link);
+    if (awaits_receipt) step->LoseReceiver(task);
     if (step->is_started() || step->HasParkedOf(task)) {
       PushedMessage lost;
       lost.kind = PushedMessage::Kind::kLost;
@@ -156,10 +159,7 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
       if (!taken.ok()) step->StartAbort(taken);
     }
     // Its master would wait for a part that the peer cannot run to its end.
-    if (step->AwaitsReceipt(task, link)) {
-      step->StartAbort(PushError(task, status));
-      GiveUpUnwanted(step.get());
-    }
+    if (awaits_receipt) step->FailPushes(task, PushError(task, status));
   }
   for (const auto& step : over) {
     if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());

@@ -124,6 +124,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
  private:
   void AllPulled(StepRendezvous* step) override;
   void WaitGivenUp(StepRendezvous* step) override;
+  void PushesFailed(StepRendezvous* step) override { GiveUpUnwanted(step); }
   // Has ended well, and something of it was not pulled yet.
   struct Unpulled {
     int64_t step_id;
