@@ -89,7 +89,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // By the run, once the step is started.
   Status Send(const Transfer& transfer, Tensor value, bool is_dead) override;
   void RecvAsync(const Transfer& transfer, DoneCallback done) override;
-  // Also cancels pulls in both directions.
+  // Also cancels pulls and pushes in both directions: of what was pushed and is not Received the
+  // receivers hear, and drop it.
   void StartAbort(const Status& status) override;
   // "tensor 'w' of /job:ps/replica:0/task:0, for 3s" of what another task is to send.
   std::string Describe(uint32_t number) const override;
@@ -121,8 +122,6 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // The same, and aborts the step; one that has ended well gives back at once.
   void FailPushes(absl::string_view task, const Status& status);
   bool has_lost_receiver() const { return has_lost_receiver_.load(std::memory_order_acquire); }
-  // Nobody needs what was pushed and is not Received: its receivers hear so, and drop it.
-  void CancelPushes(const Status& status);
   // By the run, once it is started and before it runs: `receiver` gets what is parked here, and
   // what comes. Null: nothing is pushed in this step, and what strangers push is dropped.
   void ReceivePushes(std::shared_ptr<PushReceiver> receiver);

@@ -266,6 +266,33 @@ TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsIfItWereAskedForAndIsHeldUntilItI
   EXPECT_EQ(given_back, 0);
 }
 
+// Its receiver may keep them for a step that never begins, and hold back the link's credit for it.
+TEST_F(StepRendezvousTest, AnAbortIsToldToReceiversOnceUnlessTheyHaveTakenAll) {
+  enum class Left { kUnsent, kUnreceived, kNone };
+  int64_t id = 0;
+  for (const Left left : {Left::kUnsent, Left::kUnreceived, Left::kNone}) {
+    SCOPED_TRACE(++id);
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_));
+    const auto sink = std::make_shared<Recorder>();
+    step->Push(edges_->sends[0], kLink, sink);
+    for (const char* edge : {"a", "b", "c"}) {
+      if (left == Left::kUnsent && edge[0] == 'c') continue;
+      ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    if (left == Left::kNone) table_->Received(id, kWorker, kLink, 3);
+    const size_t before = sink->events.size();
+    step->StartAbort(absl::CancelledError("by its master"));
+    step->StartAbort(absl::CancelledError("again"));
+    table_->End(step.get(), absl::CancelledError("by its master"));
+    if (left == Left::kNone) {
+      EXPECT_EQ(sink->events.size(), before);
+    } else {
+      ASSERT_EQ(sink->events.size(), before + 1);
+      EXPECT_TRUE(absl::StrContains(sink->events.back(), "by its master")) << sink->events.back();
+    }
+  }
+}
+
 TEST_F(StepRendezvousTest, ReceiptsOfWhatWasNotSentDoNotCount) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   step->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());

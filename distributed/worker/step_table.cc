@@ -324,7 +324,6 @@ void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Sta
     Take(it);
   }
   // First: what is given back is not to be pulled, or taken, as well.
-  step->CancelPushes(why);
   step->StartAbort(why);
   if (const std::shared_ptr<StepLoans> loans = step->loans()) loans->GiveBack();
   LookForPulls();
