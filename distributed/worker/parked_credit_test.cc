@@ -99,6 +99,19 @@ TEST_F(ParkedCreditTest, BeyondTheBoundCreditIsHeldUntilTheStepBeginsOrIsOver) {
   EXPECT_EQ(steps_->parked_bytes(), 5'000);
 }
 
+// The link is open again at the next try, so the job must not end for it.
+TEST_F(ParkedCreditTest, AStepThatCannotKeepTheLossOfItsLinkFailsWithTheLossAndIsForgotten) {
+  Push(1);
+  Push(1);
+  steps_->LinkLost(kPeer, link_.get(), absl::UnavailableError("Socket closed"));
+  EXPECT_STATUS(FailureOf(1), absl::StatusCode::kUnavailable,
+                "Pull from /job:worker/replica:0/task:0: Socket closed");
+  EXPECT_EQ(steps_->parked_bytes(), 0);
+  clock_.Advance(2 * StepTable::kEndedExpiry);
+  steps_->Sweep();
+  EXPECT_EQ(steps_->num_steps(), 0);
+}
+
 TEST_F(ParkedCreditTest, WhatIsKeptAtTheEndOfATaskHoldsNothing) {
   for (const int64_t step : {1, 2, 3}) Push(step);
   EXPECT_EQ(link_->held, 5'000);

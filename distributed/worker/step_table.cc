@@ -155,8 +155,12 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
       lost.task = std::string(task);
       lost.link = link;
       lost.error = status;
-      const Status taken = step->TakePushed(std::move(lost));
-      if (!taken.ok()) step->StartAbort(taken);
+      // No room to keep it: the loss, which passes, is what late comers hear, and not the bound.
+      if (!step->TakePushed(std::move(lost)).ok()) {
+        const Status why = PullError(task, status);
+        Refuse(step->step_id(), why);
+        step->StartAbort(why);  // one that was started meanwhile
+      }
     }
     // Its master would wait for a part that the peer cannot run to its end.
     if (awaits_receipt) step->FailPushes(task, PushError(task, status));
