@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -28,6 +29,7 @@
 #include "core/visit.h"
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/in_process_link.h"
+#include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/transport/edges_mode.h"
@@ -69,6 +71,21 @@ class OneLink : public PeerLinks {
   std::shared_ptr<Link> link;
   bool holds = false;  // it is still being dialled
   std::vector<Got> held;
+};
+
+// A link whose questions the test answers.
+class AskedLink : public Link {
+ public:
+  AskedLink() { set_peer({kWorker, 2}); }
+  Status Send(LinkMessage) override { return absl::OkStatus(); }
+  void Flush() override {}
+  void Acknowledge(int64_t, uint64_t) override {}
+  void Ask(absl::AnyInvocable<void()> answered) override {
+    questions.push_back(std::move(answered));
+  }
+  int64_t queued_bytes() const override { return 0; }
+  void Close(const Status&) override {}
+  std::vector<absl::AnyInvocable<void()>> questions;
 };
 
 class LinkEndTest : public ::testing::Test {
@@ -210,7 +227,8 @@ class LinkEndTest : public ::testing::Test {
     Notification ended;
     Status status;
   };
-  std::unique_ptr<Call> RunByCall(int64_t step, const std::string& handle) {
+  std::unique_ptr<Call> RunByCall(int64_t step, const std::string& handle,
+                                  std::function<void()> at_end = nullptr) {
     auto call = std::make_unique<Call>();
     call->request.set_session_handle("session");
     call->request.set_graph_handle(handle);
@@ -218,7 +236,8 @@ class LinkEndTest : public ::testing::Test {
     SetPushed(&call->request);
     worker_->RunGraph(call->request, call->request, {}, /*block=*/false, absl::InfiniteFuture(),
                       nullptr, &call->response, &call->received,
-                      [call = call.get()](const Status& status) {
+                      [call = call.get(), at_end = std::move(at_end)](const Status& status) {
+                        if (at_end) at_end();
                         call->status = status;
                         call->ended.Notify();
                       });
@@ -588,6 +607,42 @@ TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
   EXPECT_STATUS(lost->status, absl::StatusCode::kUnavailable, "Push to ");
   EXPECT_EQ(given_back.load(), 3);
   testing::ClearHooks();
+}
+
+// The client may close its session before the worker has forgotten that the step ran: what it has
+// sent is then asked for as after it, and not dropped with what the peer may have used.
+TEST_F(LinkEndTest, ASessionThatEndsAsItsStepAnswersAsksWhatWasTaken) {
+  for (const bool is_taken : {true, false}) {
+    SCOPED_TRACE(is_taken);
+    Start();
+    Close();
+    const auto link = std::make_shared<AskedLink>();
+    WorkerLinkEnd end(std::shared_ptr<Worker>(std::shared_ptr<Worker>(), worker_.get()));
+    end.OnOpen(link);
+    links_.link = link;
+    std::atomic<int> given_back{0};
+    testing::SetAsyncHook("take", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      StepLoans::Of(*ctx)->Lend([&] { given_back.fetch_add(1); });
+      ctx->set_output(0, Tensor::Scalar(1.5f));
+      done(absl::OkStatus());
+    });
+    const auto call = RunByCall(1, RegisterTaker("a", "take"), [&] {
+      tensorflow::DeleteWorkerSessionRequest request;
+      request.set_session_handle("session");
+      EXPECT_OK(worker_->DeleteWorkerSession(request));
+    });
+    call->ended.Wait();
+    EXPECT_OK(call->status);
+    ASSERT_EQ(link->questions.size(), 1u);
+    if (is_taken) end.OnReceived(1, 1);
+    link->questions[0]();
+    link->questions.clear();
+    EXPECT_EQ(given_back.load(), is_taken ? 0 : 1);
+    EXPECT_EQ(worker_->num_steps(), is_taken ? 0 : 1);  // why, for who comes late
+    end.OnLost(absl::AbortedError("the test is over"), false);
+    EXPECT_TRUE(worker_->AwaitSteps(absl::Now() + absl::Seconds(20)));
+    testing::ClearHooks();
+  }
 }
 
 // A peer that stops well has sent all, and closes.

@@ -387,7 +387,7 @@ void WorkerStep::Cancel(const Status& status) {
   std::shared_ptr<StepRendezvous> rendezvous;
   {
     MutexLock lock(&mu_);
-    if (!cancelled_with_.ok()) return;
+    if (is_over_ || !cancelled_with_.ok()) return;
     cancelled_with_ = status;
     rendezvous = rendezvous_;
   }
@@ -466,7 +466,7 @@ void WorkerStep::Finish() {
   }
   // Before the caller hears of it: the next caller finds what was given back. A step that ended
   // well settles when the last of what it sent is pulled.
-  if (IsGivenUp()) {
+  if (EndAndSeeIfGivenUp()) {
     loans_->GiveBack();
   } else if (!status.ok() && rendezvous_ != nullptr && rendezvous_->has_lost_receiver()) {
     // It did not fail by itself: by calls its master would cancel it.
@@ -486,8 +486,9 @@ void WorkerStep::Finish() {
   ended_(this);
 }
 
-bool WorkerStep::IsGivenUp() {
+bool WorkerStep::EndAndSeeIfGivenUp() {
   MutexLock lock(&mu_);
+  is_over_ = true;
   return !cancelled_with_.ok();
 }
 
