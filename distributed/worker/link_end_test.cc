@@ -450,6 +450,37 @@ TEST_F(LinkEndTest, RunsThatCannotBeEndWithTheReason) {
               HasSubstr("BIND on /job:ps/replica:0/task:0: a number must stand for one graph"));
 }
 
+// Its sender does not wait for it, and the room is for others.
+TEST_F(LinkEndTest, ARunThatIsRefusedDropsWhatHasComeForItsStep) {
+  ServerLimits limits;
+  limits.max_calls_of_connection = 2;
+  Start(limits);
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  Bind(1, RegisterReceiver({"a", "b"}));
+  for (const int64_t step : {1, 4}) Run(step, 1);
+  SendTensor(2, fingerprint, 0);
+  EXPECT_GT(worker_->parked_bytes(), 0);
+  Run(2, 7);
+  EXPECT_THAT(EndOf(2), HasSubstr("its graph must be bound, got number 7"));
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  EXPECT_EQ(peer_->received(2), 1u);
+  SendTensor(3, fingerprint, 0);
+  Run(3, 1);
+  EXPECT_THAT(EndOf(3), HasSubstr("max_calls_of_connection"));
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  EXPECT_EQ(peer_->received(3), 1u);
+  // One that comes twice goes on.
+  for (const uint32_t index : {0u, 1u}) SendTensor(4, fingerprint, index);
+  EXPECT_EQ(EndOf(4), "end step=4 OK");
+  Run(1, 1);
+  EXPECT_THAT(EndOf(1), HasSubstr("must come once by a link"));
+  for (const uint32_t index : {0u, 1u}) SendTensor(1, fingerprint, index);
+  for (int i = 0; i < 20'000 && !peer_->last_end().status.ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_OK(peer_->last_end().status);
+}
+
 TEST_F(LinkEndTest, GraphsOfALinkAreBounded) {
   ServerLimits limits;
   limits.max_graphs = 2;
