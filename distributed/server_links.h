@@ -36,7 +36,7 @@ struct ServerLinksOptions {
   uint64_t incarnation = 0;
   // The way to a task; null for one that is not in the cluster. Called until CloseAll.
   std::function<std::shared_ptr<RpcChannel>(const std::string& task)> channel;
-  // Those of one link.
+  // Those of one link; max_pending_bytes is of all links together.
   ServerLimits limits;
   // The task behind the links; null when it is gone.
   std::function<std::shared_ptr<LinkEnd>()> make_end;

@@ -50,9 +50,9 @@ struct ServerLimits : CallLimits {
   // kept, whatever its size.
   int64_t max_parked_bytes = int64_t{2} << 30;
   // Of one link to another task. A tensor that is larger than a frame and than max_tensor_bytes, or
-  // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive have
-  // max_pending_bytes of each link as well, and what they do not list max_splat_bytes of each
-  // frame. max_queued_bytes: of tensors that wait to be sent and are no edges of steps.
+  // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive on
+  // all links together have max_pending_bytes, next to that of requests, and what they do not list
+  // max_splat_bytes of each frame. max_queued_bytes: of tensors that wait to be sent and are no edges of steps.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   int64_t max_transfers = 10'000;
   int64_t max_queued_bytes = int64_t{4} << 30;
