@@ -464,17 +464,24 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
         return absl::OkStatus();
       }
       PushedMessage& kept = parked_.back();
-      if (kept.creditor != nullptr && parked_bytes_ != nullptr && parked_bytes_->TakeHeld(bytes)) {
+      const int64_t share = kept.creditor != nullptr && parked_bytes_ != nullptr
+                                ? parked_bytes_->TakeHeld(bytes)
+                                : 0;
+      if (share > 0) {
         num_parked_bytes_ += bytes;
+        num_held_share_ += share;
         kept.held = std::make_shared<const HeldCredit>(kept.creditor, bytes);
         return absl::OkStatus();
       }
       message = std::move(parked_.back());  // to be freed without the lock
       parked_.pop_back();
-      return BeyondLimit(absl::StrCat("Step ", step_id_, ": what ", message.task, " pushes"),
-                         "bytes for steps that have not begun", "max_parked_bytes",
-                         parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
-                         (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes);
+      // It passes: steps begin, and the next try has room.
+      return absl::UnavailableError(
+          BeyondLimit(absl::StrCat("Step ", step_id_, ": what ", message.task, " pushes"),
+                      "bytes for steps that have not begun", "max_parked_bytes",
+                      parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
+                      (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes)
+              .message());
     }
     receiver = push_receiver_;  // null when the step was aborted
   }
@@ -487,8 +494,8 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
 }
 
 std::vector<PushedMessage> StepRendezvous::TakeParked() {
-  if (parked_bytes_ != nullptr) parked_bytes_->Return(num_parked_bytes_);
-  num_parked_bytes_ = 0;
+  if (parked_bytes_ != nullptr) parked_bytes_->Return(num_parked_bytes_, num_held_share_);
+  num_parked_bytes_ = num_held_share_ = 0;
   std::vector<PushedMessage> parked;
   parked.swap(parked_);
   return parked;

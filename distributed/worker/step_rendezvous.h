@@ -126,7 +126,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // what comes. Null: nothing is pushed in this step, and what strangers push is dropped.
   void ReceivePushes(std::shared_ptr<PushReceiver> receiver);
   // Gives a message to the receiver, parks it for it, or drops it when the step is over.
-  // ResourceExhausted when it can be neither: the step cannot go on without it.
+  // Unavailable when it can be neither: the step cannot go on without it.
   Status TakePushed(PushedMessage message);
   // By the table, when the step will not be started: what is parked is dropped, and its senders
   // hear so. Without it they do not, as when the step is only given up: they may give back what
@@ -240,6 +240,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::shared_ptr<PushReceiver> push_receiver_ ABSL_GUARDED_BY(mu_);  // may be null
   std::vector<PushedMessage> parked_ ABSL_GUARDED_BY(mu_);
   int64_t num_parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of parked_, taken of parked_bytes_
+  int64_t num_held_share_ ABSL_GUARDED_BY(mu_) = 0;    // as TakeHeld says
   absl::Time parked_since_ ABSL_GUARDED_BY(mu_);       // of the first of parked_
 };
 

@@ -621,6 +621,25 @@ TEST_F(StepRendezvousTest, ParkedBytesHaveABoundAndOneMessageAloneHasNone) {
   EXPECT_EQ(bytes.bytes(), 100);
 }
 
+TEST_F(StepRendezvousTest, ParkedBytesBeyondTheBoundHaveThreeWindowsOfEachLink) {
+  ParkedBytes bytes(100, /*window=*/10);
+  EXPECT_TRUE(bytes.Take(100));
+  EXPECT_EQ(bytes.TakeHeld(4), 4);
+  EXPECT_EQ(bytes.TakeHeld(1000), 10);  // a larger one takes one window
+  EXPECT_EQ(bytes.TakeHeld(10), 10);
+  EXPECT_EQ(bytes.TakeHeld(7), 0);
+  EXPECT_EQ(bytes.TakeHeld(6), 6);
+  EXPECT_EQ(bytes.bytes(), 1120);
+  EXPECT_FALSE(bytes.Take(1));
+  bytes.set_links(2);
+  EXPECT_EQ(bytes.TakeHeld(30), 10);
+  bytes.set_links(0);  // what is there stays
+  EXPECT_EQ(bytes.TakeHeld(1), 0);
+  bytes.Return(1130, 40);
+  EXPECT_EQ(bytes.bytes(), 20);
+  EXPECT_EQ(bytes.TakeHeld(10), 10);
+}
+
 TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {
   const auto session = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));

@@ -129,6 +129,7 @@ void StepTable::Received(int64_t step_id, absl::string_view task, const Link* li
 void StepTable::LinkOpened(const Link* link, AskReceipts ask) {
   MutexLock lock(&mu_);
   open_links_[link] = std::move(ask);
+  parked_->set_links(static_cast<int64_t>(open_links_.size()));
 }
 
 bool StepTable::IsOpen(const Link* link) const {
@@ -141,6 +142,7 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
   {
     MutexLock lock(&mu_);
     open_links_.erase(link);
+    parked_->set_links(static_cast<int64_t>(open_links_.size()));
     for (const auto& [id, kept] : steps_) {
       (kept.unpulled == unpulled_.end() ? running : over).push_back(kept.step);
     }
