@@ -165,7 +165,7 @@ TEST_F(LinkPartsTest, AGraphThatWasRefusedIsBoundAgain) {
     End(step, c.end);
     const size_t before = Came().size();
     Run(++step);
-    EXPECT_EQ(Came().size(), before + (c.binds ? 2 : 1)) << c.end;
+    EXPECT_EQ(Came().size(), before + (c.binds ? 2u : 1u)) << c.end;
     if (c.binds) {
       EXPECT_EQ(Came()[before], "bind 2 session graph");
     }

@@ -653,7 +653,8 @@ TEST_F(LinkEndTest, ASessionThatEndsAsItsStepAnswersAsksWhatWasTaken) {
     Start();
     Close();
     const auto link = std::make_shared<AskedLink>();
-    WorkerLinkEnd end(std::shared_ptr<Worker>(std::shared_ptr<Worker>(), worker_.get()));
+    const std::shared_ptr<Worker> borrowed(std::shared_ptr<Worker>(), worker_.get());
+    WorkerLinkEnd end(borrowed);
     end.OnOpen(link);
     links_.link = link;
     std::atomic<int> given_back{0};
