@@ -37,7 +37,7 @@ struct ServerLinksOptions {
   uint64_t incarnation = 0;
   // The way to a task; null for one that is not in the cluster. Called until CloseAll.
   std::function<std::shared_ptr<RpcChannel>(const std::string& task)> channel;
-  // Those of one link.
+  // Those of one link; max_pending_bytes is of all links together.
   ServerLimits limits;
   // Whether tasks of this host are offered Unix sockets, and may offer them.
   bool unix_links = true;

@@ -45,14 +45,16 @@ struct ServerLimits : CallLimits {
   int64_t max_unpulled_steps = 1000;
   int64_t max_unpulled_bytes = int64_t{8} << 30;
   // Tensors that other tasks have pushed for steps that have not begun here. Tasks that send more
-  // than that have to stop, each after 64 MiB, until these steps begin. What is beyond twice the
-  // limit all the same fails the step that it is for; one message has room when nothing else is
-  // kept, whatever its size.
+  // than that have to stop, each after 64 MiB and a large tensor, until these steps begin. What is
+  // beyond three times 64 MiB of each open link all the same, where a larger message counts as
+  // 64 MiB, fails the step that it is for with Unavailable; one message has room when nothing else
+  // is kept, whatever its size.
   int64_t max_parked_bytes = int64_t{2} << 30;
   // Of one link to another task. A tensor that is larger than a frame and than max_tensor_bytes, or
-  // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive have
-  // max_pending_bytes of each link as well, and what they do not list max_splat_bytes of each
-  // frame. max_queued_bytes: of tensors that wait to be sent and are no edges of steps.
+  // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive on all links
+  // together have max_pending_bytes, next to that of requests, and what they do not list
+  // max_splat_bytes of each frame. max_queued_bytes: of tensors that wait to be sent and are no
+  // edges of steps.
   int64_t max_tensor_bytes = int64_t{16} << 30;
   int64_t max_transfers = 10'000;
   int64_t max_queued_bytes = int64_t{4} << 30;

@@ -109,7 +109,8 @@ Status ByteLink::Send(LinkMessage message) {
 }
 
 Status ByteLink::MayQueue() const {
-  return state_ == State::kClosing || state_ == State::kClosed ? lost_ : absl::OkStatus();
+  if (state_ != State::kClosing && state_ != State::kClosed) return absl::OkStatus();
+  return LossOfLink(lost_);
 }
 
 Status ByteLink::Queue(const BindFrame& frame) {

@@ -16,8 +16,9 @@
 // get through.
 //
 // The receiver may let returns wait until a message goes that way, but never a quarter of the
-// window. With a window of kMinWindowBytes that cannot stop the sender for good: a frame waits
-// only when more than three quarters are taken, and when all of that has come it is due.
+// window, without what is held back. With a window of kMinWindowBytes that cannot stop the sender
+// for good: a frame waits only when more than three quarters are taken, and when all of that has
+// come it is due. Only who holds back nearly all of it stops the sender, until it lets go.
 //
 // Thread-compatible: their owner has a lock. Failure: InvalidArgument, after which the link ends.
 
@@ -69,7 +70,7 @@ class ReceiveCredit {
   // A frame of so many bytes is in memory. InvalidArgument when the sender had no credit for it.
   Status Received(int64_t bytes);
   // So much must be returned that it should not wait for a message to go with.
-  bool IsDue() const { return owed() >= window_ / 4; }
+  bool IsDue() const { return owed() >= std::max((window_ - held_) / 4, int64_t{1}); }
   int64_t owed() const { return std::max(unreturned_ - held_, int64_t{0}); }
   // All that is owed; the caller returns it to the sender.
   int64_t TakeOwed();

@@ -121,25 +121,58 @@ TEST(CreditTest, WhatIsHeldIsNotOwedUntilItIsLetGo) {
   EXPECT_OK(credit.Received(kWindow));
 }
 
-// A receiver that returns only what is due, and frames of any size: all of them get through.
+// Else a transfer would wait for a quarter that cannot come.
+TEST(CreditTest, AQuarterOfWhatIsNotHeldIsDue) {
+  const struct {
+    int64_t held, come;  // besides
+    bool is_due;
+  } kCases[] = {
+      {kWindow / 2, kWindow / 8 - 1, false},
+      {kWindow / 2, kWindow / 8, true},
+      {kWindow - 400, 99, false},
+      {kWindow - 400, 100, true},
+      {kWindow - 1, 0, false},
+      {kWindow - 1, 1, true},
+      {kWindow, 0, false},
+  };
+  for (const auto& c : kCases) {
+    ReceiveCredit credit(kWindow);
+    ASSERT_OK(credit.Received(c.held + c.come));
+    credit.Hold(c.held);
+    EXPECT_EQ(credit.owed(), c.come);
+    EXPECT_EQ(credit.IsDue(), c.is_due) << c.held << ", " << c.come;
+    credit.Hold(kWindow);  // more than the window
+    EXPECT_FALSE(credit.IsDue());
+  }
+}
+
+// A receiver that returns only what is due, and frames of any size: all of them get through, also
+// when it holds some of the window back.
 TEST(CreditTest, HeldBackReturnsNeverStopTheSender) {
-  std::mt19937_64 random(1);
-  SendCredit sender = Opened();
-  ReceiveCredit receiver(kWindow);
-  int64_t on_the_way = 0;
-  for (int i = 0; i < 10'000; ++i) {
-    const int64_t bytes = 1 + static_cast<int64_t>(random() % (330 << 10));
-    int tries = 0;
-    while (!sender.Take(bytes, kStart)) {
-      ASSERT_LT(++tries, 3);
-      ASSERT_OK(receiver.Received(on_the_way));
-      on_the_way = 0;
-      if (receiver.IsDue()) {
-        ASSERT_OK(sender.Return(receiver.TakeOwed()));
-      }
+  for (const int64_t held : {int64_t{0}, kWindow / 2, kWindow - (512 << 10)}) {
+    std::mt19937_64 random(1);
+    SendCredit sender = Opened();
+    ReceiveCredit receiver(kWindow);
+    if (held > 0) {
+      ASSERT_TRUE(sender.Take(held, kStart));
+      ASSERT_OK(receiver.Received(held));
+      receiver.Hold(held);
     }
-    on_the_way += bytes;
-    ASSERT_EQ(sender.left(), sender.window() - on_the_way - receiver.owed());
+    int64_t on_the_way = 0;
+    for (int i = 0; i < 10'000; ++i) {
+      const int64_t bytes = 1 + static_cast<int64_t>(random() % (330 << 10));
+      int tries = 0;
+      while (!sender.Take(bytes, kStart)) {
+        ASSERT_LT(++tries, 3) << held;
+        ASSERT_OK(receiver.Received(on_the_way));
+        on_the_way = 0;
+        if (receiver.IsDue()) {
+          ASSERT_OK(sender.Return(receiver.TakeOwed()));
+        }
+      }
+      on_the_way += bytes;
+      ASSERT_EQ(sender.left(), sender.window() - held - on_the_way - receiver.owed());
+    }
   }
 }
 

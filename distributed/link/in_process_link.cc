@@ -94,7 +94,7 @@ class Direction {
     }
     items.push_back({std::move(message), bytes});
     MutexLock lock(&mu_);
-    if (!closed_.ok()) return closed_;
+    if (!closed_.ok()) return LossOfLink(closed_);
     if (is_bounded) {
       if (bounded_bytes_ > 0 && bytes > options_.max_queued_bytes - bounded_bytes_) {
         return BeyondLimit(absl::StrCat("Link from ", sender_),

@@ -252,8 +252,7 @@ TEST_F(InProcessLinkTest, AnEndThatThrowsLosesTheLink) {
     EXPECT_EQ(end->num_losses(), 1);
     EXPECT_FALSE(end->lost_by_peer());
     EXPECT_STATUS(end->lost(), absl::StatusCode::kResourceExhausted, "Link: out of memory");
-    EXPECT_STATUS(end->link()->Send(RunFrame()), absl::StatusCode::kResourceExhausted,
-                  "out of memory");
+    EXPECT_STATUS(end->link()->Send(RunFrame()), absl::StatusCode::kUnavailable, "out of memory");
   }
 }
 

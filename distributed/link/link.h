@@ -42,8 +42,9 @@
 // Lifetime. A link lives until it is lost and nobody holds it; it keeps its LinkEnd until OnLost
 // has returned. An owner who is done with a link Closes it: dropping it is not enough.
 //
-// Failure. OnLost comes exactly once, last, and says why. From then on Send returns the same error.
-// What the peer did with the last messages is not known: who needs to know asks on a new link.
+// Failure. OnLost comes exactly once, last, and says why. From then on, and from a little before,
+// Send returns the same error as LossOfLink makes it, which is what steps end with. What the peer
+// did with the last messages is not known: who needs to know asks on a new link.
 
 #include <cstdint>
 #include <memory>

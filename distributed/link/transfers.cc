@@ -8,6 +8,12 @@
 
 namespace millrace {
 
+IncomingTransfers::IncomingTransfers(const TransferLimits& limits)
+    : limits_(limits),
+      pending_(limits.pending != nullptr
+                   ? limits.pending
+                   : std::make_shared<PendingBytes>(limits.max_pending_bytes)) {}
+
 Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry& entry) {
   if (entry.transfer <= last_) {
     return InvalidArgument("Link: the number of a transfer must be above ", last_, ", got ",
@@ -27,10 +33,6 @@ Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry&
     return BeyondLimit("Link", "bytes of a tensor", "max_tensor_bytes", limits_.max_tensor_bytes,
                        entry.num_bytes);
   }
-  if (entry.num_bytes > limits_.max_pending_bytes - pending_bytes_) {
-    return BeyondLimit("Link", "bytes of tensors that have not arrived whole", "max_pending_bytes",
-                       limits_.max_pending_bytes - pending_bytes_, entry.num_bytes);
-  }
   if (num_transfers() > limits_.max_transfers) {
     return BeyondLimit("Link", "tensors that have not arrived whole", "max_transfers",
                        limits_.max_transfers, num_transfers());
@@ -40,11 +42,25 @@ Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry&
   whole->purpose = frame.purpose;
   whole->fingerprint = frame.fingerprint;
   whole->entry = entry;
-  MR_ASSIGN_OR_RETURN(whole->entry.value,
-                      WireTensor::For(entry.form, entry.dtype, entry.shape, entry.num_bytes));
-  transfer.tensor = std::move(whole);
+  if (!pending_->Take(entry.num_bytes)) {
+    return BeyondLimit("Link", "bytes of tensors that have not arrived whole", "max_pending_bytes",
+                       pending_->left(), entry.num_bytes);
+  }
   pending_bytes_ += entry.num_bytes;
+  StatusOr<WireTensor> value =
+      WireTensor::For(entry.form, entry.dtype, entry.shape, entry.num_bytes);
+  if (!value.ok()) {
+    LetGoOf(entry.num_bytes);
+    return value.status();
+  }
+  whole->entry.value = *std::move(value);
+  transfer.tensor = std::move(whole);
   return absl::OkStatus();
+}
+
+void IncomingTransfers::LetGoOf(int64_t bytes) {
+  pending_bytes_ -= bytes;
+  pending_->Return(bytes);
 }
 
 StatusOr<absl::Span<char>> IncomingTransfers::PlaceFor(const ChunkFrame& chunk) {
@@ -78,7 +94,7 @@ std::unique_ptr<IncomingTransfers::Whole> IncomingTransfers::Filled(const ChunkF
   of_step->second.erase(chunk.transfer);
   if (of_step->second.empty()) of_steps_.erase(of_step);
   open_.erase(it);
-  if (whole != nullptr) pending_bytes_ -= whole->entry.num_bytes;
+  if (whole != nullptr) LetGoOf(whole->entry.num_bytes);
   return whole;
 }
 
@@ -87,7 +103,7 @@ void IncomingTransfers::EndStep(int64_t step_id) {
   if (of_step == of_steps_.end()) return;
   for (const uint64_t number : of_step->second) {
     const auto it = open_.find(number);
-    if (it->second.tensor != nullptr) pending_bytes_ -= it->second.tensor->entry.num_bytes;
+    if (it->second.tensor != nullptr) LetGoOf(it->second.tensor->entry.num_bytes);
     open_.erase(it);
   }
   of_steps_.erase(of_step);
@@ -96,7 +112,7 @@ void IncomingTransfers::EndStep(int64_t step_id) {
 void IncomingTransfers::EndAll() {
   open_.clear();
   of_steps_.clear();
-  pending_bytes_ = 0;
+  LetGoOf(pending_bytes_);
 }
 
 }  // namespace millrace

@@ -23,6 +23,7 @@
 #include "absl/types/span.h"
 #include "core/status.h"
 #include "distributed/link/frame.h"
+#include "distributed/link/pending_bytes.h"
 
 namespace millrace {
 
@@ -31,6 +32,8 @@ struct TransferLimits {
   int64_t max_tensor_bytes = int64_t{16} << 30;
   // Of all that are arriving on the link.
   int64_t max_pending_bytes = int64_t{16} << 30;
+  // Instead of that: of all that are arriving on this link and on the others that share it.
+  std::shared_ptr<PendingBytes> pending;
   // Transfers at a time; a step of any graph has fewer large edges.
   int64_t max_transfers = 10'000;
 };
@@ -45,7 +48,10 @@ class IncomingTransfers {
     TensorEntry entry;
   };
 
-  explicit IncomingTransfers(const TransferLimits& limits) : limits_(limits) {}
+  explicit IncomingTransfers(const TransferLimits& limits);
+  ~IncomingTransfers() { EndAll(); }
+  IncomingTransfers(const IncomingTransfers&) = delete;
+  IncomingTransfers& operator=(const IncomingTransfers&) = delete;
 
   // `entry`, of `frame`, comes in parts. InvalidArgument for a number that is not above all before
   // it and for bytes that are not those of the shape. ResourceExhausted beyond a limit: then the
@@ -64,6 +70,7 @@ class IncomingTransfers {
   // The link is lost.
   void EndAll();
 
+  // Of this link.
   int64_t pending_bytes() const { return pending_bytes_; }
   int64_t num_transfers() const { return static_cast<int64_t>(open_.size()); }
 
@@ -75,11 +82,14 @@ class IncomingTransfers {
     uint64_t filled = 0;
   };
 
+  void LetGoOf(int64_t bytes);
+
   const TransferLimits limits_;
+  const std::shared_ptr<PendingBytes> pending_;
   std::map<uint64_t, Transfer> open_;               // by number
   std::map<int64_t, std::set<uint64_t>> of_steps_;  // the numbers of each step that has any
   uint64_t last_ = 0;                               // announced
-  int64_t pending_bytes_ = 0;
+  int64_t pending_bytes_ = 0;                       // taken of *pending_
 };
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/pending_bytes.h"
 #include "gtest/gtest.h"
 
 // covers: clusters: tensors that arrive in parts stay within their receiver's limits, one that does
@@ -94,6 +95,33 @@ TEST(TransfersTest, WhatPassesALimitIsSkipped) {
   ASSERT_TRUE(absl::IsResourceExhausted(transfers.Announce(OfStep(6), Parts(7, 1))));
   EXPECT_STATUS(transfers.Announce(OfStep(6), Parts(8, 1)), absl::StatusCode::kInvalidArgument,
                 "transfers that are dropped must end, got 6 that have not");
+}
+
+// Each caller may open a link: a bound of each would be none of the task.
+TEST(TransfersTest, LinksMayShareTheBoundOfWhatArrives) {
+  TransferLimits limits;
+  limits.pending = std::make_shared<PendingBytes>(600);
+  IncomingTransfers first(limits);
+  auto second = std::make_unique<IncomingTransfers>(limits);
+  ASSERT_OK(first.Announce(OfStep(1), Parts(1, 100)));
+  EXPECT_STATUS(second->Announce(OfStep(2), Parts(1, 51)), absl::StatusCode::kResourceExhausted,
+                "must be at most 200 (ServerLimits::max_pending_bytes), got 204");
+  ASSERT_OK(second->Announce(OfStep(2), Parts(2, 50)));
+  EXPECT_EQ(first.pending_bytes(), 400);
+  EXPECT_EQ(second->pending_bytes(), 200);
+  EXPECT_EQ(limits.pending->left(), 0);
+  // One that is beyond another limit takes nothing, and what is gone is room for the others.
+  TransferLimits none = limits;
+  none.max_tensor_bytes = 3;
+  IncomingTransfers third(none);
+  ASSERT_TRUE(absl::IsResourceExhausted(third.Announce(OfStep(1), Parts(1, 1))));
+  second->EndStep(2);
+  EXPECT_EQ(limits.pending->left(), 200);
+  ASSERT_OK(second->Announce(OfStep(3), Parts(3, 50)));
+  second.reset();
+  EXPECT_EQ(limits.pending->left(), 200);
+  first.EndAll();
+  EXPECT_EQ(limits.pending->left(), 600);
 }
 
 TEST(TransfersTest, AStepThatEndsTakesItsTransfersAlong) {

@@ -99,9 +99,16 @@ Status LinkParts::Add(const std::shared_ptr<Link>& link, const LinkedGraph& grap
         absl::StrCat("Step ", part->step_id, " must have one part on ", graph.task, ", got two"));
   }
   part->link = link;
+  part->number = bound.number;
   *number = bound.number;
   *is_bound = bound.is_sent;
   return absl::OkStatus();
+}
+
+void LinkParts::ForgetBind(OfLink* link, const Part& part) {
+  for (auto& [handles, bound] : link->bound) {
+    if (bound.number == part.number) bound.is_sent = false;
+  }
 }
 
 bool LinkParts::NoteBound(const Link* link, const LinkedGraph& graph, uint64_t number) {
@@ -179,6 +186,10 @@ void LinkParts::OnEnd(const Link* link, EndFrame end) {
     const auto found = it->second.parts.find(end.step_id);
     if (found == it->second.parts.end()) return;  // cancelled, or a stranger's
     part = found->second;
+    // What a BIND that was refused is told by (WorkerLinkEnd).
+    if (absl::IsResourceExhausted(end.status) || absl::IsInvalidArgument(end.status)) {
+      ForgetBind(&it->second, *part);
+    }
   }
   End(part, end.status);
 }

@@ -73,6 +73,7 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
     bool is_registered = false;
     // Guarded by mu_.
     std::shared_ptr<Link> link;  // null while it waits for one
+    uint64_t number = 0;         // of its graph, on the link
     bool is_sent = false;        // RUN
     bool has_ended = false, is_cancelled = false;
   };
@@ -93,6 +94,9 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   // Takes a part into the list, and says by which number its graph goes: 0 when it has ended.
   Status Add(const std::shared_ptr<Link>& link, const LinkedGraph& graph,
              const std::shared_ptr<Part>& part, uint64_t* number, bool* is_bound);
+  // The part may have failed because its graph was not bound, for want of room that may be there at
+  // the next try: each BIND is sent again.
+  void ForgetBind(OfLink* link, const Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // BIND was sent. False when the number stands for the graph no more: it was forgotten meanwhile.
   bool NoteBound(const Link* link, const LinkedGraph& graph, uint64_t number);
   // Whether the caller is the one that ends the part.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -144,6 +145,35 @@ TEST_F(LinkPartsTest, AGraphIsBoundOnceAndRunByItsNumber) {
   parts_->Forget({kPs, "session", "never run"});
   EXPECT_EQ(Came().back(), "unbind 1");
   EXPECT_EQ(parts_->num_bound(), 1);
+}
+
+// A task refuses a BIND by the END of its RUN.
+TEST_F(LinkPartsTest, AGraphThatWasRefusedIsBoundAgain) {
+  const struct {
+    Status end;
+    bool binds;
+  } kCases[] = {
+      {absl::ResourceExhaustedError("graphs of one link must be at most 2, got 3"), true},
+      {absl::InvalidArgumentError("its graph must be bound, got number 1"), true},
+      {absl::AbortedError("its session is over"), false},
+      {absl::OkStatus(), false},
+  };
+  Run(99, absl::InfiniteDuration(), "other");
+  int64_t step = 1;
+  Run(step);
+  for (const auto& c : kCases) {
+    End(step, c.end);
+    const size_t before = Came().size();
+    Run(++step);
+    EXPECT_EQ(Came().size(), before + (c.binds ? 2u : 1u)) << c.end;
+    if (c.binds) {
+      EXPECT_EQ(Came()[before], "bind 2 session graph");
+    }
+  }
+  Run(++step, absl::InfiniteDuration(), "other");  // which nobody has refused
+  EXPECT_TRUE(absl::StartsWith(Came().back(), "run "));
+  EXPECT_FALSE(absl::StartsWith(Came()[Came().size() - 2], "bind "));
+  EXPECT_EQ(parts_->num_bound(), 2);
 }
 
 TEST_F(LinkPartsTest, ACancelledPartEndsAtOnceAndItsEndIsDropped) {

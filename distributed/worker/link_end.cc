@@ -176,7 +176,13 @@ void WorkerLinkEnd::OnRun(RunFrame run) {
     EndFrame end;
     end.step_id = run.step_id;
     end.status = Begin(run);
-    if (!end.status.ok()) link_->Send(std::move(end)).IgnoreError();
+    if (end.status.ok()) return absl::OkStatus();
+    // What has come for it goes, and tasks that wait for its tensors hear of it. One that came
+    // twice has begun.
+    if (!absl::IsAlreadyExists(end.status)) {
+      worker_->steps()->Refuse(run.step_id, Derived(end.status));
+    }
+    link_->Send(std::move(end)).IgnoreError();
     return absl::OkStatus();
   });
 }

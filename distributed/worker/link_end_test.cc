@@ -4,6 +4,7 @@
 // distributed/link_steps_test.cc and distributed/master:master_links_test.
 #include "distributed/worker/link_end.h"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -26,7 +28,9 @@
 #include "core/testing/tensor_testing.h"
 #include "core/visit.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/credit.h"
 #include "distributed/link/in_process_link.h"
+#include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/transport/edges_mode.h"
@@ -36,8 +40,11 @@
 #include "gmock/gmock.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
+#include "runtime/step_loans.h"
+#include "runtime/testing/step_ops.h"
 
 // covers: clusters: a step over links: tensors that come before their step wait within a bound;
 // what
@@ -58,10 +65,28 @@ std::string DeviceOf(absl::string_view task) { return absl::StrCat(task, "/devic
 class OneLink : public PeerLinks {
  public:
   void Get(absl::string_view task, Got got) override {
+    if (holds) return held.push_back(std::move(got));
     if (link == nullptr) return got(absl::UnavailableError(absl::StrCat(task, " is not there")));
     got(link);
   }
   std::shared_ptr<Link> link;
+  bool holds = false;  // it is still being dialled
+  std::vector<Got> held;
+};
+
+// A link whose questions the test answers.
+class AskedLink : public Link {
+ public:
+  AskedLink() { set_peer({kWorker, 2}); }
+  Status Send(LinkMessage) override { return absl::OkStatus(); }
+  void Flush() override {}
+  void Acknowledge(int64_t, uint64_t) override {}
+  void Ask(absl::AnyInvocable<void()> answered) override {
+    questions.push_back(std::move(answered));
+  }
+  int64_t queued_bytes() const override { return 0; }
+  void Close(const Status&) override {}
+  std::vector<absl::AnyInvocable<void()>> questions;
 };
 
 class LinkEndTest : public ::testing::Test {
@@ -132,6 +157,18 @@ class LinkEndTest : public ::testing::Test {
     AddEnd("_Send", edge, kPs, kWorker)->add_input("constant");
     return Register();
   }
+  // Sends the peer what the hook puts out.
+  std::string RegisterTaker(const std::string& edge, const std::string& hook) {
+    tensorflow::NodeDef* const taker = graph_.add_node();
+    taker->set_name("taker");
+    taker->set_op("TestProbeAsync");
+    taker->set_device(DeviceOf(kPs));
+    SetAttr(int64_t{0}, &(*taker->mutable_attr())["N"]);
+    SetAttr(int64_t{1}, &(*taker->mutable_attr())["M"]);
+    SetAttr(hook, &(*taker->mutable_attr())["hook"]);
+    AddEnd("_Send", edge, kPs, kWorker)->add_input("taker");
+    return Register();
+  }
   std::string Register() {
     tensorflow::RegisterGraphRequest request;
     request.set_session_handle("session");
@@ -191,7 +228,8 @@ class LinkEndTest : public ::testing::Test {
     Notification ended;
     Status status;
   };
-  std::unique_ptr<Call> RunByCall(int64_t step, const std::string& handle) {
+  std::unique_ptr<Call> RunByCall(int64_t step, const std::string& handle,
+                                  std::function<void()> at_end = nullptr) {
     auto call = std::make_unique<Call>();
     call->request.set_session_handle("session");
     call->request.set_graph_handle(handle);
@@ -199,7 +237,8 @@ class LinkEndTest : public ::testing::Test {
     SetPushed(&call->request);
     worker_->RunGraph(call->request, call->request, {}, /*block=*/false, absl::InfiniteFuture(),
                       nullptr, &call->response, &call->received,
-                      [call = call.get()](const Status& status) {
+                      [call = call.get(), at_end = std::move(at_end)](const Status& status) {
+                        if (at_end) at_end();
                         call->status = status;
                         call->ended.Notify();
                       });
@@ -285,24 +324,28 @@ TEST_F(LinkEndTest, BeyondTheBoundTheStepFailsAndOthersGoOn) {
   Start(limits);
   Bind(1, RegisterReceiver({"a"}));
   const uint64_t fingerprint = FingerprintOf({"a"});
-  const Tensor large = Tensor::Vector<float>(std::vector<float>(5'000));
-  // What comes alone has room.
-  SendTensor(1, fingerprint, 0, large);
-  EXPECT_GT(worker_->parked_bytes(), limits.max_parked_bytes);
+  const Tensor large =
+      Tensor::Vector<float>(std::vector<float>(static_cast<size_t>(kDefaultWindowBytes) / 4));
+  // What comes alone has room, and three windows beyond the bound.
+  for (const int64_t step : {1, 2, 3, 4}) SendTensor(step, fingerprint, 0, large);
+  EXPECT_GT(worker_->parked_bytes(), 4 * kDefaultWindowBytes);
   const int64_t parked = worker_->parked_bytes();
-  SendTensor(2, fingerprint, 0);
+  SendTensor(5, fingerprint, 0);
   EXPECT_EQ(worker_->parked_bytes(), parked);
-  Run(2, 1);
-  EXPECT_THAT(EndOf(2), HasSubstr("Step 2: what /job:worker/replica:0/task:0 pushes: bytes for "
+  Run(5, 1);
+  EXPECT_THAT(EndOf(5), HasSubstr("Step 5: what /job:worker/replica:0/task:0 pushes: bytes for "
                                   "steps that have not begun must be at most 10000 "
                                   "(ServerLimits::max_parked_bytes), got "));
-  EXPECT_TRUE(absl::IsResourceExhausted(peer_->last_end().status));
-  Run(1, 1);
-  EXPECT_EQ(EndOf(1), "end step=1 OK");
+  // The next try may find room.
+  EXPECT_TRUE(absl::IsUnavailable(peer_->last_end().status));
+  for (const int64_t step : {1, 2, 3, 4}) {
+    Run(step, 1);
+    EXPECT_EQ(EndOf(step), absl::StrCat("end step=", step, " OK"));
+  }
   EXPECT_EQ(worker_->parked_bytes(), 0);
-  Run(3, 1);
-  SendTensor(3, fingerprint, 0);
-  EXPECT_EQ(EndOf(3), "end step=3 OK");
+  Run(6, 1);
+  SendTensor(6, fingerprint, 0);
+  EXPECT_EQ(EndOf(6), "end step=6 OK");
 }
 
 TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
@@ -412,6 +455,37 @@ TEST_F(LinkEndTest, RunsThatCannotBeEndWithTheReason) {
               HasSubstr("BIND on /job:ps/replica:0/task:0: a number must stand for one graph"));
 }
 
+// Its sender does not wait for it, and the room is for others.
+TEST_F(LinkEndTest, ARunThatIsRefusedDropsWhatHasComeForItsStep) {
+  ServerLimits limits;
+  limits.max_calls_of_connection = 2;
+  Start(limits);
+  const uint64_t fingerprint = FingerprintOf({"a", "b"});
+  Bind(1, RegisterReceiver({"a", "b"}));
+  for (const int64_t step : {1, 4}) Run(step, 1);
+  SendTensor(2, fingerprint, 0);
+  EXPECT_GT(worker_->parked_bytes(), 0);
+  Run(2, 7);
+  EXPECT_THAT(EndOf(2), HasSubstr("its graph must be bound, got number 7"));
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  EXPECT_EQ(peer_->received(2), 1u);
+  SendTensor(3, fingerprint, 0);
+  Run(3, 1);
+  EXPECT_THAT(EndOf(3), HasSubstr("max_calls_of_connection"));
+  EXPECT_EQ(worker_->parked_bytes(), 0);
+  EXPECT_EQ(peer_->received(3), 1u);
+  // One that comes twice goes on.
+  for (const uint32_t index : {0u, 1u}) SendTensor(4, fingerprint, index);
+  EXPECT_EQ(EndOf(4), "end step=4 OK");
+  Run(1, 1);
+  EXPECT_THAT(EndOf(1), HasSubstr("must come once by a link"));
+  for (const uint32_t index : {0u, 1u}) SendTensor(1, fingerprint, index);
+  for (int i = 0; i < 20'000 && !peer_->last_end().status.ok(); ++i) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_OK(peer_->last_end().status);
+}
+
 TEST_F(LinkEndTest, GraphsOfALinkAreBounded) {
   ServerLimits limits;
   limits.max_graphs = 2;
@@ -513,6 +587,99 @@ TEST_F(LinkEndTest, ALostLinkEndsTheStepsThatWaitOnItAndNamesTheTask) {
   sender->ended.Wait();
   EXPECT_STATUS(sender->status, absl::StatusCode::kUnavailable,
                 "Push to /job:worker/replica:0/task:0: ");
+}
+
+// By calls the master's cancellation gives it back; here the step hears first of its peer's loss.
+TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
+  std::atomic<int> given_back{0};
+  std::atomic<bool> waits{false};
+  Mutex mu;
+  AsyncKernel::DoneCallback waiting;  // under mu
+  testing::SetAsyncHook("take", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+    StepLoans::Of(*ctx)->Lend([&] { given_back.fetch_add(1); });
+    ctx->set_output(0, Tensor::Scalar(1.5f));
+    if (!waits) return done(absl::OkStatus());
+    MutexLock lock(&mu);
+    waiting = std::move(done);
+  });
+  const auto await_taken = [&]() -> AsyncKernel::DoneCallback {
+    for (int i = 0; i < 20'000; ++i) {
+      {
+        MutexLock lock(&mu);
+        if (waiting) return std::move(waiting);
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return [](const Status&) { ADD_FAILURE() << "nothing was taken"; };
+  };
+  const std::string taker = RegisterTaker("a", "take");
+  // It ends well, and then there is no link.
+  links_.holds = true;
+  const auto ended = RunByCall(1, taker);
+  ended->ended.Wait();
+  EXPECT_OK(ended->status);
+  EXPECT_EQ(given_back.load(), 0);
+  ASSERT_EQ(links_.held.size(), 1u);
+  links_.held[0](absl::UnavailableError("no route"));
+  EXPECT_EQ(given_back.load(), 1);
+  EXPECT_EQ(worker_->num_steps(), 0);
+  // It runs when there is no link, and when the link is lost.
+  waits = true;
+  const auto not_dialled = RunByCall(2, taker);
+  AsyncKernel::DoneCallback taken = await_taken();
+  ASSERT_EQ(links_.held.size(), 2u);
+  links_.held[1](absl::UnavailableError("no route"));
+  taken(absl::OkStatus());
+  not_dialled->ended.Wait();
+  EXPECT_STATUS(not_dialled->status, absl::StatusCode::kUnavailable,
+                "Push to /job:worker/replica:0/task:0: no route");
+  EXPECT_EQ(given_back.load(), 2);
+  links_.holds = false;
+  const auto lost = RunByCall(3, taker);
+  taken = await_taken();
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  taken(absl::OkStatus());
+  lost->ended.Wait();
+  EXPECT_STATUS(lost->status, absl::StatusCode::kUnavailable, "Push to ");
+  EXPECT_EQ(given_back.load(), 3);
+  testing::ClearHooks();
+}
+
+// The client may close its session before the worker has forgotten that the step ran: what it has
+// sent is then asked for as after it, and not dropped with what the peer may have used.
+TEST_F(LinkEndTest, ASessionThatEndsAsItsStepAnswersAsksWhatWasTaken) {
+  for (const bool is_taken : {true, false}) {
+    SCOPED_TRACE(is_taken);
+    Start();
+    Close();
+    const auto link = std::make_shared<AskedLink>();
+    const std::shared_ptr<Worker> borrowed(std::shared_ptr<Worker>(), worker_.get());
+    WorkerLinkEnd end(borrowed);
+    end.OnOpen(link);
+    links_.link = link;
+    std::atomic<int> given_back{0};
+    testing::SetAsyncHook("take", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
+      StepLoans::Of(*ctx)->Lend([&] { given_back.fetch_add(1); });
+      ctx->set_output(0, Tensor::Scalar(1.5f));
+      done(absl::OkStatus());
+    });
+    const auto call = RunByCall(1, RegisterTaker("a", "take"), [&] {
+      tensorflow::DeleteWorkerSessionRequest request;
+      request.set_session_handle("session");
+      EXPECT_OK(worker_->DeleteWorkerSession(request));
+    });
+    call->ended.Wait();
+    EXPECT_OK(call->status);
+    ASSERT_EQ(link->questions.size(), 1u);
+    if (is_taken) end.OnReceived(1, 1);
+    link->questions[0]();
+    link->questions.clear();
+    EXPECT_EQ(given_back.load(), is_taken ? 0 : 1);
+    EXPECT_EQ(worker_->num_steps(), is_taken ? 0 : 1);  // why, for who comes late
+    end.OnLost(absl::AbortedError("the test is over"), false);
+    EXPECT_TRUE(worker_->AwaitSteps(absl::Now() + absl::Seconds(20)));
+    testing::ClearHooks();
+  }
 }
 
 // A peer that stops well has sent all, and closes.

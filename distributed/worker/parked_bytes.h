@@ -5,49 +5,72 @@
 // ParkedBytes: how much a worker keeps of what other tasks have pushed for steps that have not
 // begun there, all steps together.
 //
-// Within the limit it is kept as it comes. Of what is beyond it as much again is kept while its
-// links hold back its credit (Link::HoldCredit), so that honest senders stop; the rest is a
-// stranger's, and is refused.
+// Within the limit it is kept as it comes. What is beyond it is kept while its link holds back its
+// credit (Link::HoldCredit), so that its sender stops. Before that a sender may send a window of
+// small tensors, next to them a large one, whose credit is returned as its bytes come, and then
+// another window. So there is room for three windows of each open link, of which a message takes
+// one at most. What is beyond that is refused.
 //
 // Thread-safety: all methods. Lifetime: the steps share it.
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+
+#include "distributed/link/credit.h"
 
 namespace millrace {
 
 class ParkedBytes {
  public:
-  explicit ParkedBytes(int64_t limit) : limit_(limit) {}
+  static constexpr int64_t kWindowsOfLink = 3;
+
+  explicit ParkedBytes(int64_t limit, int64_t window = kDefaultWindowBytes)
+      : limit_(limit), window_(window) {}
 
   // False when they would be more than the limit, unless nothing else is parked: a large message
   // has room, too. The caller Returns what it took, once.
   bool Take(int64_t bytes) {
-    return TakeIf(
-        bytes, [this, bytes](int64_t parked) { return parked == 0 || bytes <= limit_ - parked; });
+    return AddIf(&bytes_, bytes, [this, bytes](int64_t parked) {
+      return parked == 0 || bytes <= limit_ - parked;
+    });
   }
-  // Beyond the limit, for who holds the credit back; false beyond twice the limit. As Take.
-  bool TakeHeld(int64_t bytes) {
-    return TakeIf(bytes,
-                  [this, bytes](int64_t parked) { return bytes <= limit_ - (parked - limit_); });
+  // Beyond the limit, for who holds the credit back. What it takes of the windows; 0 when there is
+  // no room. The caller Returns both.
+  int64_t TakeHeld(int64_t bytes) {
+    const int64_t share = std::min(bytes, window_);
+    const int64_t links = std::max(links_.load(std::memory_order_relaxed), int64_t{1});
+    const bool has_room = AddIf(&held_, share, [this, share, links](int64_t held) {
+      return share <= kWindowsOfLink * window_ * links - held;
+    });
+    if (!has_room) return 0;
+    bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    return share;
   }
-  void Return(int64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void Return(int64_t bytes, int64_t held = 0) {
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    held_.fetch_sub(held, std::memory_order_relaxed);
+  }
+  // How many links are open.
+  void set_links(int64_t links) { links_.store(links, std::memory_order_relaxed); }
 
   int64_t limit() const { return limit_; }
+  // Also those that are held.
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   template <typename HasRoom>
-  bool TakeIf(int64_t bytes, HasRoom has_room) {
-    int64_t parked = bytes_.load(std::memory_order_relaxed);
+  static bool AddIf(std::atomic<int64_t>* sum, int64_t bytes, HasRoom has_room) {
+    int64_t before = sum->load(std::memory_order_relaxed);
     do {
-      if (!has_room(parked)) return false;
-    } while (!bytes_.compare_exchange_weak(parked, parked + bytes, std::memory_order_relaxed));
+      if (!has_room(before)) return false;
+    } while (!sum->compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
     return true;
   }
 
-  const int64_t limit_;
-  std::atomic<int64_t> bytes_{0};  // relaxed: a sum for a bound, no protocol
+  const int64_t limit_, window_;
+  // relaxed: sums for a bound, no protocol
+  std::atomic<int64_t> bytes_{0}, held_{0}, links_{0};
 };
 
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/credit.h"
 #include "distributed/link/link.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_rendezvous.h"
@@ -53,14 +54,15 @@ class ParkedCreditTest : public ::testing::Test {
  protected:
   // 5,000 bytes of one tensor, as they are counted.
   void Push(int64_t step_id) {
+    PushOf(step_id, *Tensor::Zeros(DT_INT8, Shape{5'000 - 2 * PushedMessage::kOverheadBytes}));
+  }
+  void PushOf(int64_t step_id, Tensor value) {
     PushedMessage message;
     message.task = kPeer;
     message.link = link_.get();
     message.creditor = link_;
     message.tensors.step_id = step_id;
-    message.tensors.tensors.emplace_back().value =
-        *Tensor::Zeros(DT_INT8, Shape{5'000 - 2 * PushedMessage::kOverheadBytes});
-    EXPECT_EQ(message.num_bytes(), 5'000);
+    message.tensors.tensors.emplace_back().value = std::move(value);
     steps_->TakePushed(step_id, std::move(message));
   }
   Status FailureOf(int64_t step_id) { return steps_->FindOrExpect(step_id)->aborted(); }
@@ -84,9 +86,6 @@ TEST_F(ParkedCreditTest, BeyondTheBoundCreditIsHeldUntilTheStepBeginsOrIsOver) {
   EXPECT_EQ(link_->held, 10'000);
   EXPECT_EQ(steps_->parked_bytes(), 20'000);
   for (const int64_t step : {1, 2, 3}) EXPECT_OK(FailureOf(step));
-  // A stranger's, that does not stop.
-  Push(4);
-  EXPECT_STATUS(FailureOf(4), absl::StatusCode::kResourceExhausted, "max_parked_bytes");
   // It begins.
   const auto receiver = std::make_shared<Receiver>();
   const std::shared_ptr<StepRendezvous> second = steps_->FindOrExpect(2);
@@ -97,6 +96,53 @@ TEST_F(ParkedCreditTest, BeyondTheBoundCreditIsHeldUntilTheStepBeginsOrIsOver) {
   steps_->Refuse(3, absl::CancelledError("by its master"));
   EXPECT_EQ(link_->held, 0);
   EXPECT_EQ(steps_->parked_bytes(), 5'000);
+}
+
+// The credit of a large tensor is returned as its bytes come, so it is there whole, whatever its
+// size, and behind it what its sender still had credit for. What is more than credit allows is a
+// stranger's; and as more than that may be an honest one's fault in time only, it passes.
+TEST_F(ParkedCreditTest, EachOpenLinkMayBringWhatItsSenderHasCreditFor) {
+  const Tensor large = *Tensor::Zeros(DT_INT8, Shape{kDefaultWindowBytes + 1});
+  steps_->LinkOpened(link_.get());
+  for (const int64_t step : {1, 2}) Push(step);
+  for (const int64_t step : {3, 4}) PushOf(step, large);
+  Push(5);
+  EXPECT_GT(link_->held, 2 * kDefaultWindowBytes);
+  for (const int64_t step : {1, 2, 3, 4, 5}) EXPECT_OK(FailureOf(step));
+  PushOf(6, large);
+  EXPECT_STATUS(FailureOf(6), absl::StatusCode::kUnavailable, "max_parked_bytes");
+  // With two links there is twice the room, until one is lost.
+  CreditLink other;
+  steps_->LinkOpened(&other);
+  for (const int64_t step : {7, 8, 9}) PushOf(step, large);
+  for (const int64_t step : {7, 8, 9}) EXPECT_OK(FailureOf(step));
+  steps_->LinkLost("/job:worker/replica:0/task:1", &other, absl::UnavailableError("lost"));
+  Push(10);
+  EXPECT_STATUS(FailureOf(10), absl::StatusCode::kUnavailable, "max_parked_bytes");
+  // What is let go is room again.
+  for (const int64_t step : {3, 4, 7, 8, 9}) {
+    steps_->Refuse(step, absl::CancelledError("by its master"));
+  }
+  PushOf(11, large);
+  EXPECT_OK(FailureOf(11));
+  for (const int64_t step : {1, 2, 5, 11}) {
+    steps_->Refuse(step, absl::CancelledError("by its master"));
+  }
+  EXPECT_EQ(link_->held, 0);
+  EXPECT_EQ(steps_->parked_bytes(), 0);
+}
+
+// The link is open again at the next try, so the job must not end for it.
+TEST_F(ParkedCreditTest, AStepThatCannotKeepTheLossOfItsLinkFailsWithTheLossAndIsForgotten) {
+  Push(1);
+  Push(1);
+  steps_->LinkLost(kPeer, link_.get(), absl::UnavailableError("Socket closed"));
+  EXPECT_STATUS(FailureOf(1), absl::StatusCode::kUnavailable,
+                "Pull from /job:worker/replica:0/task:0: Socket closed");
+  EXPECT_EQ(steps_->parked_bytes(), 0);
+  clock_.Advance(2 * StepTable::kEndedExpiry);
+  steps_->Sweep();
+  EXPECT_EQ(steps_->num_steps(), 0);
 }
 
 TEST_F(ParkedCreditTest, WhatIsKeptAtTheEndOfATaskHoldsNothing) {

@@ -48,7 +48,9 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
 }
 
 void LinkSink::Abort(const Status& status) {
-  if (const auto step = step_.lock()) step->StartAbort(PushError(peer_->task, status));
+  if (const auto step = step_.lock()) {
+    step->FailPushes(peer_->task, PushError(peer_->task, status));
+  }
 }
 
 SentTensors LinkSink::Take(int64_t* since_ns) {

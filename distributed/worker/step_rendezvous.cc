@@ -46,7 +46,7 @@ struct StepRendezvous::ServedPull {
   // Something waits for Flush: for the end of a cork, for the rest of its group. acq_rel: set after
   // the tensor was given to the sink, taken before it is flushed.
   std::atomic<bool> corked{false}, grouped{false};
-  std::atomic<bool> over{false};
+  std::atomic<bool> over{false}, failed{false};  // the sink has heard the end; and an error
   // Of a push; null: it is a pull. Only compared.
   const Link* link = nullptr;
   // Tensors of a push that the sink has and the peer has not received, and those that it has not
@@ -60,7 +60,14 @@ struct StepRendezvous::ServedPull {
   }
 
   void End(const Status& status) {
-    if (!over.exchange(true, std::memory_order_acq_rel)) sink->OnDone(status);
+    if (over.exchange(true, std::memory_order_acq_rel)) return;
+    if (status.ok()) return sink->OnDone(status);
+    Cancel(status);
+  }
+  // Also when the sink has all: the peer may keep it for a step that never begins.
+  void Cancel(const Status& status) {
+    over.store(true, std::memory_order_release);
+    if (!failed.exchange(true, std::memory_order_acq_rel)) sink->OnDone(status);
   }
 };
 
@@ -145,10 +152,14 @@ void StepRendezvous::StartAbort(const Status& status) {
   }
   for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
   for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
-  std::vector<std::shared_ptr<ServedPull>> over;  // they have been told
+  std::vector<std::shared_ptr<ServedPull>> over;
   {
     MutexLock lock(&mu_);
     over.swap(served_);
+  }
+  // Those that waited for a tensor have been told; the others have all of a push.
+  for (const auto& pull : over) {
+    if (pull->is_push()) pull->Cancel(Derived(status));
   }
   cancellation_.StartCancel();
 }
@@ -407,19 +418,18 @@ std::vector<const Link*> StepRendezvous::OwingLinks() const {
   return links;
 }
 
-void StepRendezvous::CancelPushes(const Status& status) {
-  std::vector<std::shared_ptr<ServedPull>> pushes;
-  {
-    MutexLock lock(&mu_);
-    for (const auto& pull : served_) {
-      if (pull->is_push()) pushes.push_back(pull);
-    }
+void StepRendezvous::LoseReceiver(absl::string_view task) {
+  const std::shared_ptr<const StepEdges> edges = this->edges();
+  if (edges == nullptr) return;
+  for (const StepEdges::Peer& peer : edges->sends) {
+    if (peer.task == task) has_lost_receiver_.store(true, std::memory_order_release);
   }
-  for (const auto& push : pushes) {
-    // Also when the sink has all: the peer may keep it for a step that never begins.
-    push->over.store(true, std::memory_order_release);
-    push->sink->OnDone(Derived(status));
-  }
+}
+
+void StepRendezvous::FailPushes(absl::string_view task, const Status& status) {
+  LoseReceiver(task);
+  StartAbort(status);
+  if (const auto keeper = keeper_.lock()) keeper->PushesFailed(this);
 }
 
 // --- What other tasks push -----------------------------------------------------------------------
@@ -454,17 +464,24 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
         return absl::OkStatus();
       }
       PushedMessage& kept = parked_.back();
-      if (kept.creditor != nullptr && parked_bytes_ != nullptr && parked_bytes_->TakeHeld(bytes)) {
+      const int64_t share = kept.creditor != nullptr && parked_bytes_ != nullptr
+                                ? parked_bytes_->TakeHeld(bytes)
+                                : 0;
+      if (share > 0) {
         num_parked_bytes_ += bytes;
+        num_held_share_ += share;
         kept.held = std::make_shared<const HeldCredit>(kept.creditor, bytes);
         return absl::OkStatus();
       }
       message = std::move(parked_.back());  // to be freed without the lock
       parked_.pop_back();
-      return BeyondLimit(absl::StrCat("Step ", step_id_, ": what ", message.task, " pushes"),
-                         "bytes for steps that have not begun", "max_parked_bytes",
-                         parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
-                         (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes);
+      // It passes: steps begin, and the next try has room.
+      return absl::UnavailableError(
+          BeyondLimit(absl::StrCat("Step ", step_id_, ": what ", message.task, " pushes"),
+                      "bytes for steps that have not begun", "max_parked_bytes",
+                      parked_bytes_ == nullptr ? 0 : parked_bytes_->limit(),
+                      (parked_bytes_ == nullptr ? 0 : parked_bytes_->bytes()) + bytes)
+              .message());
     }
     receiver = push_receiver_;  // null when the step was aborted
   }
@@ -477,8 +494,8 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
 }
 
 std::vector<PushedMessage> StepRendezvous::TakeParked() {
-  if (parked_bytes_ != nullptr) parked_bytes_->Return(num_parked_bytes_);
-  num_parked_bytes_ = 0;
+  if (parked_bytes_ != nullptr) parked_bytes_->Return(num_parked_bytes_, num_held_share_);
+  num_parked_bytes_ = num_held_share_ = 0;
   std::vector<PushedMessage> parked;
   parked.swap(parked_);
   return parked;

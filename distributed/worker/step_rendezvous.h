@@ -71,6 +71,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
     // A wait was given up before the step was started, or was not begun at all. After the last one
     // nobody needs the step any more (EndUnused).
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
+    // The step was aborted because a peer cannot have what is pushed to it: a step that had ended
+    // well gives back what it has taken.
+    virtual void PushesFailed(StepRendezvous* step) = 0;
   };
 
   // `clock` lives as long as `keeper`. `parked` (may be null: nothing is) is shared by all steps.
@@ -86,7 +89,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // By the run, once the step is started.
   Status Send(const Transfer& transfer, Tensor value, bool is_dead) override;
   void RecvAsync(const Transfer& transfer, DoneCallback done) override;
-  // Also cancels pulls in both directions.
+  // Also cancels pulls and pushes in both directions: of what was pushed and is not Received the
+  // receivers hear, and drop it.
   void StartAbort(const Status& status) override;
   // "tensor 'w' of /job:ps/replica:0/task:0, for 3s" of what another task is to send.
   std::string Describe(uint32_t number) const override;
@@ -111,13 +115,18 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool AwaitsReceipt(absl::string_view task, const Link* link) const;
   // The links by which something was pushed, or may be, that is not Received.
   std::vector<const Link*> OwingLinks() const;
-  // Nobody needs what was pushed and is not Received: its receivers hear so, and drop it.
-  void CancelPushes(const Status& status);
+  // There is no link to `task`, so what the step sends there cannot come: what the step has taken
+  // is given back when its run ends, whatever that ends with. Nothing for a task that it sends
+  // nothing. By who then ends the step for that, and before.
+  void LoseReceiver(absl::string_view task);
+  // The same, and aborts the step; one that has ended well gives back at once.
+  void FailPushes(absl::string_view task, const Status& status);
+  bool has_lost_receiver() const { return has_lost_receiver_.load(std::memory_order_acquire); }
   // By the run, once it is started and before it runs: `receiver` gets what is parked here, and
   // what comes. Null: nothing is pushed in this step, and what strangers push is dropped.
   void ReceivePushes(std::shared_ptr<PushReceiver> receiver);
   // Gives a message to the receiver, parks it for it, or drops it when the step is over.
-  // ResourceExhausted when it can be neither: the step cannot go on without it.
+  // Unavailable when it can be neither: the step cannot go on without it.
   Status TakePushed(PushedMessage message);
   // By the table, when the step will not be started: what is parked is dropped, and its senders
   // hear so. Without it they do not, as when the step is only given up: they may give back what
@@ -215,6 +224,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // one for the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
   std::atomic<int64_t> unpulled_bytes_{0};  // relaxed: a sum for a bound, no protocol
+  std::atomic<bool> has_lost_receiver_{false};  // release before the abort; its run acquires it
 
   mutable Mutex mu_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
@@ -230,6 +240,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::shared_ptr<PushReceiver> push_receiver_ ABSL_GUARDED_BY(mu_);  // may be null
   std::vector<PushedMessage> parked_ ABSL_GUARDED_BY(mu_);
   int64_t num_parked_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of parked_, taken of parked_bytes_
+  int64_t num_held_share_ ABSL_GUARDED_BY(mu_) = 0;    // as TakeHeld says
   absl::Time parked_since_ ABSL_GUARDED_BY(mu_);       // of the first of parked_
 };
 

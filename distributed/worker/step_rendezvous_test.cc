@@ -266,6 +266,33 @@ TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsIfItWereAskedForAndIsHeldUntilItI
   EXPECT_EQ(given_back, 0);
 }
 
+// Its receiver may keep them for a step that never begins, and hold back the link's credit for it.
+TEST_F(StepRendezvousTest, AnAbortIsToldToReceiversOnceUnlessTheyHaveTakenAll) {
+  enum class Left { kUnsent, kUnreceived, kNone };
+  int64_t id = 0;
+  for (const Left left : {Left::kUnsent, Left::kUnreceived, Left::kNone}) {
+    SCOPED_TRACE(++id);
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_));
+    const auto sink = std::make_shared<Recorder>();
+    step->Push(edges_->sends[0], kLink, sink);
+    for (const char* edge : {"a", "b", "c"}) {
+      if (left == Left::kUnsent && edge[0] == 'c') continue;
+      ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    if (left == Left::kNone) table_->Received(id, kWorker, kLink, 3);
+    const size_t before = sink->events.size();
+    step->StartAbort(absl::CancelledError("by its master"));
+    step->StartAbort(absl::CancelledError("again"));
+    table_->End(step.get(), absl::CancelledError("by its master"));
+    if (left == Left::kNone) {
+      EXPECT_EQ(sink->events.size(), before);
+    } else {
+      ASSERT_EQ(sink->events.size(), before + 1);
+      EXPECT_TRUE(absl::StrContains(sink->events.back(), "by its master")) << sink->events.back();
+    }
+  }
+}
+
 TEST_F(StepRendezvousTest, ReceiptsOfWhatWasNotSentDoNotCount) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   step->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
@@ -351,7 +378,7 @@ TEST_F(StepRendezvousTest, AStepThatEndsWellAsItIsAbortedIsGivenBackAtOnce) {
 // Writes down what it is told of what has come: "taken 1: 2", "flush".
 class RecordingLink : public Link {
  public:
-  Status Send(LinkMessage) override { return absl::OkStatus(); }
+  Status Send(LinkMessage) override { return sends; }
   void Flush() override { events.push_back("flush"); }
   void Acknowledge(int64_t step_id, uint64_t tensors) override {
     events.push_back(absl::StrCat("taken ", step_id, ": ", tensors));
@@ -360,7 +387,58 @@ class RecordingLink : public Link {
   int64_t queued_bytes() const override { return 0; }
   void Close(const Status&) override {}
   std::vector<std::string> events;
+  Status sends;  // what Send returns
 };
+
+// Nobody will say that the tensors have come, and no session's end finds a step that was aborted.
+TEST_F(StepRendezvousTest, WhatCannotBePushedIsGivenBackAtOnceWhenItsStepHasEndedWell) {
+  const auto session = std::make_shared<SessionLife>();
+  for (const bool is_dialled : {false, true}) {
+    const int64_t id = is_dialled ? 2 : 1;
+    const auto loans = std::make_shared<StepLoans>();
+    int given_back = 0;
+    ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session, loans));
+    loans->Lend([&] { ++given_back; });
+    for (const char* edge : {"a", "b", "c"}) {
+      ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    }
+    table_->End(step.get(), absl::OkStatus());
+    EXPECT_EQ(given_back, 0);
+    EXPECT_EQ(table_->num_steps(), 1);
+    if (is_dialled) {
+      const auto link = std::make_shared<RecordingLink>();
+      link->sends = absl::UnavailableError("Socket closed");
+      step->Push(edges_->sends[0], link.get(),
+                 std::make_shared<LinkSink>(link, step, edges_, &edges_->sends[0], nullptr));
+    } else {
+      step->FailPushes(kWorker, absl::UnavailableError("no route"));
+    }
+    EXPECT_TRUE(absl::IsUnavailable(step->aborted())) << step->aborted();
+    EXPECT_EQ(given_back, 1);
+    EXPECT_EQ(table_->num_steps(), 0);
+  }
+}
+
+TEST_F(StepRendezvousTest, AStepThatRunsKnowsThatItsReceiverIsLostBeforeItIsAborted) {
+  class Asking : public PushReceiver {
+   public:
+    void OnPushed(PushedMessage) override { knew.push_back(step->has_lost_receiver()); }
+    StepRendezvous* step = nullptr;
+    std::vector<bool> knew;
+  };
+  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
+  const auto receiver = std::make_shared<Asking>();
+  receiver->step = step.get();
+  step->ReceivePushes(receiver);
+  step->LoseReceiver(kPs);  // it sends nothing there
+  EXPECT_FALSE(step->has_lost_receiver());
+  step->Push(edges_->sends[0], kLink, std::make_shared<Recorder>());
+  table_->LinkLost(kWorker, kOtherLink, absl::UnavailableError("Socket closed"));
+  EXPECT_OK(step->aborted());
+  table_->LinkLost(kWorker, kLink, absl::UnavailableError("Socket closed"));
+  EXPECT_EQ(receiver->knew, (std::vector<bool>{false, true}));
+  EXPECT_STATUS(step->aborted(), absl::StatusCode::kUnavailable, "Push to ");
+}
 
 // A sender gives back what its step has taken when the receiver's never begins, and a task that
 // stops waits until it is told.
@@ -541,6 +619,25 @@ TEST_F(StepRendezvousTest, ParkedBytesHaveABoundAndOneMessageAloneHasNone) {
   EXPECT_TRUE(bytes.Take(40));
   EXPECT_FALSE(bytes.Take(1));
   EXPECT_EQ(bytes.bytes(), 100);
+}
+
+TEST_F(StepRendezvousTest, ParkedBytesBeyondTheBoundHaveThreeWindowsOfEachLink) {
+  ParkedBytes bytes(100, /*window=*/10);
+  EXPECT_TRUE(bytes.Take(100));
+  EXPECT_EQ(bytes.TakeHeld(4), 4);
+  EXPECT_EQ(bytes.TakeHeld(1000), 10);  // a larger one takes one window
+  EXPECT_EQ(bytes.TakeHeld(10), 10);
+  EXPECT_EQ(bytes.TakeHeld(7), 0);
+  EXPECT_EQ(bytes.TakeHeld(6), 6);
+  EXPECT_EQ(bytes.bytes(), 1120);
+  EXPECT_FALSE(bytes.Take(1));
+  bytes.set_links(2);
+  EXPECT_EQ(bytes.TakeHeld(30), 10);
+  bytes.set_links(0);  // what is there stays
+  EXPECT_EQ(bytes.TakeHeld(1), 0);
+  bytes.Return(1130, 40);
+  EXPECT_EQ(bytes.bytes(), 20);
+  EXPECT_EQ(bytes.TakeHeld(10), 10);
 }
 
 TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {

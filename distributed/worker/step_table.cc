@@ -129,6 +129,7 @@ void StepTable::Received(int64_t step_id, absl::string_view task, const Link* li
 void StepTable::LinkOpened(const Link* link, AskReceipts ask) {
   MutexLock lock(&mu_);
   open_links_[link] = std::move(ask);
+  parked_->set_links(static_cast<int64_t>(open_links_.size()));
 }
 
 bool StepTable::IsOpen(const Link* link) const {
@@ -141,25 +142,30 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
   {
     MutexLock lock(&mu_);
     open_links_.erase(link);
+    parked_->set_links(static_cast<int64_t>(open_links_.size()));
     for (const auto& [id, kept] : steps_) {
       (kept.unpulled == unpulled_.end() ? running : over).push_back(kept.step);
     }
   }
   for (const auto& step : running) {
+    // First: what waits for tensors of the peer may end by the message.
+    const bool awaits_receipt = step->AwaitsReceipt(task, link);
+    if (awaits_receipt) step->LoseReceiver(task);
     if (step->is_started() || step->HasParkedOf(task)) {
       PushedMessage lost;
       lost.kind = PushedMessage::Kind::kLost;
       lost.task = std::string(task);
       lost.link = link;
       lost.error = status;
-      const Status taken = step->TakePushed(std::move(lost));
-      if (!taken.ok()) step->StartAbort(taken);
+      // No room to keep it: the loss, which passes, is what late comers hear, and not the bound.
+      if (!step->TakePushed(std::move(lost)).ok()) {
+        const Status why = PullError(task, status);
+        Refuse(step->step_id(), why);
+        step->StartAbort(why);  // one that was started meanwhile
+      }
     }
     // Its master would wait for a part that the peer cannot run to its end.
-    if (step->AwaitsReceipt(task, link)) {
-      step->StartAbort(PushError(task, status));
-      GiveUpUnwanted(step.get());
-    }
+    if (awaits_receipt) step->FailPushes(task, PushError(task, status));
   }
   for (const auto& step : over) {
     if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());
@@ -324,7 +330,6 @@ void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Sta
     Take(it);
   }
   // First: what is given back is not to be pulled, or taken, as well.
-  step->CancelPushes(why);
   step->StartAbort(why);
   if (const std::shared_ptr<StepLoans> loans = step->loans()) loans->GiveBack();
   LookForPulls();

@@ -82,7 +82,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
       std::shared_ptr<StepLoans> loans = nullptr, FetchTensor fetch = nullptr);
   // What another task has pushed for a step, which is expected when it is not there. What is beyond
   // max_parked_bytes holds back its link's credit; a step that cannot go on without what is beyond
-  // that fails.
+  // the room for that fails with Unavailable.
   void TakePushed(int64_t step_id, PushedMessage message);
   // A task's part of the step has failed, says the task: its tensors will not come. Nothing is
   // expected for that.
@@ -124,6 +124,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
  private:
   void AllPulled(StepRendezvous* step) override;
   void WaitGivenUp(StepRendezvous* step) override;
+  void PushesFailed(StepRendezvous* step) override { GiveUpUnwanted(step); }
   // Has ended well, and something of it was not pulled yet.
   struct Unpulled {
     int64_t step_id;

@@ -271,8 +271,10 @@ Status WorkerStep::LinkPeers() {
   rendezvous_->ReceivePushes(arriving_);
   for (const StepEdges::Peer& peer : graph_->edges->recvs) {
     options_->links->Get(peer.task, [steps = steps_, arriving = arriving_, edges = graph_->edges,
+                                     rendezvous = rendezvous_,
                                      &peer](StatusOr<std::shared_ptr<Link>> link) {
       if (!link.ok()) {
+        rendezvous->LoseReceiver(peer.task);
         // All that it sends may have come: then it may have left.
         PushedMessage lost;
         lost.kind = PushedMessage::Kind::kLost;
@@ -298,7 +300,9 @@ Status WorkerStep::LinkPeers() {
     if (options_->peer_counters != nullptr) counter = options_->peer_counters->Find(peer.task);
     options_->links->Get(peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
                                      &peer](StatusOr<std::shared_ptr<Link>> link) {
-      if (!link.ok()) return rendezvous->StartAbort(PushError(peer.task, link.status()));
+      if (!link.ok()) {
+        return rendezvous->FailPushes(peer.task, PushError(peer.task, link.status()));
+      }
       rendezvous->Push(peer, link->get(),
                        std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter));
     });
@@ -383,7 +387,7 @@ void WorkerStep::Cancel(const Status& status) {
   std::shared_ptr<StepRendezvous> rendezvous;
   {
     MutexLock lock(&mu_);
-    if (!cancelled_with_.ok()) return;
+    if (is_over_ || !cancelled_with_.ok()) return;
     cancelled_with_ = status;
     rendezvous = rendezvous_;
   }
@@ -462,7 +466,10 @@ void WorkerStep::Finish() {
   }
   // Before the caller hears of it: the next caller finds what was given back. A step that ended
   // well settles when the last of what it sent is pulled.
-  if (IsGivenUp()) {
+  if (EndAndSeeIfGivenUp()) {
+    loans_->GiveBack();
+  } else if (!status.ok() && rendezvous_ != nullptr && rendezvous_->has_lost_receiver()) {
+    // It did not fail by itself: by calls its master would cancel it.
     loans_->GiveBack();
   } else if (!status.ok()) {
     loans_->Settle();
@@ -479,8 +486,9 @@ void WorkerStep::Finish() {
   ended_(this);
 }
 
-bool WorkerStep::IsGivenUp() {
+bool WorkerStep::EndAndSeeIfGivenUp() {
   MutexLock lock(&mu_);
+  is_over_ = true;
   return !cancelled_with_.ok();
 }
 

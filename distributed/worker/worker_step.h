@@ -69,7 +69,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
              bool block, absl::Time deadline, CancellationManager* cancellation,
              tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
              Transport::Done done);
-  // The step ends with `status`, unless it fails by itself first.
+  // The step ends with `status`, unless it fails by itself, or is about to answer, first.
   void Cancel(const Status& status);
   // What becomes of a step that has been cancelled and does not end, as at a deadline: EndOverdue
   // says for which kernels it waits; LeaveSilent, a while later, leaves those that wait for
@@ -95,7 +95,9 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   void TimeIsOver();
   void PartsEnded(const Status& status);
   void Finish();
-  bool IsGivenUp();
+  // From here on a cancellation changes nothing: what the step has sent, the end of its session
+  // finds in the table, and asks its receivers first.
+  bool EndAndSeeIfGivenUp();
   // Fills the response; returns what the step ends with.
   Status Answer();
   void CollectResults();
@@ -133,6 +135,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   std::shared_ptr<Timer> timer_ ABSL_GUARDED_BY(mu_);  // until the step ends, if it has a limit
   Status status_ ABSL_GUARDED_BY(mu_);
   Status cancelled_with_ ABSL_GUARDED_BY(mu_);
+  bool is_over_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace millrace
