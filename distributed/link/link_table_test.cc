@@ -155,7 +155,8 @@ class World {
     explicit Host(World* world) : world_(world) {}
     StatusOr<std::string> Offer(Came came) override {
       MR_RETURN_IF_ERROR(may_offer);
-      std::string offer = absl::StrCat("offer ", ++num_offers);
+      ++num_offers;
+      std::string offer = absl::StrCat("offer ", ++world_->last_offer);
       world_->offers[offer] = std::move(came);
       return offer;
     }
@@ -198,6 +199,7 @@ class World {
 
   SeededTime time;
   std::map<std::string, SameHost::Came> offers;          // that nobody has taken
+  int last_offer = 0;                                    // of all hosts
   std::vector<std::shared_ptr<SimulatedWay>> host_ways;  // of those that were, in their order
   std::vector<std::shared_ptr<Host>> hosts;              // of AddOnHost, in their order
   Taken taken = Taken::kComes;
