@@ -31,9 +31,8 @@ class ParkedBytes {
   // False when they would be more than the limit, unless nothing else is parked: a large message
   // has room, too. The caller Returns what it took, once.
   bool Take(int64_t bytes) {
-    return AddIf(&bytes_, bytes, [this, bytes](int64_t parked) {
-      return parked == 0 || bytes <= limit_ - parked;
-    });
+    return AddIf(&bytes_, bytes,
+                 [this, bytes](int64_t parked) { return parked == 0 || bytes <= limit_ - parked; });
   }
   // Beyond the limit, for who holds the credit back. What it takes of the windows; 0 when there is
   // no room. The caller Returns both.

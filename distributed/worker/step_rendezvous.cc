@@ -464,9 +464,8 @@ Status StepRendezvous::TakePushed(PushedMessage message) {
         return absl::OkStatus();
       }
       PushedMessage& kept = parked_.back();
-      const int64_t share = kept.creditor != nullptr && parked_bytes_ != nullptr
-                                ? parked_bytes_->TakeHeld(bytes)
-                                : 0;
+      const int64_t share =
+          kept.creditor != nullptr && parked_bytes_ != nullptr ? parked_bytes_->TakeHeld(bytes) : 0;
       if (share > 0) {
         num_parked_bytes_ += bytes;
         num_held_share_ += share;

@@ -115,9 +115,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool AwaitsReceipt(absl::string_view task, const Link* link) const;
   // The links by which something was pushed, or may be, that is not Received.
   std::vector<const Link*> OwingLinks() const;
-  // There is no link to `task`, so what the step sends there cannot come: what the step has taken
-  // is given back when its run ends, whatever that ends with. Nothing for a task that it sends
-  // nothing. By who then ends the step for that, and before.
+  // There is no link to `task`, so what the step sends there cannot come: if its run fails, it
+  // gives back what it has taken. Nothing happens when it sends nothing there. By callers that then
+  // end the step for that, before they do.
   void LoseReceiver(absl::string_view task);
   // The same, and aborts the step; one that has ended well gives back at once.
   void FailPushes(absl::string_view task, const Status& status);
@@ -223,7 +223,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // The sends that have not been pulled, or Received, yet (in loops: of those that were sent), and
   // one for the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
-  std::atomic<int64_t> unpulled_bytes_{0};  // relaxed: a sum for a bound, no protocol
+  std::atomic<int64_t> unpulled_bytes_{0};      // relaxed: a sum for a bound, no protocol
   std::atomic<bool> has_lost_receiver_{false};  // release before the abort; its run acquires it
 
   mutable Mutex mu_;
