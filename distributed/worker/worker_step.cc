@@ -270,29 +270,29 @@ Status WorkerStep::LinkPeers() {
   arriving_ = std::make_shared<ArrivingEdges>(rendezvous_, graph_->edges);
   rendezvous_->ReceivePushes(arriving_);
   for (const StepEdges::Peer& peer : graph_->edges->recvs) {
-    options_->links->Get(peer.task, [steps = steps_, arriving = arriving_, edges = graph_->edges,
-                                     rendezvous = rendezvous_,
-                                     &peer](StatusOr<std::shared_ptr<Link>> link) {
-      if (!link.ok()) {
-        rendezvous->LoseReceiver(peer.task);
-        // All that it sends may have come: then it may have left.
-        PushedMessage lost;
-        lost.kind = PushedMessage::Kind::kLost;
-        lost.task = peer.task;
-        lost.error = link.status();
-        return arriving->OnPushed(std::move(lost));
-      }
-      arriving->Expect(peer.task, *link);
-      // Who lost it meanwhile may not have found this step.
-      if (!steps->IsOpen(link->get())) {
-        PushedMessage lost;
-        lost.kind = PushedMessage::Kind::kLost;
-        lost.task = peer.task;
-        lost.link = link->get();
-        lost.error = absl::UnavailableError("its link was lost as the step began");
-        arriving->OnPushed(std::move(lost));
-      }
-    });
+    options_->links->Get(
+        peer.task, [steps = steps_, arriving = arriving_, edges = graph_->edges,
+                    rendezvous = rendezvous_, &peer](StatusOr<std::shared_ptr<Link>> link) {
+          if (!link.ok()) {
+            rendezvous->LoseReceiver(peer.task);
+            // All that it sends may have come: then it may have left.
+            PushedMessage lost;
+            lost.kind = PushedMessage::Kind::kLost;
+            lost.task = peer.task;
+            lost.error = link.status();
+            return arriving->OnPushed(std::move(lost));
+          }
+          arriving->Expect(peer.task, *link);
+          // Who lost it meanwhile may not have found this step.
+          if (!steps->IsOpen(link->get())) {
+            PushedMessage lost;
+            lost.kind = PushedMessage::Kind::kLost;
+            lost.task = peer.task;
+            lost.link = link->get();
+            lost.error = absl::UnavailableError("its link was lost as the step began");
+            arriving->OnPushed(std::move(lost));
+          }
+        });
   }
   for (const StepEdges::Peer& peer : graph_->edges->sends) {
     // What is ready before there is a link waits in its place.
