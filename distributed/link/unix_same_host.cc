@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "core/mutex.h"
+#include "core/status.h"
+#include "distributed/link/byte_wire.h"
 #include "distributed/link/unix_dial.h"
 #include "distributed/link/unix_offer.h"
 
