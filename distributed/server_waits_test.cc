@@ -19,6 +19,7 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/master/grpc_master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/server.h"
@@ -332,6 +333,18 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
 
 TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
   StartServers(LittlePatience());
+  Scope root;
+  const Operation block =
+      NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
+  const Stopped stopped = StopPsInside(root, block);
+  EXPECT_NE(stopped.log.find("is left behind"), std::string::npos) << stopped.log;
+  EXPECT_FALSE(stopped.step.ok());
+}
+
+TEST_F(ServerWaitsTest, StopLeavesACallBehindWhoseKernelDoesNotReturn) {
+  ServerOptions options = LittlePatience();
+  options.wire = StepWire::kCalls;
+  StartServers(options);
   Scope root;
   const Operation block =
       NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();

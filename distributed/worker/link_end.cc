@@ -10,9 +10,9 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
+#include "core/io_pool.h"
 #include "core/mutex.h"
 #include "core/visit.h"
 #include "core/visiting.h"
@@ -31,6 +31,14 @@ namespace {
 // Threads of the network that begin parts at once, in the process: as many as run calls.
 constexpr int kMaxStarts = 16;
 
+// Threads for those that no visit takes. A part may block its thread until another one has run, so
+// the arena, whose threads are as few as the cores, has none for it.
+constexpr int kMaxPartThreads = 64;
+IoPool* PartPool() {
+  static IoPool* const pool = new IoPool(kMaxPartThreads);
+  return pool;
+}
+
 }  // namespace
 
 struct WorkerLinkEnd::Runs {
@@ -38,7 +46,7 @@ struct WorkerLinkEnd::Runs {
   std::map<int64_t, std::shared_ptr<Part>> parts ABSL_GUARDED_BY(mu);  // by step
 };
 
-// One RUN: the work of a visit, or a task of the arena.
+// One RUN: the work of a visit, or of a thread of its own.
 class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_from_this<Part> {
  public:
   Part(std::shared_ptr<Worker> worker, std::shared_ptr<Runs> runs, std::shared_ptr<Link> link,
@@ -60,7 +68,7 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
     if (Visit::Offer(this, kMaxStarts)) return;
     const std::shared_ptr<Part> self = std::move(kept_);
     if (!IsVisiting()) return Begin();
-    worker_->arena()->Schedule([self] { self->Begin(); });
+    PartPool()->Schedule([self] { self->Begin(); });
   }
   void RunVisit() noexcept override {
     const std::shared_ptr<Part> self = std::move(kept_);
