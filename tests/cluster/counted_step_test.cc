@@ -433,11 +433,9 @@ TEST(CountedStepTest, ARowThatManyIdsAskForCrossesOnceEachWay) {
       SCOPED_TRACE(absl::StrJoin(step.tensors, "; "));
       EXPECT_LE(step.tensors.size(), 3u * static_cast<size_t>(num_ps));
 
-      const TensorCodingCounters counts_before = GetTensorCodingCounters();
+      const PeerCounts counts_before = SentBy(cluster);
       for (int i = 0; i < kSteps; ++i) ASSERT_OK(session->Run(feeds, {}, {train}).status());
-      const TensorCodingCounters counts = GetTensorCodingCounters();
-      const int64_t bytes = counts.sent_copied - counts_before.sent_copied +
-                            counts.sent_by_reference - counts_before.sent_by_reference;
+      const int64_t bytes = SentBy(cluster).bytes_sent - counts_before.bytes_sent;
       EXPECT_GT(bytes, 0);
       // Ids, rows, gradients.
       constexpr int64_t kRowBytes = kWidth * int64_t{sizeof(float)};
