@@ -190,7 +190,9 @@ TEST_F(TrainClusterTest, AResetByAnotherClientCostsTheStepsSinceTheLastCheckpoin
       options.data = [&] {
         if (++batches == 2) joined.Notify();
         // Else it makes all steps before the reset, where others are slow.
-        if (batches == 500) EXPECT_TRUE(has_reset.WaitFor(absl::Seconds(15)));
+        if (batches == 500) {
+          EXPECT_TRUE(has_reset.WaitFor(absl::Seconds(15)));
+        }
         if (has_reset.HasBeenNotified()) {
           if (batches_at_reset == 0) batches_at_reset = batches;
           if (batches == batches_at_reset + 1) trains_on.Notify();
