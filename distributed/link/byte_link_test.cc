@@ -797,7 +797,7 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
   }
 }
 
-// covers: clusters: a link tells whether its peer answers, for who has to choose between two links
+// covers: clusters: a link tells whether its peer answers, so that one of two can be chosen
 TEST(ByteLinkTest, APeerThatIsAskedGivesASignOfLife) {
   World world;
   world.OpenBoth();

@@ -20,9 +20,9 @@ Status ScalarOutput(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Ends with the step's cancellation.
 std::atomic<int64_t> waits_begun{0};
 
+// Ends with the step's cancellation.
 class WaitKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
