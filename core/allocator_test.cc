@@ -314,6 +314,22 @@ TEST(BufferTest, ExternalMemoryIsReleasedOnceByTheLastHolderOnAnyThread) {
   EXPECT_EQ(releases, 1);
 }
 
+TEST(BufferTest, OfAReadOnlyBufferNobodyIsTheOnlyHolder) {
+  const int memory = 7;
+  int releases = 0;
+  BufferRef a = Buffer::ReadOnly(&memory, sizeof(memory), [&releases] { ++releases; });
+  EXPECT_TRUE(a->is_read_only());
+  EXPECT_TRUE(a->is_external());
+  EXPECT_FALSE(a->RefCountIsOne());
+  BufferRef b = a;
+  b = BufferRef();
+  EXPECT_FALSE(a->RefCountIsOne());
+  EXPECT_EQ(releases, 0);
+  std::thread([b = std::move(a)]() mutable { b = BufferRef(); }).join();
+  EXPECT_EQ(releases, 1);
+  EXPECT_FALSE(Buffer::Allocate(DefaultAllocator(), 8)->is_read_only());
+}
+
 TEST(MutexTest, CondVarTimesOutAndNotificationWakesWaiters) {
   Mutex mu;
   CondVar cv;

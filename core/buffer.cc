@@ -30,8 +30,8 @@ static_assert(alignof(OwnedBuffer) <= Allocator::kAlignment);
 
 class ExternalBuffer final : public Buffer {
  public:
-  ExternalBuffer(void* data, size_t size, std::function<void()> release)
-      : Buffer(data, size), release_(std::move(release)) {}
+  ExternalBuffer(void* data, size_t size, bool is_read_only, std::function<void()> release)
+      : Buffer(data, size, is_read_only), release_(std::move(release)) {}
   bool is_external() const override { return true; }
 
  private:
@@ -55,7 +55,12 @@ BufferRef Buffer::Allocate(Allocator* allocator, size_t size) {
 }
 
 BufferRef Buffer::External(void* data, size_t size, std::function<void()> release) {
-  return BufferRef(new ExternalBuffer(data, size, std::move(release)));
+  return BufferRef(new ExternalBuffer(data, size, /*is_read_only=*/false, std::move(release)));
+}
+
+BufferRef Buffer::ReadOnly(const void* data, size_t size, std::function<void()> release) {
+  return BufferRef(new ExternalBuffer(const_cast<void*>(data), size, /*is_read_only=*/true,
+                                      std::move(release)));
 }
 
 }  // namespace millrace

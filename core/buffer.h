@@ -6,7 +6,8 @@
 //
 // A buffer's address and size never change. Its bytes may be written only by a
 // holder that knows it is the only one (RefCountIsOne) or by the owner of a
-// variable under the variable's rules.
+// variable under the variable's rules. Of a read-only buffer nobody ever is the
+// only holder: who wants to write takes a copy, as of a buffer that is shared.
 //
 // Thread-safety: counting is atomic (release on the last Unref, acquire before the
 // memory is freed); the bytes are the holders' business.
@@ -32,30 +33,38 @@ class Buffer {
   // Memory of somebody else; `release` is called when the last reference goes, on any thread.
   static BufferRef External(void* data, size_t size, std::function<void()> release);
 
+  // The same, of bytes that nobody may write (memory that is mapped to be read, perhaps).
+  static BufferRef ReadOnly(const void* data, size_t size, std::function<void()> release);
+
+  // Of a read-only buffer: to be read.
   void* data() const { return data_; }
   size_t size() const { return size_; }
+  bool is_read_only() const { return last_ != 1; }
   // Was it made by External? Its owner may write to it after the call that it was given to.
   virtual bool is_external() const { return false; }
 
   void Ref() const { refs_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() const {
     // A sole holder needs no read-modify-write: nobody else can add a reference.
-    if (refs_.load(std::memory_order_acquire) == 1 ||
-        refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    if (refs_.load(std::memory_order_acquire) == last_ ||
+        refs_.fetch_sub(1, std::memory_order_acq_rel) == last_) {
       const_cast<Buffer*>(this)->Destroy();
     }
   }
-  // Acquire: what former holders did with the bytes has happened before.
+  // Acquire: what former holders did with the bytes has happened before. Never of a read-only one.
   bool RefCountIsOne() const { return refs_.load(std::memory_order_acquire) == 1; }
 
  protected:
-  Buffer(void* data, size_t size) : data_(data), size_(size) {}
+  Buffer(void* data, size_t size, bool is_read_only = false)
+      : refs_(is_read_only ? 2 : 1), last_(is_read_only ? 2 : 1), data_(data), size_(size) {}
   virtual ~Buffer() = default;
   // Frees the memory and this object.
   virtual void Destroy() = 0;
 
  private:
-  mutable std::atomic<int> refs_{1};
+  mutable std::atomic<int> refs_;
+  // What refs_ is while there is one holder: a read-only buffer counts one that is not there.
+  const int last_;
   void* const data_;
   const size_t size_;
 };

@@ -287,6 +287,18 @@ TEST(TensorTest, WritingToWhatOthersHoldCopiesItBefore) {
   EXPECT_TRUE(none.mutable_flat<float>().empty());
 }
 
+TEST(TensorTest, ReadOnlyMemoryIsNeverWritten) {
+  alignas(64) const float memory[2] = {1, 2};
+  ASSERT_OK_AND_ASSIGN(Tensor x, Tensor::FromBuffer(DT_FLOAT, ShapeOf({2}),
+                                                    Buffer::ReadOnly(memory, sizeof(memory), {}),
+                                                    0));
+  EXPECT_EQ(x.raw_data(), memory);
+  EXPECT_FALSE(x.BufferIsUnique()) << "no kernel takes it for an output of its own";
+  x.mutable_flat<float>()[0] = 5;
+  EXPECT_EQ(memory[0], 1);
+  ExpectTensorEqual(x, Tensor::Vector<float>({5, 2}));
+}
+
 TEST(TensorTest, ForeignMemoryIsCheckedForSizeAndAlignment) {
   alignas(64) char memory[64] = {};
   int releases = 0;

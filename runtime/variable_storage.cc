@@ -57,6 +57,10 @@ Status VariableStorage::Assign(Tensor value, bool validate_shape) {
     return InvalidArgument("Variable '", name_, "' must be assigned a value of shape ",
                            declared_shape_.ToString(), ", got shape ", value.shape().ToString());
   }
+  // A variable lives long and is written: no memory that is somebody else's becomes its value.
+  if (value.buffer() && value.buffer()->is_read_only()) {
+    MR_ASSIGN_OR_RETURN(value, value.Clone());
+  }
   Tensor old_value, old_spare;  // freed without the lock
   std::unique_ptr<Stripes> old_stripes;
   WriterLock lock(&mu_);

@@ -97,8 +97,9 @@ class VariableStorage : public Resource {
   // the buffer (or the whole, once, while that reader stays), without stopping anybody.
   // FailedPrecondition when uninitialised.
   StatusOr<Tensor> Read() const;
-  // Adopts the buffer when `value` is its only holder, otherwise shares it copy-on-write.
-  // InvalidArgument when dtype differs, or the shape and `validate_shape`.
+  // Adopts the buffer when `value` is its only holder, otherwise shares it copy-on-write; copies at
+  // once what is read-only, which is memory of others. InvalidArgument when dtype differs, or the
+  // shape and `validate_shape`; ResourceExhausted without memory for a copy.
   Status Assign(Tensor value, bool validate_shape);
   // Uninitialised again (DestroyResourceOp, Reset).
   void Clear();

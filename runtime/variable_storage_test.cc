@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "core/allocator.h"
+#include "core/buffer.h"
 #include "core/fail_point.h"
 #include "core/shape.h"
 #include "core/testing/tensor_testing.h"
@@ -135,6 +136,26 @@ TEST(VariableStorageTest, AssignAdoptsABufferThatNobodyElseHolds) {
   VariableStorage v("w", DT_FLOAT, {2});
   ASSERT_OK(v.Assign(std::move(value), true));
   EXPECT_EQ(v.Read()->raw_data(), memory);
+}
+
+TEST(VariableStorageTest, ReadOnlyMemoryIsCopiedAndLetGo) {
+  alignas(64) const float memory[4] = {1, 2, 3, 4};
+  bool is_released = false;
+  VariableStorage v("v", DT_FLOAT, PartialShape(Shape{2, 2}));
+  {
+    ASSERT_OK_AND_ASSIGN(
+        Tensor value,
+        Tensor::FromBuffer(
+            DT_FLOAT, Shape{2, 2},
+            Buffer::ReadOnly(memory, sizeof(memory), [&is_released] { is_released = true; }), 0));
+    ASSERT_OK(v.Assign(std::move(value), true));
+  }
+  EXPECT_TRUE(is_released);
+  ASSERT_OK(AddOneTo(&v));
+  ASSERT_OK(AddOneToRows({&v}, {1}));
+  ASSERT_OK_AND_ASSIGN(const Tensor value, v.Read());
+  ExpectTensorEqual(value, Tensor::Of<float>({{2, 3}, {5, 6}}));
+  EXPECT_EQ(memory[0], 1);
 }
 
 TEST(VariableStorageTest, AssignedTensorThatOthersHoldDoesNotChangeWithTheVariable) {
