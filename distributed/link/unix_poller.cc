@@ -2,19 +2,37 @@
 #include "distributed/link/unix_poller.h"
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <ctime>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
+#include "core/io_pool.h"
 #include "core/logging.h"
 #include "net/visit_call.h"
 
 namespace millrace {
 namespace {
+
+// Of no source.
+constexpr uint64_t kWakeId = 0;
+
+// Threads for visits whose message was taken by a thread in the seat.
+constexpr int kMaxVisitThreads = 16;
+IoPool* VisitPool() {
+  static IoPool* const pool = new IoPool(kMaxVisitThreads);
+  return pool;
+}
 
 epoll_event EventOf(const UnixPoller::Source& source, uint32_t events) {
   epoll_event event = {};
@@ -40,6 +58,7 @@ StatusOr<UnixPoller*> UnixPoller::Shared() {
   if (shared == nullptr) {
     MR_ASSIGN_OR_RETURN(std::unique_ptr<UnixPoller> started, Start());
     shared = started.release();
+    NetworkSeat::SetOfProcess(shared);
   }
   return shared;
 }
@@ -52,7 +71,17 @@ StatusOr<std::unique_ptr<UnixPoller>> UnixPoller::Start() {
           absl::StrCat("Unix poller: the system must give an epoll descriptor, got ",
                        std::generic_category().message(errno)));
     }
-    std::unique_ptr<UnixPoller> poller(new UnixPoller(std::move(epoll)));
+    OwnedFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    // Edges: what was written is never read, and one write is one event.
+    epoll_event event = {};
+    event.events = uint32_t{EPOLLIN} | uint32_t{EPOLLET};
+    event.data.u64 = kWakeId;
+    if (!wake.open() || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("Unix poller: the system must give an event descriptor, got ",
+                       std::generic_category().message(errno)));
+    }
+    std::unique_ptr<UnixPoller> poller(new UnixPoller(std::move(epoll), std::move(wake)));
     CallThreads::Options options;
     options.owner = "Unix poller";
     options.num_pollers = kPollers;
@@ -104,14 +133,25 @@ void UnixPoller::Remove(const Source& source, int fd) {
   sources_.erase(it);
 }
 
-void UnixPoller::PollOne() {
+Visit::Work* UnixPoller::TakeEvent(absl::Time limit, bool* is_wake) noexcept {
+  const bool has_limit = limit != absl::InfiniteFuture();
+  timespec left = {};
+  if (has_limit) {
+    left = absl::ToTimespec(std::max(limit - absl::Now(), absl::ZeroDuration()));
+  }
   epoll_event event;
-  if (::epoll_wait(epoll_.get(), &event, 1, -1) != 1) return;  // a signal
+  if (::epoll_pwait2(epoll_.get(), &event, 1, has_limit ? &left : nullptr, nullptr) != 1) {
+    return nullptr;  // a signal, or time is over
+  }
+  if (event.data.u64 == kWakeId) {
+    *is_wake = true;
+    return nullptr;
+  }
   std::shared_ptr<Source> source;
   {
     MutexLock lock(&mu_);
     const auto it = sources_.find(event.data.u64);
-    if (it == sources_.end()) return;  // removed meanwhile
+    if (it == sources_.end()) return nullptr;  // removed meanwhile
     source = it->second;
   }
   Visit::Work* work = nullptr;
@@ -124,8 +164,68 @@ void UnixPoller::PollOne() {
       // No memory for a line. No exception may end the thread, and so the process.
     }
   }
-  source = nullptr;  // the work may last
+  return work;
+}
+
+void UnixPoller::PollOne() {
+  bool is_wake = false;
+  Visit::Work* const work = TakeEvent(absl::InfiniteFuture(), &is_wake);
+  if (is_wake) HandOnWake();
   if (work != nullptr) RunVisitOn(threads_.get(), work);
+}
+
+// --- The seat
+//
+// Who sits there waits in the same epoll descriptor as the threads of the poller. The system gives
+// an event to the thread that came last, which mostly is the one in the seat: so it needs to tell
+// nobody that it sits down, or that it leaves. Where the system chooses another one, a thread of
+// the poller serves, as it does without a seat, and the step that waits is woken by Wake.
+
+bool UnixPoller::Take() {
+  {
+    MutexLock lock(&mu_);
+    if (sources_.empty()) return false;
+  }
+  MutexLock lock(&seat_mu_);
+  if (is_taken_) return false;
+  is_taken_ = true;
+  return true;
+}
+
+void UnixPoller::Serve(absl::Time limit) noexcept {
+  bool is_wake = false;
+  Visit::Work* const work = TakeEvent(limit, &is_wake);
+  if (work == nullptr) return;
+  // Another step's: this one waits for its own.
+  try {
+    VisitPool()->Schedule([work] { Visit::Run(work); });
+  } catch (...) {
+    Visit::Run(work);  // nobody else would
+  }
+}
+
+void UnixPoller::Leave() {
+  MutexLock lock(&seat_mu_);
+  is_taken_ = false;
+  ++times_left_;
+  if (num_aside_ > 0) left_.SignalAll();
+}
+
+void UnixPoller::Wake() noexcept {
+  const uint64_t one = 1;
+  // Fails when 2^64 are written, and then there is an event all the same.
+  [[maybe_unused]] const ssize_t result = ::write(wake_.get(), &one, sizeof one);
+}
+
+void UnixPoller::HandOnWake() {
+  MutexLock lock(&seat_mu_);
+  if (!is_taken_) return;  // whom it was meant for has left
+  Wake();
+  // Here the event would come back to this thread.
+  const uint64_t times = times_left_;
+  ++num_aside_;
+  while (times_left_ == times) left_.Wait(&seat_mu_);
+  --num_aside_;
 }
 
 }  // namespace millrace

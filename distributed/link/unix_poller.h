@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "core/mutex.h"
+#include "core/network_seat.h"
 #include "core/owned_fd.h"
 #include "core/status.h"
 #include "core/visit.h"
@@ -32,7 +33,7 @@
 
 namespace millrace {
 
-class UnixPoller {
+class UnixPoller final : private NetworkSeat {
  public:
   // What owns a descriptor.
   class Source {
@@ -67,15 +68,32 @@ class UnixPoller {
   void Remove(const Source& source, int fd);
 
  private:
-  explicit UnixPoller(OwnedFd epoll) : epoll_(std::move(epoll)) {}
+  UnixPoller(OwnedFd epoll, OwnedFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
   static StatusOr<std::unique_ptr<UnixPoller>> Start();
+  // One event, or none. What became ready, null if nothing; `*is_wake`: it was Wake's.
+  Visit::Work* TakeEvent(absl::Time limit, bool* is_wake) noexcept;
   void PollOne();
+  // A thread of the poller that has taken what was meant for the one in the seat.
+  void HandOnWake();
+
+  bool Take() override;
+  void Serve(absl::Time limit) noexcept override;
+  void Leave() override;
+  void Wake() noexcept override;
 
   const OwnedFd epoll_;
+  const OwnedFd wake_;                    // an eventfd; each write is one event for one thread
   std::unique_ptr<CallThreads> threads_;  // set before the first Add
 
   Mutex mu_;
   std::unordered_map<uint64_t, std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mu_);
+
+  //   free -> taken -> free       Take, Leave
+  Mutex seat_mu_;
+  CondVar left_;  // the seat
+  bool is_taken_ ABSL_GUARDED_BY(seat_mu_) = false;
+  uint64_t times_left_ ABSL_GUARDED_BY(seat_mu_) = 0;
+  int num_aside_ ABSL_GUARDED_BY(seat_mu_) = 0;  // threads in HandOnWake
 };
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 #include "distributed/master/master_step.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -9,8 +10,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "core/before_wait.h"
+#include "core/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
+#include "core/network_seat.h"
 #include "core/random_bits.h"
 #include "distributed/link/link.h"
 #include "distributed/master/link_parts.h"
@@ -104,6 +107,9 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   if (by_links) SetPushed(&request_);
   // RUN and what the own part sends at once leave together.
   LinkCork cork;
+  // What the own part waits for, this thread takes off the network.
+  std::optional<SeatWish> wish;
+  if (by_links && options.block) wish.emplace();
   // The own part comes last: it may keep this thread busy.
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
     const bool own = static_cast<int>(i) == compiled_->own_part;
@@ -250,6 +256,7 @@ void MasterStep::Complete(Status status) {
   done(std::move(result));
   MutexLock lock(&mu_);
   ended_ = true;
+  seated_.Signal();
   ended_cv_.SignalAll();
 }
 
@@ -306,10 +313,18 @@ void MasterStep::TakeTrace(tensorflow::StepStats* stats) {
 void MasterStep::Wait() {
   // A step within a node of another one: RUN may be held by a cork further out on this thread.
   BeforeWait::Run();
-  const auto wait_until = [this](absl::Time deadline) {
+  const bool is_real = timers_->clock() == Clock::Real();
+  const SeatWish wish;
+  const auto wait_until = [this, is_real](absl::Time deadline) {
     MutexLock lock(&mu_);
     while (!ended_) {
-      if (timers_->clock()->WaitUntil(&ended_cv_, &mu_, deadline)) break;
+      if (!is_real) {
+        if (timers_->clock()->WaitUntil(&ended_cv_, &mu_, deadline)) break;
+      } else if (absl::Now() >= deadline) {
+        break;
+      } else {
+        seated_.Wait(&mu_, deadline);
+      }
     }
     return ended_;
   };

@@ -32,6 +32,7 @@
 #include "absl/types/span.h"
 #include "core/cancellation.h"
 #include "core/mutex.h"
+#include "core/network_seat.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/master/compiled_step.h"
@@ -119,7 +120,8 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   CancellationManager::Token outer_token_ = 0;
 
   Mutex mu_;
-  CondVar ended_cv_;
+  CondVar ended_cv_;      // on a clock that is not real
+  SeatedCondVar seated_;  // of Wait
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   int left_ ABSL_GUARDED_BY(mu_);                    // parts, and one for Start
   std::vector<bool> answered_ ABSL_GUARDED_BY(mu_);  // by part

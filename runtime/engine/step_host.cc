@@ -23,14 +23,14 @@ bool StepHost::Offer(Step* step, bool expensive) {
     step->host_place.next = offered_;
     offered_ = step;
   }
-  if (parked_) cv_.Signal();
+  if (parked_) seated_.Signal();
   return true;
 }
 
 void StepHost::StepEnded() {
   MutexLock lock(&mu_);
   --unfinished_;
-  cv_.Signal();
+  seated_.Signal();
 }
 
 StepHost::Turn StepHost::Next(absl::Time limit, std::atomic<int64_t>* waits, Step** step) {
@@ -38,16 +38,11 @@ StepHost::Turn StepHost::Next(absl::Time limit, std::atomic<int64_t>* waits, Ste
   while (offered_ == nullptr && unfinished_ > 0) {
     if (!parked_) waits->fetch_add(1, std::memory_order_relaxed);
     parked_ = true;
-    if (limit == absl::InfiniteFuture()) {
-      cv_.Wait(&mu_);
-    } else {
-      const absl::Duration left = limit - absl::Now();
-      if (left <= absl::ZeroDuration()) {
-        parked_ = false;
-        return Turn::kTimeIsOver;
-      }
-      cv_.WaitWithTimeout(&mu_, left);
+    if (limit != absl::InfiniteFuture() && absl::Now() >= limit) {
+      parked_ = false;
+      return Turn::kTimeIsOver;
     }
+    seated_.Wait(&mu_, limit);
   }
   parked_ = false;
   if (offered_ == nullptr) return Turn::kAllEnded;

@@ -3,7 +3,8 @@
 #define MILLRACE_RUNTIME_ENGINE_STEP_HOST_H_
 
 // StepHost: the thread inside of Run or RunPartitions: it waits for its steps and takes on their
-// work meanwhile.
+// work meanwhile. Where it waits for messages it takes them off the network itself
+// (core/network_seat.h).
 //
 // While the thread works it is offered nothing but cheap nodes that it made ready itself; once
 // its own work is used up it parks, and whatever turns up then is handed to it before any arena
@@ -19,6 +20,7 @@
 
 #include "absl/time/time.h"
 #include "core/mutex.h"
+#include "core/network_seat.h"
 #include "runtime/engine/step.h"
 
 namespace millrace {
@@ -43,7 +45,7 @@ class StepHost {
  private:
   StepHost* const outer_;  // Run may be called from within a kernel
   Mutex mu_;
-  CondVar cv_;
+  SeatedCondVar seated_;
   bool parked_ ABSL_GUARDED_BY(mu_) = false;
   int unfinished_ ABSL_GUARDED_BY(mu_);
   Step* offered_ ABSL_GUARDED_BY(mu_) = nullptr;  // a list, through Step::host_place

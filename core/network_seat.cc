@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/network_seat.h"
+
+#include "absl/time/clock.h"
+
+namespace millrace {
+namespace {
+
+// Release by who made it, acquire by who uses it.
+std::atomic<NetworkSeat*> of_process{nullptr};
+
+// Its address tells threads apart, too.
+thread_local bool wishes = false;
+
+}  // namespace
+
+NetworkSeat* NetworkSeat::OfProcess() { return of_process.load(std::memory_order_acquire); }
+
+void NetworkSeat::SetOfProcess(NetworkSeat* seat) {
+  NetworkSeat* none = nullptr;
+  of_process.compare_exchange_strong(none, seat, std::memory_order_acq_rel,
+                                     std::memory_order_acquire);
+}
+
+SeatWish::SeatWish() : outer_(wishes) { wishes = true; }
+SeatWish::~SeatWish() { wishes = outer_; }
+
+void SeatedCondVar::Wait(Mutex* mu, absl::Time limit) {
+  NetworkSeat* const seat = wishes ? NetworkSeat::OfProcess() : nullptr;
+  if (seat == nullptr || !seat->Take()) {
+    if (limit == absl::InfiniteFuture()) return cv_.Wait(mu);
+    cv_.WaitWithTimeout(mu, limit - absl::Now());
+    return;
+  }
+  seat_ = seat;
+  sitter_ = &wishes;
+  mu->Unlock();
+  seat->Serve(limit);
+  seat->Leave();
+  mu->Lock();
+  seat_ = nullptr;
+}
+
+void SeatedCondVar::Signal() {
+  if (seat_ == nullptr) return cv_.Signal();
+  // The thread itself, while it serves, sees the condition as it returns.
+  if (sitter_ != &wishes) seat_->Wake();
+}
+
+}  // namespace millrace
