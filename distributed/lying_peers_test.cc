@@ -154,10 +154,10 @@ TEST(LyingPeersTest, WhoLiesInHelloHearsWhichRuleItBroke) {
       second = liar->AwaitFarewell();
       return !absl::IsAlreadyExists(second);
     });
-    EXPECT_STATUS(second, absl::StatusCode::kUnavailable,
-                  absl::StrCat("must be one program, got a second one (incarnation ",
-                               incarnation + 1, ") while that of incarnation ", incarnation,
-                               " answers"));
+    EXPECT_STATUS(
+        second, absl::StatusCode::kUnavailable,
+        absl::StrCat("must be one program, got a second one (incarnation ", incarnation + 1,
+                     ") while that of incarnation ", incarnation, " answers"));
     job.ExpectSteps();
     EXPECT_EQ(CountsOf(job.servers().ps()).unix_links, unix_links ? 1 : 0);
   }

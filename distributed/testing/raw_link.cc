@@ -116,7 +116,11 @@ class RawLink::State : public ByteWire::User, private FrameReader::Owner {
 
 std::unique_ptr<RawLink> RawLink::Dial(const std::string& address) {
   // The connection may outlive the channel.
-  return std::make_unique<RawLink>(DialGrpcWire(RpcChannel::Make(address).get()));
+  return Dial(RpcChannel::Make(address).get());
+}
+
+std::unique_ptr<RawLink> RawLink::Dial(RpcChannel* channel) {
+  return std::make_unique<RawLink>(DialGrpcWire(channel));
 }
 
 RawLink::RawLink(std::unique_ptr<ByteWire> wire)

@@ -20,6 +20,7 @@
 #include "core/status.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/frame.h"
+#include "net/rpc_channel.h"
 
 namespace millrace {
 
@@ -27,6 +28,8 @@ class RawLink {
  public:
   // Over gRPC, to the server on "host:port". It hears of the call with the first Say.
   static std::unique_ptr<RawLink> Dial(const std::string& address);
+  // On the connection of `channel`, which others may share.
+  static std::unique_ptr<RawLink> Dial(RpcChannel* channel);
   // On a wire that is not started.
   explicit RawLink(std::unique_ptr<ByteWire> wire);
   ~RawLink();
