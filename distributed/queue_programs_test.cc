@@ -7,6 +7,7 @@
 // with those of the statements in that order. They are whole numbers below 2^53: exact.
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <thread>
@@ -15,11 +16,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "graph/op_registry.h"
 #include "graph/op_traits.h"
@@ -157,6 +160,29 @@ class Generator {
   int num_queues_ = 0;
 };
 
+bool EnvironmentSays(const char* name, absl::string_view value) {
+  const char* const text = std::getenv(name);
+  return text != nullptr && value == text;
+}
+
+// The programs have travelled as the environment says. The tasks of a program differ, so not each
+// pair needs to have a link: all together have some.
+void ExpectWireOfEnvironment(LoopbackCluster* cluster) {
+  int64_t runs = 0, unix_links = 0, link_messages = 0;
+  for (const auto& [job, task] : {std::pair("ps", 0), std::pair("ps", 1), std::pair("worker", 0)}) {
+    const ServerCounts counts = CountsOf(*cluster->server(job, task));
+    runs += counts.calls("RunGraph");
+    unix_links += counts.unix_links;
+    link_messages += counts.messages("Connect");
+  }
+  const bool by_calls = EnvironmentSays("MILLRACE_WIRE", "calls");
+  const bool has_unix = !by_calls && !EnvironmentSays("MILLRACE_UNIX_LINKS", "0");
+  EXPECT_EQ(runs > 0, by_calls) << runs;
+  EXPECT_EQ(unix_links > 0, has_unix) << unix_links;
+  // A Unix link has a link over gRPC, too, on which its ends met.
+  EXPECT_EQ(link_messages > 0, !by_calls) << link_messages;
+}
+
 // Also of ops that are not there yet.
 TEST(QueueProgramsTest, OpsWhoseNamesSayThatTheyWaitHaveTheTrait) {
   int waiting = 0;
@@ -218,6 +244,7 @@ TEST(QueueProgramsTest, RandomProgramsWithQueuesBetweenStepsEndWithTheirValues) 
     }
     EXPECT_OK(session->Close());
   }
+  ExpectWireOfEnvironment(&cluster);
 }
 
 }  // namespace

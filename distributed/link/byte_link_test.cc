@@ -687,6 +687,10 @@ TEST(ByteLinkTest, FramesThatBreakTheRulesEndTheLink) {
   entry.num_bytes = 400;
   parts.tensors = {entry};
   const std::string announced = FrameBytes(parts);
+  entry.transfer = 4;
+  parts.tensors = {entry};
+  const std::string announced_before = FrameBytes(parts);
+  entry.transfer = 5;
   entry.num_bytes = 404;
   parts.tensors = {entry};
   const std::string wrong_size = FrameBytes(parts);
@@ -703,8 +707,11 @@ TEST(ByteLinkTest, FramesThatBreakTheRulesEndTheLink) {
       {FrameBytes(ReceivedFrame{1, {}}), "credit that is returned must have been taken"},
       {FrameBytes(ReceivedFrame{INT64_MAX, {}}), "must have been taken"},
       {announced + announced, "the number of a transfer must be above 5, got 5"},
+      {announced + announced_before, "the number of a transfer must be above 5, got 4"},
       {wrong_size, "a tensor float[100] must have 400 bytes, got 404"},
       {chunk(5, 0, 1), "a chunk must be of a transfer that is open, got number 5"},
+      {chunk(5, 0, 100) + announced, "a chunk must be of a transfer that is open, got number 5"},
+      {announced + chunk(6, 0, 1), "a chunk must be of a transfer that is open, got number 6"},
       {announced + chunk(5, 1, 1), "must begin at byte 0, got 1"},
       {announced + chunk(5, 0, 100) + chunk(5, 0, 100), "must begin at byte 100, got 0"},
       {announced + chunk(5, 0, 401), "transfer 5 must have 400 bytes, got 401 from byte 0"},
@@ -721,6 +728,40 @@ TEST(ByteLinkTest, FramesThatBreakTheRulesEndTheLink) {
     EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kInvalidArgument, c.message);
     EXPECT_TRUE(absl::StrContains(talk.peer->received, c.message));
   }
+}
+
+// covers: clusters: credit that a stranger returns twice ends the link
+TEST(ByteLinkTest, CreditThatIsReturnedTwiceEndsTheLink) {
+  World world;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  const size_t before = talk.peer->received.size();
+  ASSERT_OK(world.links[0]->Send(Of(1, 0, Filled(100, 1))));
+  ASSERT_TRUE(world.time.Run());
+  // Nothing else was owed, so this is the frame with the tensor.
+  const auto taken = static_cast<int64_t>(talk.peer->received.size() - before);
+  ASSERT_GT(taken, 400);
+  const std::string received = FrameBytes(ReceivedFrame{taken, {{1, 1}}});
+  talk.Say(received);
+  EXPECT_EQ(world.ends[0]->num_losses(), 0);
+  EXPECT_EQ(world.ends[0]->received(1), 1u);
+  talk.Say(received);
+  EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kInvalidArgument,
+                "credit that is returned must have been taken");
+  EXPECT_EQ(world.ends[0]->received(1), 1u);
+}
+
+// covers: clusters: what a stranger sends behind its farewell is not read
+TEST(ByteLinkTest, NothingIsReadBehindAFarewell) {
+  World world;
+  RawTalk talk(&world);
+  talk.Say(FrameBytes(PsHello()));
+  const std::string bye = FrameBytes(ByeFrame{absl::AbortedError("I go")});
+  talk.Say(bye + FrameBytes(RunOf(7)) + bye + "\x7f");
+  EXPECT_EQ(world.ends[0]->num_losses(), 1);
+  EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kAborted, "closed by the peer: I go");
+  EXPECT_TRUE(world.ends[0]->lost_by_peer());
+  EXPECT_EQ(CountLines(*world.ends[0], "run "), 0);
 }
 
 // covers: clusters: a stranger that sends more than its credit is cut off

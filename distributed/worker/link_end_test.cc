@@ -4,6 +4,7 @@
 // distributed/link_steps_test.cc and distributed/master:master_links_test.
 #include "distributed/worker/link_end.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -420,6 +421,32 @@ TEST_F(LinkEndTest, AStrangersMessagesChangeNothing) {
   Run(1, 1);
   SendTensor(1, fingerprint, 0);
   EXPECT_EQ(EndOf(1), "end step=1 OK");
+  EXPECT_EQ(peer_->num_losses(), 0);
+}
+
+TEST_F(LinkEndTest, MessagesThatComeTwiceAreRefusedOrChangeNothing) {
+  const std::string handle = RegisterReceiver({"a"});
+  Bind(1, handle);
+  Bind(1, handle);
+  Run(1, 1);
+  Run(1, 1);
+  EXPECT_THAT(EndOf(1), HasSubstr("RUN of step 1 must come once by a link, got it twice"));
+  // The first one goes on.
+  SendTensor(1, FingerprintOf({"a"}), 0);
+  const auto ended_well = [this] {
+    const std::vector<std::string> lines = peer_->lines();
+    return std::count(lines.begin(), lines.end(), "end step=1 OK") == 1;
+  };
+  for (int i = 0; i < 20'000 && !ended_well(); ++i) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(ended_well());
+  Run(2, 1);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_OK(peer_->link()->Send(CancelFrame{2, absl::CancelledError("enough")}));
+  }
+  EXPECT_THAT(EndOf(2), Not(HasSubstr("OK")));
+  for (int i = 0; i < 2; ++i) EXPECT_OK(peer_->link()->Send(UnbindFrame{1}));
+  Run(3, 1);
+  EXPECT_THAT(EndOf(3), HasSubstr("its graph must be bound"));
   EXPECT_EQ(peer_->num_losses(), 0);
 }
 

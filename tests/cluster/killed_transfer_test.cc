@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// kill -9 of either side of a large tensor that has arrived in part, over links of both kinds, with
+// real processes: the step ends as Unavailable and names who has gone, and nothing is left of the
+// tensor and of the one who was killed.
+//
+// Which part has arrived is read from the receiver's resident memory. A receiver that was faster
+// than the test's look is tried again, with fresh processes.
+#include <signal.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "core/notification.h"
+#include "core/status.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "tests/cluster/process.h"
+#include "tests/cluster/process_state.h"
+#include "tests/cluster/watched_cluster.h"
+
+// covers: clusters: kill -9 of the sender or the receiver of a tensor of 512 MiB, in the middle of
+//   it, over gRPC and over Unix sockets: the step is Unavailable, and memory, descriptors, sockets
+//   and files are as before
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBytes = int64_t{512} << 20;
+constexpr absl::Duration kGuard = absl::Minutes(2);
+constexpr int kAttempts = 8;
+
+class KilledTransferTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
+ protected:
+  bool unix_links() const { return std::get<0>(GetParam()); }
+  int victim() const {
+    return std::get<1>(GetParam()) ? WatchedCluster::kSender : WatchedCluster::kReceiver;
+  }
+  int survivor() const {
+    return std::get<1>(GetParam()) ? WatchedCluster::kReceiver : WatchedCluster::kSender;
+  }
+
+  // False: the tensor was there before the test has looked.
+  bool Kill(WatchedCluster* cluster);
+};
+
+bool KilledTransferTest::Kill(WatchedCluster* cluster) {
+  cluster->OpenSession();
+  // Links are open, and what is made once is made.
+  EXPECT_OK(cluster->Move(4096, 1));
+  Process* const receiver = cluster->ps(WatchedCluster::kReceiver);
+  Process* const killed = cluster->ps(victim());
+  const pid_t other = cluster->ps(survivor())->pid();
+  const int64_t used = cluster->UsedBytes(survivor());
+  const int fds = NumFds(other);
+  const std::set<std::string> sockets = UnixSocketsOf(killed->pid());
+  const int64_t rss = RssBytes(receiver->pid());
+
+  Status ended;
+  Notification has_ended;
+  std::thread step([&] {
+    ended = cluster->Move(kBytes, 2, kGuard);
+    has_ended.Notify();
+  });
+  EXPECT_TRUE(WatchedCluster::Await([&] {
+    return RssBytes(receiver->pid()) > rss + kBytes / 16 || has_ended.HasBeenNotified();
+  }));
+  EXPECT_OK(receiver->Signal(SIGSTOP));
+  EXPECT_TRUE(WatchedCluster::Await([&] { return IsStopped(receiver->pid()); }));
+  const int64_t arrived = RssBytes(receiver->pid()) - rss;
+  if (has_ended.HasBeenNotified() || arrived > kBytes / 4 * 3) {
+    EXPECT_OK(receiver->Signal(SIGCONT));
+    step.join();
+    EXPECT_OK(ended);
+    return false;
+  }
+  EXPECT_OK(killed->Signal(SIGKILL));
+  const absl::Time killed_at = absl::Now();
+  if (killed != receiver) {
+    EXPECT_OK(receiver->Signal(SIGCONT));
+  }
+  step.join();
+  std::printf("%lld MiB of %lld had arrived; the step ended after %s\n",
+              static_cast<long long>(arrived >> 20), static_cast<long long>(kBytes >> 20),
+              absl::FormatDuration(absl::Now() - killed_at).c_str());
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+  EXPECT_TRUE(absl::StrContains(ended.message(), absl::StrCat("/job:ps/replica:0/task:", victim())))
+      << ended;
+  const auto code = killed->WaitForExit(kGuard);
+  EXPECT_OK(code);
+  EXPECT_EQ(code.value_or(0), 128 + SIGKILL);
+
+  // The session is still open.
+  EXPECT_TRUE(WatchedCluster::Await([&] {
+    return cluster->UsedBytes(survivor()) < used + kBytes / 8;
+  })) << used
+      << " bytes before, now " << cluster->UsedBytes(survivor());
+  EXPECT_TRUE(WatchedCluster::Await([&] { return NumFds(other) <= fds; }))
+      << fds << " descriptors before, now " << NumFds(other);
+  EXPECT_TRUE(SharedMemoryOf(other).empty());
+  const std::set<std::string> left = UnixSockets();
+  for (const std::string& socket : sockets) EXPECT_EQ(left.count(socket), 0u) << socket;
+  EXPECT_TRUE(std::filesystem::is_empty(cluster->tmp_dir()));
+
+  // The survivor serves on, and finds the next life of the one that was killed.
+  cluster->StartPs(victim());
+  cluster->OpenSession();
+  EXPECT_OK(cluster->Move(kBytes / 16, 3));
+  return true;
+}
+
+TEST_P(KilledTransferTest, TheStepIsUnavailableAndNothingIsLeft) {
+  for (int i = 0; i < kAttempts; ++i) {
+    WatchedCluster cluster(unix_links());
+    if (Kill(&cluster) || HasFailure()) return;
+  }
+  FAIL() << "the tensor arrived " << kAttempts << " times before the receiver could be stopped";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, KilledTransferTest,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto& param) {
+                           return absl::StrCat(std::get<0>(param.param) ? "Unix" : "Grpc",
+                                               std::get<1>(param.param) ? "Sender" : "Receiver");
+                         });
+
+}  // namespace
+}  // namespace millrace
