@@ -252,10 +252,10 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;
-  std::string hello_ ABSL_GUARDED_BY(mu_);      // empty once it leaves
-  bool hello_waits_ ABSL_GUARDED_BY(mu_);       // until the peer was admitted
-  std::string name_ ABSL_GUARDED_BY(mu_);       // for messages
-  Status lost_ ABSL_GUARDED_BY(mu_);            // why, from closing on
+  std::string hello_ ABSL_GUARDED_BY(mu_);  // empty once it leaves
+  bool hello_waits_ ABSL_GUARDED_BY(mu_);   // until the peer was admitted
+  std::string name_ ABSL_GUARDED_BY(mu_);   // for messages
+  Status lost_ ABSL_GUARDED_BY(mu_);        // why, from closing on
   bool lost_by_peer_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time writing_since_ ABSL_GUARDED_BY(mu_);   // with writing_

@@ -832,9 +832,9 @@ void LinkTable::Links::Tick() {
   for (const Closing& closing : closings) Close(closing);
   for (const std::shared_ptr<ByteLink>& link : links) link->Tick();
   for (auto& [task, waiter] : late) {
-    waiter.done(absl::UnavailableError(absl::StrCat(
-        LinkName(options_.link, task), ": must be open within ",
-        absl::FormatDuration(options_.max_wait), ", got no answer")));
+    waiter.done(absl::UnavailableError(
+        absl::StrCat(LinkName(options_.link, task), ": must be open within ",
+                     absl::FormatDuration(options_.max_wait), ", got no answer")));
   }
   for (const auto& [id, task] : dialled) Dial(id, task);
   MutexLock lock(&mu_);
