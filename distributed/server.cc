@@ -476,6 +476,10 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     const std::shared_ptr<ServerCore> alive = weak.lock();
     return alive == nullptr ? nullptr : alive->Channel(task);
   };
+  links.address = [addresses = core->addresses](const std::string& name) {
+    const auto found = addresses.find(name);
+    return found == addresses.end() ? std::string() : found->second;
+  };
   links.make_end = [weak = std::weak_ptr<ServerCore>(core)]() -> std::shared_ptr<LinkEnd> {
     const std::shared_ptr<ServerCore> alive = weak.lock();
     if (alive == nullptr) return nullptr;

@@ -48,6 +48,7 @@ void ServerLinks::Open(ServerLinksOptions options) {
   LinkTableOptions table;
   table.link.task = options.task;
   table.link.incarnation = options.incarnation;
+  table.link.address = std::move(options.address);
   table.link.max_queued_bytes = options.limits.max_queued_bytes;
   table.link.max_splat_bytes = options.limits.max_splat_bytes;
   table.link.transfers.max_tensor_bytes = options.limits.max_tensor_bytes;

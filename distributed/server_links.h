@@ -37,6 +37,8 @@ struct ServerLinksOptions {
   uint64_t incarnation = 0;
   // The way to a task; null for one that is not in the cluster. Called until CloseAll.
   std::function<std::shared_ptr<RpcChannel>(const std::string& task)> channel;
+  // Where a task of the cluster listens, for messages; empty for others. May be null.
+  std::function<std::string(const std::string& task)> address;
   // Those of one link; max_pending_bytes is of all links together.
   ServerLimits limits;
   // Whether tasks of this host are offered Unix sockets, and may offer them.

@@ -227,7 +227,7 @@ TEST(ServerLinksTest, WhatTheEnvironmentSaysMustBeKnown) {
       "\"index\": 0}}");
   ASSERT_OK(config);
   EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
-                "MILLRACE_WIRE must be 'calls' or 'links', got 'pigeons'");
+                "MILLRACE_WIRE must be 'links', 'unix', 'grpc' or 'calls', got 'pigeons'");
   ::setenv("MILLRACE_WIRE", kept.c_str(), 1);
   ::setenv("MILLRACE_UNIX_LINKS", "pigeons", 1);
   EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,

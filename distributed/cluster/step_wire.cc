@@ -4,24 +4,36 @@
 #include <cstdlib>
 
 namespace millrace {
+namespace {
+
+// Links, and none of them within a host.
+constexpr absl::string_view kGrpcLinks = "grpc";
+
+absl::string_view Variable(const char* name) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace
 
 StatusOr<StepWire> StepWireOf(absl::string_view name) {
   if (name == "calls") return StepWire::kCalls;
-  if (name == "links") return StepWire::kLinks;
-  return InvalidArgument("MILLRACE_WIRE must be 'calls' or 'links', got '", name, "'");
+  if (name == "links" || name == "unix" || name == kGrpcLinks) return StepWire::kLinks;
+  return InvalidArgument("MILLRACE_WIRE must be 'links', 'unix', 'grpc' or 'calls', got '", name,
+                         "'");
 }
 
 StatusOr<StepWire> StepWireOfEnvironment() {
-  const char* const name = std::getenv("MILLRACE_WIRE");
-  return name == nullptr || *name == '\0' ? StepWire::kLinks : StepWireOf(name);
+  const absl::string_view name = Variable("MILLRACE_WIRE");
+  return name.empty() ? StepWire::kLinks : StepWireOf(name);
 }
 
 StatusOr<bool> UnixLinksOfEnvironment() {
-  const char* const text = std::getenv("MILLRACE_UNIX_LINKS");
-  const absl::string_view value = text == nullptr ? "" : text;
-  if (value == "0") return false;
-  if (value.empty() || value == "1") return true;
-  return InvalidArgument("MILLRACE_UNIX_LINKS must be '0' or '1', got '", value, "'");
+  const absl::string_view value = Variable("MILLRACE_UNIX_LINKS");
+  if (!value.empty() && value != "0" && value != "1") {
+    return InvalidArgument("MILLRACE_UNIX_LINKS must be '0' or '1', got '", value, "'");
+  }
+  return value != "0" && Variable("MILLRACE_WIRE") != kGrpcLinks;
 }
 
 }  // namespace millrace

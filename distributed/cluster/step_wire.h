@@ -5,7 +5,8 @@
 // StepWire: what the steps of a master's sessions travel on.
 //
 // Thread-safety: functions of their arguments and the environment.
-// Failure: InvalidArgument for a name that is none, or a switch that is neither 0 nor 1.
+// Failure: InvalidArgument for a name that is none, or a MILLRACE_UNIX_LINKS that is neither 0 nor
+// 1.
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
@@ -17,13 +18,14 @@ enum class StepWire {
   kLinks,  // the links of the tasks (distributed/link), where all tasks of a step have them
 };
 
-// Of "calls" or "links".
+// Of "calls"; or of "links", "unix" or "grpc", which are kLinks.
 StatusOr<StepWire> StepWireOf(absl::string_view name);
 // That of the environment variable MILLRACE_WIRE; kLinks when it is not set, or empty.
 StatusOr<StepWire> StepWireOfEnvironment();
 
-// Whether tasks of one host may have links within it, over a Unix socket: unless the environment
-// variable MILLRACE_UNIX_LINKS is "0". "1" and an empty one say yes.
+// Whether tasks of one host may have links within it, over a Unix socket: unless MILLRACE_WIRE is
+// "grpc", or the environment variable MILLRACE_UNIX_LINKS is "0". Its "1" and an empty one leave it
+// to the other variable.
 StatusOr<bool> UnixLinksOfEnvironment();
 
 }  // namespace millrace

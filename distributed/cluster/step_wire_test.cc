@@ -16,18 +16,23 @@ TEST(StepWireTest, TheEnvironmentChoosesAndLinksAreTheDefault) {
   const struct {
     const char* name;
     StepWire wire;
-  } kCases[] = {{"", StepWire::kLinks}, {"calls", StepWire::kCalls}, {"links", StepWire::kLinks}};
+  } kCases[] = {{"", StepWire::kLinks},
+                {"links", StepWire::kLinks},
+                {"unix", StepWire::kLinks},
+                {"grpc", StepWire::kLinks},
+                {"calls", StepWire::kCalls}};
   for (const auto& c : kCases) {
     ::setenv("MILLRACE_WIRE", c.name, 1);
     EXPECT_EQ(StepWireOfEnvironment().value(), c.wire) << c.name;
   }
   ::setenv("MILLRACE_WIRE", "pigeons", 1);
   EXPECT_STATUS(StepWireOfEnvironment().status(), absl::StatusCode::kInvalidArgument,
-                "MILLRACE_WIRE must be 'calls' or 'links', got 'pigeons'");
+                "MILLRACE_WIRE must be 'links', 'unix', 'grpc' or 'calls', got 'pigeons'");
   ::unsetenv("MILLRACE_WIRE");
 }
 
 TEST(StepWireTest, UnixLinksAreSwitchedOffByTheEnvironment) {
+  ::unsetenv("MILLRACE_WIRE");
   ::unsetenv("MILLRACE_UNIX_LINKS");
   EXPECT_TRUE(UnixLinksOfEnvironment().value());
   const struct {
@@ -43,6 +48,23 @@ TEST(StepWireTest, UnixLinksAreSwitchedOffByTheEnvironment) {
     EXPECT_STATUS(UnixLinksOfEnvironment().status(), absl::StatusCode::kInvalidArgument,
                   std::string("MILLRACE_UNIX_LINKS must be '0' or '1', got '") + text + "'");
   }
+  ::unsetenv("MILLRACE_UNIX_LINKS");
+}
+
+TEST(StepWireTest, UnixLinksAreOffWhereEitherVariableSaysSo) {
+  const struct {
+    const char *wire, *unix_links;
+    bool on;
+  } kCases[] = {{"grpc", "", false},  {"grpc", "1", false}, {"grpc", "0", false},
+                {"unix", "", true},   {"unix", "0", false}, {"links", "1", true},
+                {"calls", "", true},     // others' steps may take them
+                {"pigeons", "", true}};  // who asks for the wire hears of it
+  for (const auto& c : kCases) {
+    ::setenv("MILLRACE_WIRE", c.wire, 1);
+    ::setenv("MILLRACE_UNIX_LINKS", c.unix_links, 1);
+    EXPECT_EQ(UnixLinksOfEnvironment().value(), c.on) << c.wire << ", " << c.unix_links;
+  }
+  ::unsetenv("MILLRACE_WIRE");
   ::unsetenv("MILLRACE_UNIX_LINKS");
 }
 

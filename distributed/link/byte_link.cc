@@ -51,6 +51,12 @@ StatusOr<ByteChain> Encode(const Frame& frame) {
 
 }  // namespace
 
+std::string LinkName(const ByteLinkOptions& options, const std::string& task) {
+  const std::string address = options.address ? options.address(task) : "";
+  return address.empty() ? absl::StrCat("Link to ", task)
+                         : absl::StrCat("Link to ", task, " at ", address);
+}
+
 ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
                    ByteLinkOptions options)
     : options_(std::move(options)),
@@ -59,8 +65,8 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
       reader_(this),
       incoming_(options_.transfers),
       hello_waits_(options_.waits_for_hello),
-      peer_name_(options_.peer_task.empty() ? "a task that has not said HELLO"
-                                            : options_.peer_task),
+      name_(options_.peer_task.empty() ? "Link to a task that has not said HELLO"
+                                       : LinkName(options_, options_.peer_task)),
       receive_credit_(options_.window_bytes),
       ticked_at_(options_.clock->Now()) {
   hello_ = Hello(/*takes_offer=*/false);
@@ -84,8 +90,6 @@ std::shared_ptr<ByteLink> ByteLink::Open(std::unique_ptr<ByteWire> wire,
   link->Pump();
   return link;
 }
-
-std::string ByteLink::Name() const { return absl::StrCat("Link to ", peer_name_); }
 
 bool ByteLink::is_over() const {
   MutexLock lock(&mu_);
@@ -149,7 +153,7 @@ Status ByteLink::QueueMessage(ByteChain bytes, const int64_t* ended_step) {
     MR_RETURN_IF_ERROR(MayQueue());
     if (cost > options_.max_queued_message_bytes - queued_message_bytes_) {
       too_much =
-          absl::UnavailableError(absl::StrCat(Name(), ": the peer must take messages, got ",
+          absl::UnavailableError(absl::StrCat(name_, ": the peer must take messages, got ",
                                               queued_message_bytes_, " bytes of them that wait"));
     } else {
       if (ended_step != nullptr) DropStep(*ended_step, &dropped);
@@ -246,7 +250,7 @@ Status ByteLink::Queue(const SentTensors& message) {
   // model that is larger than the bound.
   if (message.purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
       cost > options_.max_queued_bytes - queued_bounded_bytes_) {
-    return BeyondLimit(Name(), "bytes of tensors that the peer has not taken", "max_queued_bytes",
+    return BeyondLimit(name_, "bytes of tensors that the peer has not taken", "max_queued_bytes",
                        options_.max_queued_bytes, queued_bounded_bytes_ + cost);
   }
   for (QueuedTensors& queued : frames) queued.order = ++last_order_;
@@ -544,8 +548,9 @@ Status ByteLink::Greet(const HelloFrame& hello) {
                               "; run the same release in all tasks");
   }
   if (!options_.peer_task.empty() && hello.task != options_.peer_task) {
-    return FailedPrecondition("Link to ", options_.peer_task, ": that task must answer, got ",
-                              hello.task, "; do all tasks have the same cluster addresses?");
+    return FailedPrecondition(LinkName(options_, options_.peer_task),
+                              ": that task must answer, got ", hello.task,
+                              "; do all tasks have the same cluster addresses?");
   }
   if (options_.peer_incarnation != 0 && hello.incarnation != options_.peer_incarnation) {
     return absl::AbortedError(absl::StrCat("Link to ", hello.task, ": the task restarted ",
@@ -567,6 +572,7 @@ Status ByteLink::Greet(const HelloFrame& hello) {
       options_.takes_offer(peer, hello.offer)) {
     answer = Hello(/*takes_offer=*/true);
   }
+  std::string name = LinkName(options_, hello.task);
   {
     MutexLock lock(&mu_);
     if (state_ != State::kOpening) return absl::OkStatus();  // closed meanwhile
@@ -574,7 +580,7 @@ Status ByteLink::Greet(const HelloFrame& hello) {
     state_ = State::kOpen;
     hello_waits_ = false;
     since_ = LinkTime();
-    peer_name_ = hello.task;
+    name_ = std::move(name);
   }
   greeted_ = true;
   set_peer(peer);
@@ -743,7 +749,7 @@ Status ByteLink::Take(ByeFrame frame, int64_t) {
   std::string name;
   {
     MutexLock lock(&mu_);
-    name = Name();
+    name = name_;
   }
   Lose(Prefixed(absl::StrCat(name, " was closed by the peer"), frame.status), /*by_peer=*/true);
   return absl::OkStatus();
@@ -814,10 +820,10 @@ void ByteLink::OnClosed(const Status& status, bool by_peer) {
   {
     MutexLock lock(&mu_);
     if (lost_.ok()) {
-      lost_ = Prefixed(Name(), status);
+      lost_ = Prefixed(name_, status);
       lost_by_peer_ = by_peer;
     }
-    if (lost_.ok()) lost_ = absl::UnavailableError(absl::StrCat(Name(), " was closed"));
+    if (lost_.ok()) lost_ = absl::UnavailableError(absl::StrCat(name_, " was closed"));
     state_ = State::kClosed;
     DropAll(&dropped);
     messages_.clear();
@@ -850,24 +856,24 @@ void ByteLink::Tick() {
     switch (state_) {
       case State::kOpening:
         if (silent < options_.max_greeting) return;
-        lost = absl::UnavailableError(absl::StrCat(Name(), ": HELLO must come within ",
+        lost = absl::UnavailableError(absl::StrCat(name_, ": HELLO must come within ",
                                                    absl::FormatDuration(options_.max_greeting),
                                                    ", got none"));
         break;
       case State::kOpen:
         if (pinged_ && unanswered >= options_.max_silence - options_.ping_after) {
           lost = absl::UnavailableError(absl::StrCat(
-              Name(), ": the peer must answer within ", absl::FormatDuration(options_.max_silence),
+              name_, ": the peer must answer within ", absl::FormatDuration(options_.max_silence),
               ", got no byte for ", absl::FormatDuration(silent)));
         } else if (writing >= options_.max_wait_for_write) {
           lost = absl::UnavailableError(absl::StrCat(
-              Name(), ": the peer must take what is written within ",
+              name_, ": the peer must take what is written within ",
               absl::FormatDuration(options_.max_wait_for_write), ", got one write that has not ",
               "left after ", absl::FormatDuration(writing), " while ", queued_tensor_bytes_,
               " bytes wait"));
         } else if (waited >= options_.max_wait_for_credit) {
           lost = absl::UnavailableError(absl::StrCat(
-              Name(), ": the peer must return credit for a frame within ",
+              name_, ": the peer must return credit for a frame within ",
               absl::FormatDuration(options_.max_wait_for_credit), ", got too little for ",
               absl::FormatDuration(waited), " while ", queued_tensor_bytes_, " bytes wait"));
         } else {

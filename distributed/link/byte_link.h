@@ -66,6 +66,9 @@ struct ByteLinkOptions {
   // Who was dialled. Empty and 0: anyone, which is for who was dialled by others.
   std::string peer_task;
   uint64_t peer_incarnation = 0;
+  // Where a task listens, for messages; empty: that is not known. Called as the link is made and as
+  // `admit` is. Null: of none.
+  std::function<std::string(const std::string& task)> address;
   // Called with the peer's HELLO, before OnOpen, by the thread that reads, without a lock: an error
   // refuses the peer. Null: nobody else is asked.
   std::function<Status(const LinkPeer& peer)> admit;
@@ -98,6 +101,9 @@ struct ByteLinkOptions {
   absl::Duration max_farewell = absl::Seconds(1);         // until BYE has left
   Clock* clock = Clock::Real();                           // outlives the link
 };
+
+// "Link to <task>", with " at <address>" where that is known: how messages about a link begin.
+std::string LinkName(const ByteLinkOptions& options, const std::string& task);
 
 class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner {
  public:
@@ -235,7 +241,6 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   bool is_over() const;
   // Of waits; stands still while nobody Ticks.
   absl::Time LinkTime() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::string Name() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const ByteLinkOptions options_;
   const std::unique_ptr<ByteWire> wire_;
@@ -247,10 +252,10 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
 
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;
-  std::string hello_ ABSL_GUARDED_BY(mu_);      // empty once it leaves
-  bool hello_waits_ ABSL_GUARDED_BY(mu_);       // until the peer was admitted
-  std::string peer_name_ ABSL_GUARDED_BY(mu_);  // for messages
-  Status lost_ ABSL_GUARDED_BY(mu_);            // why, from closing on
+  std::string hello_ ABSL_GUARDED_BY(mu_);  // empty once it leaves
+  bool hello_waits_ ABSL_GUARDED_BY(mu_);   // until the peer was admitted
+  std::string name_ ABSL_GUARDED_BY(mu_);   // for messages
+  Status lost_ ABSL_GUARDED_BY(mu_);        // why, from closing on
   bool lost_by_peer_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time writing_since_ ABSL_GUARDED_BY(mu_);   // with writing_

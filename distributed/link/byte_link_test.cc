@@ -838,6 +838,32 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
   }
 }
 
+// covers: clusters: a step that ends with the loss of a link names the task and its address
+TEST(ByteLinkTest, WhatIsSaidOfALinkNamesTheTaskAndWhereItListens) {
+  const auto address = [](const std::string& task) -> std::string {
+    return task == "/job:ps/replica:0/task:0" ? "ps-0.train:2222" : "";
+  };
+  // As who has dialled it, and as who heard its name from it.
+  for (const bool dialled : {true, false}) {
+    World world;
+    world.options[0].address = address;
+    if (!dialled) world.options[0].peer_task = "";
+    world.OpenBoth();
+    world.links[1]->Close(absl::UnavailableError("the server has stopped"));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+                  "Link to /job:ps/replica:0/task:0 at ps-0.train:2222 was closed by the peer: the "
+                  "server has stopped");
+  }
+  World world;  // of a task that the cluster does not name
+  world.options[1].address = address;
+  world.OpenBoth();
+  world.links[0]->Close(absl::UnavailableError("the server has stopped"));
+  ASSERT_TRUE(world.time.Run());
+  EXPECT_STATUS(world.ends[1]->lost(), absl::StatusCode::kUnavailable,
+                "Link to /job:worker/replica:0/task:0 was closed by the peer: the server");
+}
+
 // covers: clusters: a link tells whether its peer answers, so that one of two can be chosen
 TEST(ByteLinkTest, APeerThatIsAskedGivesASignOfLife) {
   World world;

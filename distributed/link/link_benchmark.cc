@@ -3,7 +3,7 @@
 // Link benchmarks: two tasks in this process and a link of each kind between them.
 //
 //   bazel run -c opt //distributed/link:link_benchmark
-//   MILLRACE_WIRE=unix,grpc bazel run -c opt //distributed/link:link_benchmark
+//   MILLRACE_LINK_KINDS=unix,grpc bazel run -c opt //distributed/link:link_benchmark
 //
 // BM_Turns/<kind>/0: RUN there and RUN back. BM_Turns/<kind>/<bytes>: a tensor of that size there
 // and another one back. The ends answer on the threads of the network; the program's thread sleeps

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What every link promises, whatever carries it (testing/link_kinds.h;
-// MILLRACE_WIRE=in_process,...).
+// MILLRACE_LINK_KINDS=in_process,...).
 
 #include <algorithm>
 #include <cstdint>

@@ -348,7 +348,7 @@ void LinkTable::Links::Dial(uint64_t id, const std::string& task) {
   StatusOr<std::unique_ptr<ByteWire>> wire =
       NoExceptions("Link", [&] { return options_.dial(task); });
   if (!wire.ok()) {
-    Lost(id, Prefixed(absl::StrCat("Link to ", task), wire.status()), /*by_peer=*/false);
+    Lost(id, Prefixed(LinkName(options_.link, task), wire.status()), /*by_peer=*/false);
     return;
   }
   ByteLinkOptions options = OptionsOfLink();
@@ -832,9 +832,9 @@ void LinkTable::Links::Tick() {
   for (const Closing& closing : closings) Close(closing);
   for (const std::shared_ptr<ByteLink>& link : links) link->Tick();
   for (auto& [task, waiter] : late) {
-    waiter.done(absl::UnavailableError(absl::StrCat("Link to ", task, ": must be open within ",
-                                                    absl::FormatDuration(options_.max_wait),
-                                                    ", got no answer")));
+    waiter.done(absl::UnavailableError(
+        absl::StrCat(LinkName(options_.link, task), ": must be open within ",
+                     absl::FormatDuration(options_.max_wait), ", got no answer")));
   }
   for (const auto& [id, task] : dialled) Dial(id, task);
   MutexLock lock(&mu_);

@@ -204,10 +204,10 @@ LinkedTasks::~LinkedTasks() {
 std::unique_ptr<LinkedTasks> LinkedTasks::OfEnvironment() {
   const char* const wire = std::getenv("MILLRACE_WIRE");
   if (wire == nullptr || absl::string_view(wire) != "links") return nullptr;
-  const char* const links = std::getenv("MILLRACE_LINKS");
+  const char* const links = std::getenv("MILLRACE_LINK_KINDS");
   const absl::string_view kind = links == nullptr ? "in_process" : links;
   EXPECT_TRUE(kind == "in_process" || kind == "bytes")
-      << "MILLRACE_LINKS must be in_process or bytes, got " << kind;
+      << "MILLRACE_LINK_KINDS must be in_process or bytes, got " << kind;
   return std::make_unique<LinkedTasks>(kind == "bytes" ? Kind::kBytes : Kind::kInProcess);
 }
 

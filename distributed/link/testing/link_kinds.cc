@@ -207,14 +207,14 @@ std::vector<LinkKind> LinkKinds() {
          return MakeUnixPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
        }},
   };
-  const char* const wanted = std::getenv("MILLRACE_WIRE");
+  const char* const wanted = std::getenv("MILLRACE_LINK_KINDS");
   if (wanted == nullptr || *wanted == '\0') return all;
   std::vector<LinkKind> kinds;
   for (const absl::string_view name : absl::StrSplit(wanted, ',')) {
     const auto kind = std::find_if(all.begin(), all.end(),
                                    [&](const LinkKind& known) { return known.name == name; });
     if (kind == all.end()) {
-      ADD_FAILURE() << "MILLRACE_WIRE: links must be "
+      ADD_FAILURE() << "MILLRACE_LINK_KINDS: links must be "
                     << absl::StrJoin(all, " or ",
                                      [](std::string* out, const LinkKind& known) {
                                        absl::StrAppend(out, known.name);

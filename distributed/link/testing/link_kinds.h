@@ -5,8 +5,8 @@
 // Links of each kind, with ends that write down what they are called with, for tests of what every
 // link promises.
 //
-// $MILLRACE_WIRE names the kinds to test, separated by commas; without it all are. A new network
-// adds itself to LinkKinds() and has all tests of link_promises_test.cc.
+// $MILLRACE_LINK_KINDS names the kinds to test, separated by commas; without it all are. A new
+// network adds itself to LinkKinds() and has all tests of link_promises_test.cc.
 //
 // Threads: a RecordingEnd: any; a LinkPair: one. Failure: a kind that is not there fails the test.
 
