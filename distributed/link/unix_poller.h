@@ -12,6 +12,9 @@
 // An event comes once, then the source has to be armed again: while a thread handles a source, no
 // other thread is woken for it.
 //
+// A thread that waits for a message may sit down at the descriptor itself (core/network_seat.h).
+// What its events make ready of other steps runs on other threads.
+//
 // Made when the first socket comes, and never destroyed, like the threads of gRPC's clients.
 //
 // Thread-safety: all methods, from any thread. Lifetime: the poller keeps a source from Add to
