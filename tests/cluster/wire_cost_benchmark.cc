@@ -14,6 +14,11 @@
 // With --pingpong a round begins with that program (round trips of two processes), whose lines are
 // passed on: compare within one round only. Models: wire_model.h.
 //
+//   ... -- --model=census --workers=2 --seconds=4     # a chief and two workers train together
+//
+// With --seconds the trainers step for so long at the same time, and the figure is the steps of all
+// of them per second: with --workers=0 --ps=0 that of one process.
+//
 // Printed for each round, and for the medians and worst of several: a sentence, and a line
 // {"bench": "wire_cost", "variant": "linear b10 ps1 switches", "threads": ..., "value": ...} per
 // figure. --smoke runs each model once, for few steps.
@@ -55,6 +60,8 @@ ABSL_FLAG(std::string, model, "linear", "linear, census, cnn or digits (that of 
 ABSL_FLAG(int64_t, batch, 0, "examples in a step; 0: 10, 40, 10 and 100");
 ABSL_FLAG(int, ps, 1, "parameter servers; 0: one process trains alone");
 ABSL_FLAG(int64_t, steps, 0, "N; 0: 2,000, 2,000, 1,000 and 30");
+ABSL_FLAG(double, seconds, 0, "all trainers step for so long, and steps/s are printed; 0: N steps");
+ABSL_FLAG(int, workers, 0, "with --seconds: trainers besides the chief");
 ABSL_FLAG(int, rounds, 1, "how often");
 ABSL_FLAG(std::string, pingpong, "", "a wire_pingpong to run before each round; empty: none");
 ABSL_FLAG(int64_t, pingpong_messages, 600, "round trips of each of its ways");
@@ -69,13 +76,18 @@ constexpr int kWarmUp = 50;
 constexpr absl::Duration kStart = absl::Seconds(60);
 constexpr absl::Duration kTrain = absl::Minutes(30);
 constexpr char kWall[] = "wall_us ";
+constexpr char kReady[] = "ready to step";
+constexpr char kRate[] = "steps_per_s ";
 
 struct Work {
   std::string model;
   int64_t batch = 0, steps = 0;
-  int num_ps = 0;
+  int num_ps = 0, num_workers = 0;
 
-  std::string name() const { return absl::StrCat(model, " b", batch, " ps", num_ps); }
+  std::string name() const {
+    const std::string workers = num_workers == 0 ? "" : absl::StrCat(" workers", num_workers);
+    return absl::StrCat(model, " b", batch, " ps", num_ps, workers);
+  }
 };
 
 // With the model's own batch and steps where none are given.
@@ -101,7 +113,28 @@ Status RunPs() {
   return server->Join();
 }
 
+// Waits for the parent's SIGUSR1, which this thread and those that it started do not take, and
+// steps until the time is over.
+Status StepForSeconds(PreparedStep* step, const std::vector<Tensor>& batch, const sigset_t& go) {
+  std::printf("%s\n", kReady);
+  std::fflush(stdout);
+  int signal = 0;
+  sigwait(&go, &signal);
+  const absl::Time begin = absl::Now();
+  const absl::Time end = begin + absl::Seconds(absl::GetFlag(FLAGS_seconds));
+  int64_t steps = 0;
+  for (; absl::Now() < end; ++steps) MR_RETURN_IF_ERROR(step->Run(batch).status());
+  std::printf("%s%.3f\n", kRate,
+              static_cast<double>(steps) / absl::ToDoubleSeconds(absl::Now() - begin));
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
 Status RunTrainer() {
+  sigset_t go;
+  sigemptyset(&go);
+  sigaddset(&go, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &go, nullptr);
   const char* const text = std::getenv("TF_CONFIG");
   const std::string tf_config = text == nullptr ? "" : text;
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::Parse(tf_config));
@@ -111,6 +144,10 @@ Status RunTrainer() {
   MR_ASSIGN_OR_RETURN(const auto session, BeginWireModel(model, server->target()));
   MR_ASSIGN_OR_RETURN(const auto step, PrepareWireStep(model, session.get()));
   for (int i = 0; i < kWarmUp; ++i) MR_RETURN_IF_ERROR(step->Run(model.batch).status());
+  if (absl::GetFlag(FLAGS_seconds) > 0) {
+    MR_RETURN_IF_ERROR(StepForSeconds(step.get(), model.batch, go));
+    return session->Close();
+  }
   const absl::Time begin = absl::Now();
   const int64_t steps = absl::GetFlag(FLAGS_steps);
   for (int64_t i = 0; i < steps; ++i) MR_RETURN_IF_ERROR(step->Run(model.batch).status());
@@ -152,7 +189,8 @@ StatusOr<std::unique_ptr<Process>> StartTask(const std::string& role, const Work
   options.name = role;
   options.program = "/proc/self/exe";
   options.args = {absl::StrCat("--role=", role), absl::StrCat("--model=", work.model),
-                  absl::StrCat("--batch=", work.batch), absl::StrCat("--steps=", steps)};
+                  absl::StrCat("--batch=", work.batch), absl::StrCat("--steps=", steps),
+                  absl::StrCat("--seconds=", absl::GetFlag(FLAGS_seconds))};
   options.env = {{"TF_CONFIG", tf_config}};
   return Process::Start(options);
 }
@@ -200,6 +238,58 @@ StatusOr<Cost> Train(const Work& work, int64_t steps) {
     cost = TrainOn(ports, work, steps);
   }
   return cost;
+}
+
+// Steps per second of all trainers. Unavailable as TrainOn.
+StatusOr<double> RateOn(const ClusterPorts& ports, const Work& work) {
+  std::vector<std::unique_ptr<Process>> servers, trainers;
+  const auto start = [&](std::vector<std::unique_ptr<Process>>* tasks, const std::string& role,
+                         const std::string& tf_config, absl::string_view line) -> Status {
+    MR_ASSIGN_OR_RETURN(tasks->emplace_back(), StartTask(role, work, 1, tf_config));
+    Process* const task = tasks->back().get();
+    const Status ready = task->WaitForLine(line, kStart).status();
+    if (ready.ok()) return absl::OkStatus();
+    return EndedBecausePortIsInUse(task) ? absl::UnavailableError(ready.message()) : ready;
+  };
+  for (int i = 0; i < work.num_ps; ++i) {
+    MR_RETURN_IF_ERROR(start(&servers, "ps", TfConfig(ports, "ps", i), "listens on"));
+  }
+  // One after the other: each initialises the variables.
+  const std::string chief = work.num_ps == 0 ? "" : TfConfig(ports, "chief", 0);
+  MR_RETURN_IF_ERROR(start(&trainers, "trainer", chief, kReady));
+  for (size_t i = 0; i < ports.worker.size(); ++i) {
+    MR_RETURN_IF_ERROR(
+        start(&trainers, "trainer", TfConfig(ports, "worker", static_cast<int>(i)), kReady));
+  }
+  for (const auto& trainer : trainers) MR_RETURN_IF_ERROR(trainer->Signal(SIGUSR1));
+  double rate = 0;
+  for (const auto& trainer : trainers) {
+    MR_ASSIGN_OR_RETURN(const int code, trainer->WaitForExit(kTrain));
+    const std::string line = trainer->FindLastLine(kRate).value_or("");
+    double own = 0;
+    if (code != 0 || !absl::SimpleAtod(line.substr(line.find(' ') + 1), &own)) {
+      return absl::InternalError(absl::StrCat("a trainer must end with 0 and print '", kRate,
+                                              "', got ", code, " and\n", trainer->output()));
+    }
+    rate += own;
+  }
+  for (const auto& ps : servers) {
+    MR_RETURN_IF_ERROR(ps->Signal(SIGKILL));
+    MR_RETURN_IF_ERROR(ps->WaitForExit(kStart).status());
+  }
+  return rate;
+}
+
+StatusOr<double> Rate(const Work& work) {
+  StatusOr<double> rate = absl::UnavailableError("not tried");
+  for (int tries = 0; tries < 3 && absl::IsUnavailable(rate.status()); ++tries) {
+    ClusterPorts ports = FreeClusterPorts(work.num_ps + 1, 0, work.num_workers);
+    ports.host = "127.0.0.1";
+    ports.chief = {ports.ps.back()};
+    ports.ps.pop_back();
+    rate = RateOn(ports, work);
+  }
+  return rate;
 }
 
 StatusOr<Cost> CostOfStep(const Work& work) {
@@ -277,8 +367,13 @@ Status Measure(const Work& work, int rounds) {
   std::vector<std::vector<Figure>> all;
   for (int round = 0; round < rounds; ++round) {
     MR_RETURN_IF_ERROR(PingPong());
-    MR_ASSIGN_OR_RETURN(const Cost cost, CostOfStep(work));
-    all.push_back(FiguresOf(work, cost));
+    if (absl::GetFlag(FLAGS_seconds) > 0) {
+      MR_ASSIGN_OR_RETURN(const double rate, Rate(work));
+      all.push_back({{"steps_per_s", rate}});
+    } else {
+      MR_ASSIGN_OR_RETURN(const Cost cost, CostOfStep(work));
+      all.push_back(FiguresOf(work, cost));
+    }
     Print(work, "", all.back());
     WarnOfNoise(work, all.back());
   }
@@ -289,7 +384,8 @@ Status Measure(const Work& work, int rounds) {
     for (const std::vector<Figure>& figures : all) values.push_back(figures[i].value);
     std::sort(values.begin(), values.end());
     medians[i].value = values[values.size() / 2];
-    worst[i].value = values.back();
+    const bool is_rate = absl::string_view(worst[i].name) == "steps_per_s";
+    worst[i].value = is_rate ? values.front() : values.back();
   }
   Print(work, " median", medians);
   Print(work, " worst", worst);
@@ -304,6 +400,14 @@ Status CheckFlags() {
         {"rounds", absl::GetFlag(FLAGS_rounds), 1},
         {"pingpong_messages", absl::GetFlag(FLAGS_pingpong_messages), 1}}) {
     if (value < least) return InvalidArgument("--", flag, ": must be >= ", least, ", got ", value);
+  }
+  const double seconds = absl::GetFlag(FLAGS_seconds);
+  if (!(seconds >= 0 && seconds <= 3600)) {
+    return InvalidArgument("--seconds: must be in [0, 3600], got ", seconds);
+  }
+  const int workers = absl::GetFlag(FLAGS_workers);
+  if (workers < 0 || (workers > 0 && (seconds == 0 || absl::GetFlag(FLAGS_ps) == 0))) {
+    return InvalidArgument("--workers: must be 0, or > 0 with --seconds and a ps, got ", workers);
   }
   const std::string role = absl::GetFlag(FLAGS_role);
   if (!role.empty() && role != "ps" && role != "trainer") {
@@ -327,9 +431,10 @@ Status Main() {
     }
     return absl::OkStatus();
   }
-  return Measure(WorkOf(absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_batch),
-                        absl::GetFlag(FLAGS_steps), absl::GetFlag(FLAGS_ps)),
-                 absl::GetFlag(FLAGS_rounds));
+  Work work = WorkOf(absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_batch),
+                     absl::GetFlag(FLAGS_steps), absl::GetFlag(FLAGS_ps));
+  work.num_workers = absl::GetFlag(FLAGS_workers);
+  return Measure(work, absl::GetFlag(FLAGS_rounds));
 }
 
 }  // namespace
