@@ -31,8 +31,9 @@ constexpr absl::Duration kGuard = absl::Minutes(2);
 
 }  // namespace
 
-WatchedCluster::WatchedCluster(bool unix_links)
+WatchedCluster::WatchedCluster(bool unix_links, int64_t max_unpulled_steps)
     : unix_links_(unix_links),
+      max_unpulled_steps_(max_unpulled_steps),
       ports_(FreeClusterPorts(2, 0, 1)),
       tmp_dir_(JoinPath(::testing::TempDir(), absl::StrCat("watched_", RandomHexName()))) {
   ports_.host = "127.0.0.1";
@@ -65,12 +66,17 @@ WatchedCluster::~WatchedCluster() {
 }
 
 void WatchedCluster::StartPs(int task) {
-  auto process = Process::Start({.name = absl::StrCat("ps-", task),
-                                 .program = "tests/cluster/watched_task",
-                                 .env = {{"TF_CONFIG", TfConfig(ports_, "ps", task)},
-                                         {"MILLRACE_WIRE", "links"},
-                                         {"MILLRACE_UNIX_LINKS", unix_links_ ? "1" : "0"},
-                                         {"TMPDIR", tmp_dir_}}});
+  ProcessOptions options;
+  options.name = absl::StrCat("ps-", task);
+  options.program = "tests/cluster/watched_task";
+  options.env = {{"TF_CONFIG", TfConfig(ports_, "ps", task)},
+                 {"MILLRACE_WIRE", "links"},
+                 {"MILLRACE_UNIX_LINKS", unix_links_ ? "1" : "0"},
+                 {"TMPDIR", tmp_dir_}};
+  if (max_unpulled_steps_ > 0) {
+    options.env["MILLRACE_WATCHED_UNPULLED_STEPS"] = absl::StrCat(max_unpulled_steps_);
+  }
+  auto process = Process::Start(options);
   ASSERT_OK(process);
   EXPECT_OK((*process)->WaitForLine("listens on", kGuard));
   ps_[task] = *std::move(process);

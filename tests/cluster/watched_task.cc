@@ -2,7 +2,7 @@
 //
 // watched_task: a parameter server (TF_CONFIG) that says twenty times a second how many bytes of
 // memory it uses: "watched <bytes> <most bytes of tensors so far> watched-end". It serves until
-// SIGTERM.
+// SIGTERM. $MILLRACE_WATCHED_UNPULLED_STEPS: ServerLimits::max_unpulled_steps.
 //
 // Bytes are those of tensors and of the heap that are in use. What allocators keep of memory that
 // was freed is not: how much that is depends on the machine.
@@ -12,8 +12,10 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/allocator.h"
@@ -38,7 +40,13 @@ void Say() {
 
 Status Main() {
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
-  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
+  ServerOptions options;
+  const char* const unpulled = std::getenv("MILLRACE_WATCHED_UNPULLED_STEPS");
+  if (unpulled != nullptr && !absl::SimpleAtoi(unpulled, &options.limits.max_unpulled_steps)) {
+    return InvalidArgument("MILLRACE_WATCHED_UNPULLED_STEPS must be a number, got '", unpulled,
+                           "'");
+  }
+  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster, options));
   std::atomic<bool> stop{false};
   std::thread report([&stop] {
     while (!stop) {
