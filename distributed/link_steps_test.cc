@@ -33,16 +33,19 @@
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "ops/control/control_flow.h"
 #include "ops/math/cwise_binary.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 
 // covers: clusters: a training step over links is two messages each way for each parameter server,
-//   and computes what one by calls does
+//   and computes what one by calls does; a loop makes no calls either
 
 namespace millrace {
 namespace {
@@ -345,6 +348,110 @@ TEST_P(LinkStepsTest, StepsOfSeveralThreadsShareTheLinks) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(tasks.calls(), 0);
   EXPECT_TRUE(tasks.Settle());
+}
+
+// while (i < limit) { i += 1; x = 2 x + 1 }: x is computed on the ps, all else on the worker;
+// "last" is what comes out.
+Scope LoopOver(float limit) {
+  const Scope root;
+  const Scope worker = root.WithDevice("/job:worker/task:0"),
+              ps = root.WithDevice("/job:ps/task:0");
+  Graph* const graph = root.graph();
+  const auto merge = [&](float initial) {
+    const Output enter = Enter(worker, Const(worker, initial), "loop");
+    return Merge(worker, {enter, enter}).output;
+  };
+  const auto close = [&](Output merged, Output next) {
+    const Output round = NextIteration(worker, next);
+    EXPECT_OK(graph->UpdateInput(merged.node(), 1, round.node(), 0));
+  };
+  const auto constant = [&](const Scope& scope, float value) {
+    return Enter(scope, Const(scope, value), "loop", {.is_constant = true});
+  };
+  const Output i = merge(0), x = merge(1);
+  const Output go_on = LoopCond(worker, Less(worker, i, constant(worker, limit)));
+  const SwitchOutputs i_ways = Switch(worker, i, go_on), ways = Switch(worker, x, go_on);
+  close(i, Add(worker, i_ways.output_true, constant(worker, 1)));
+  const Output twice = Add(ps, ways.output_true, ways.output_true);
+  close(x, Add(ps, twice, constant(ps, 1)));
+  Identity(worker.WithName("last"), Exit(worker, ways.output_false));
+  return root;
+}
+
+TEST_P(LinkStepsTest, ALoopComputesWhatOneByCallsDoesWithoutACall) {
+  std::vector<std::vector<Tensor>> values;
+  for (const bool by_links : {false, true}) {
+    ThreeTasks tasks(by_links ? std::optional(GetParam()) : std::nullopt);
+    std::vector<Tensor> last;
+    for (const float limit : {0.0f, 1.0f, 7.0f, 40.0f}) {
+      ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(LoopOver(limit)));
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(session, {"last:0"}, {}));
+        last.push_back(result.fetches[0]);
+      }
+    }
+    values.push_back(std::move(last));
+    EXPECT_EQ(tasks.calls() == 0, by_links) << tasks.calls();
+    EXPECT_TRUE(tasks.Settle());
+    for (const char* task : {kPs0, kPs1, kWorker}) {
+      EXPECT_EQ(tasks.worker(task).parked_bytes(), 0) << task;
+    }
+  }
+  ASSERT_EQ(values[0].size(), values[1].size());
+  for (size_t i = 0; i < values[0].size(); ++i) ExpectTensorEqual(values[0][i], values[1][i]);
+  ExpectTensorEqual(values[1][6], Tensor::Scalar(255.0f));  // seven rounds: 1, 3, 7, ..., 255
+}
+
+// How many cross in a round is the partition's business. But each round costs the same, dead
+// tensors of the last one included, each is one message, and each is acknowledged once.
+TEST_P(LinkStepsTest, EachRoundOfALoopTakesTheSameTensorsAndAllAreAcknowledged) {
+  ThreeTasks tasks(GetParam());
+  LinkedTasks& links = tasks.links();
+  const std::vector<std::pair<std::string, std::string>> ways = {{kWorker, kPs0}, {kPs0, kWorker}};
+  std::vector<std::vector<int64_t>> tensors;  // by limit and way
+  for (const float limit : {4.0f, 5.0f, 15.0f}) {
+    ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(LoopOver(limit)));
+    std::vector<LinkedTasks::Came> before;
+    for (const auto& [from, at] : ways) before.push_back(links.came(from, at));
+    ASSERT_OK(tasks.Run(session, {"last:0"}, {}));
+    ASSERT_TRUE(tasks.Settle());
+    tensors.emplace_back();
+    for (size_t i = 0; i < 2; ++i) {
+      const LinkedTasks::Came after = links.came(ways[i].first, ways[i].second);
+      const LinkedTasks::Came back = links.came(ways[1 - i].first, ways[1 - i].second);
+      tensors.back().push_back(after.tensors - before[i].tensors);
+      EXPECT_EQ(after.tensors - before[i].tensors, back.received - before[1 - i].received);
+    }
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t of_a_round = tensors[1][i] - tensors[0][i];
+    EXPECT_GE(of_a_round, 1);
+    EXPECT_EQ(tensors[2][i] - tensors[1][i], 10 * of_a_round);
+  }
+}
+
+TEST_P(LinkStepsTest, ALostPeerOrAnEndOfTheTimeEndsALoopThatWaits) {
+  ThreeTasks tasks(GetParam());
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(LoopOver(1e30f)));
+  const Status late = tasks.Run(session, {"last:0"}, {}, false, /*timeout_ms=*/50).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  const int64_t before = tasks.links().came(kPs0, kWorker).tensors;
+  Status ended;
+  std::thread step([&] { ended = tasks.Run(session, {"last:0"}, {}).status(); });
+  while (tasks.links().came(kPs0, kWorker).tensors < before + 20) std::this_thread::yield();
+  tasks.links().Kill(kPs0);
+  step.join();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  EXPECT_NE(ended.message().find(kPs0), absl::string_view::npos) << ended;
+  for (const char* task : {kPs0, kWorker}) {
+    EXPECT_TRUE(tasks.worker(task).AwaitSteps(absl::Now() + absl::Seconds(20)));
+    EXPECT_EQ(tasks.worker(task).parked_bytes(), 0) << task;
+  }
+  // The network is back.
+  tasks.links().Begin(&tasks.worker(kPs0));
+  ASSERT_OK_AND_ASSIGN(const std::string next, tasks.NewSession(LoopOver(3)));
+  ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(next, {"last:0"}, {}));
+  ExpectTensorEqual(result.fetches[0], Tensor::Scalar(15.0f));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, LinkStepsTest,

@@ -359,7 +359,7 @@ TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
       {[&](int64_t step) { SendTensor(step, fingerprint + 1, 0); },
        prefix + "both tasks must have parts of one graph, got tensors of other names"},
       {[&](int64_t step) { SendTensor(step, fingerprint, 2); },
-       prefix + "a tensor's number must be below 2 and in no loop, got 2"},
+       prefix + "the number of a tensor in no loop must be below 2, got 2"},
       {[&](int64_t step) {
          SendTensor(step, fingerprint, 1);
          SendTensor(step, fingerprint, 1);
@@ -374,7 +374,7 @@ TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
          tensor.in_loop = true;
          EXPECT_OK(peer_->link()->Send(std::move(tensors)));
        },
-       prefix + "a tensor's number must be below 2 and in no loop, got 0 in a loop"},
+       prefix + "the number of a tensor in a loop must be below 0, got 0"},
       {[&](int64_t step) { SendTensor(step, fingerprint, 0, Tensor::Scalar(1.0)); },
        "must be of type float"},
   };

@@ -47,6 +47,27 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   if (!kept.ok()) Abort(kept);
 }
 
+void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
+                              bool is_dead) {
+  const Status sent = NoExceptions("Push", [&]() -> Status {
+    SentTensors message;
+    message.step_id = step_id_;
+    message.fingerprint = peer_->loop_fingerprint;
+    SentTensor& tensor = message.tensors.emplace_back();
+    tensor.index = static_cast<uint32_t>(index);
+    if (!is_dead) tensor.value = std::move(value);
+    tensor.is_dead = is_dead;
+    tensor.in_loop = true;
+    tensor.frame_id = frame_id;
+    tensor.iteration = iteration;
+    if (counter_ != nullptr) {
+      counter_->AddSent(is_dead ? 0 : tensor.value.TotalBytes(), 1, /*queued_ns=*/0);
+    }
+    return link_->Send(std::move(message));
+  });
+  if (!sent.ok()) Abort(sent);
+}
+
 void LinkSink::Abort(const Status& status) {
   if (const auto step = step_.lock()) {
     step->FailPushes(peer_->task, PushError(peer_->task, status));
@@ -119,51 +140,77 @@ void ArrivingEdges::OnPushed(PushedMessage message) {
   const std::shared_ptr<StepRendezvous> step = step_.lock();
   if (i == edges_->recvs.size() || step == nullptr) return message.Drop();
   if (message.kind == PushedMessage::Kind::kTensors) return TakeTensors(i, &message, step.get());
+  bool waits = false;
   {
     MutexLock lock(&mu_);
     const Peer& peer = peers_[i];
-    if (peer.num_left == 0) return;
+    waits = peer.num_left > 0;
     const bool is_lost = message.kind == PushedMessage::Kind::kLost;
     if (is_lost && peer.way != nullptr && peer.way != message.link) return;
   }
-  step->StartAbort(PullError(message.task, message.error));
+  const Status why = PullError(message.task, message.error);
+  if (waits) {
+    step->StartAbort(why);
+  } else if (!edges_->recvs[i].loop_numbers.empty()) {
+    step->FailLoops(why);
+  }
 }
 
 void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step) {
+  std::vector<SentTensor>& tensors = message->tensors.tensors;
+  const auto in_loops = static_cast<uint64_t>(
+      std::count_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.in_loop; }));
   // First: it rides on what the step sends for it.
-  message->Acknowledge();
+  message->Acknowledge(tensors.size() - in_loops);
   const StepEdges::Peer& edges = edges_->recvs[peer];
-  if (message->tensors.fingerprint != edges.fingerprint) {
-    return step->StartAbort(Internal("Pull from ", edges.task, ": both tasks must have parts of ",
-                                     "one graph, got tensors of other names"));
+  const uint64_t fingerprint = message->tensors.fingerprint;
+  Status wrong;
+  if ((tensors.size() > in_loops && fingerprint != edges.fingerprint) ||
+      (in_loops > 0 && fingerprint != edges.loop_fingerprint)) {
+    wrong = Internal("Pull from ", edges.task, ": both tasks must have parts of ",
+                     "one graph, got tensors of other names");
   }
-  for (SentTensor& tensor : message->tensors.tensors) {
-    const Status marked = Mark(peer, tensor, message->link);
-    if (!marked.ok()) return step->StartAbort(marked);
-    // An error means that the step was aborted, which says why.
-    step->Send(Transfer(edges.numbers[tensor.index]), std::move(tensor.value), tensor.is_dead)
-        .IgnoreError();
+  uint64_t num_dropped = 0;
+  for (SentTensor& tensor : tensors) {
+    if (wrong.ok()) wrong = Mark(peer, tensor, message->link);
+    if (!wrong.ok()) {
+      num_dropped += tensor.in_loop ? 1 : 0;
+      continue;
+    }
+    const size_t index = tensor.index;
+    if (tensor.in_loop) {
+      wrong = step->CameInLoop(edges.loop_numbers[index], std::move(tensor), message->creditor,
+                               message->held);
+    } else {
+      // An error means that the step was aborted, which says why.
+      step->Send(Transfer(edges.numbers[index]), std::move(tensor.value), tensor.is_dead)
+          .IgnoreError();
+    }
   }
+  message->Acknowledge(num_dropped);
+  if (!wrong.ok()) step->StartAbort(wrong);
 }
 
 Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* way) {
-  const std::string& task = edges_->recvs[peer].task;
+  const StepEdges::Peer& edges = edges_->recvs[peer];
+  const size_t num_edges = tensor.in_loop ? edges.loop_numbers.size() : edges.numbers.size();
   MutexLock lock(&mu_);
   Peer& of_task = peers_[peer];
   of_task.way = way;
-  if (tensor.index >= of_task.has_come.size() || tensor.in_loop) {
-    return Internal("Pull from ", task, ": a tensor's number must be below ",
-                    of_task.has_come.size(), " and in no loop, got ", tensor.index,
-                    tensor.in_loop ? " in a loop" : "");
+  if (tensor.index >= num_edges) {
+    return Internal("Pull from ", edges.task, ": the number of a tensor ",
+                    tensor.in_loop ? "in a loop" : "in no loop", " must be below ", num_edges,
+                    ", got ", tensor.index);
   }
-  if (of_task.has_come[tensor.index]) {
-    return Internal("Pull from ", task, ": each tensor must come once, got number ", tensor.index,
-                    " twice");
-  }
-  of_task.has_come[tensor.index] = true;
   if (!tensor.is_dead && tensor.value.TotalBytes() >= SendGroups::kLargeBytes) {
     of_task.flushes = true;
   }
+  if (tensor.in_loop) return absl::OkStatus();
+  if (of_task.has_come[tensor.index]) {
+    return Internal("Pull from ", edges.task, ": each tensor must come once, got number ",
+                    tensor.index, " twice");
+  }
+  of_task.has_come[tensor.index] = true;
   --of_task.num_left;
   return absl::OkStatus();
 }

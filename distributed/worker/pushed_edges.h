@@ -8,6 +8,10 @@
 // Both tasks know the tensors by their places in the sorted keys (step_edges.h); the fingerprint of
 // the keys travels with each message. What a LinkSink is given until Flush leaves as one message.
 //
+// Tensors in loops have indices and a fingerprint of their own, frame and iteration. Each leaves at
+// once; what has come waits for its iteration (in_loop_edges.h). How many come is not known: until
+// its run is over a step needs the links to all tasks whose tensors its loops receive.
+//
 // Threads: all methods, from any. Lifetime: both know the step weakly, and keep its edges.
 // Failure: the step is aborted: by what a peer sends that does not fit (Internal), with the error
 // of a link that is lost before all has come, or that does not take what is sent (peer_error.h).
@@ -39,6 +43,8 @@ class LinkSink : public PullSink {
            std::shared_ptr<PeerCounter> counter);
 
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override;
+  void OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
+                      bool is_dead) override;
   void Flush() override;
   // An error is told to the peer.
   void OnDone(const Status& status) override;
@@ -86,7 +92,7 @@ class ArrivingEdges : public PushReceiver {
   // Index in edges_->recvs; its size when the task has no part in it.
   size_t Find(absl::string_view task) const;
   void TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step);
-  // Marks a tensor. An error when there is no such one, or it was there.
+  // Marks a tensor. An error when there is no such one, or when one in no loop was there.
   Status Mark(size_t peer, const SentTensor& tensor, const Link* way);
 
   const std::weak_ptr<StepRendezvous> step_;

@@ -142,7 +142,8 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
                          absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
   MR_ASSIGN_OR_RETURN(
       std::shared_ptr<StepRendezvous> started,
-      steps_->Start(request.step_id(), graph_->edges, life_, loans_, FetchFor(request.step_id())));
+      steps_->Start(request.step_id(), graph_->edges, life_, loans_,
+                    IsPushed(request) ? FetchTensor() : FetchFor(request.step_id())));
   Status cancelled;
   {
     MutexLock lock(&mu_);
@@ -242,6 +243,7 @@ Status WorkerStep::NoSuchPeer(absl::string_view task) const {
 
 void WorkerStep::AskPeers() {
   for (const StepEdges::Peer& peer : graph_->edges->recvs) {
+    if (peer.numbers.empty()) continue;  // only what loops fetch
     const std::shared_ptr<Transport> transport =
         options_->peer ? options_->peer(peer.task) : nullptr;
     if (transport == nullptr) {
