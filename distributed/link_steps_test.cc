@@ -8,11 +8,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -28,21 +31,20 @@
 #include "distributed/master/master_options.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"
+#include "distributed/testing/small_loop.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
-#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
-#include "ops/array/constant.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
-#include "ops/control/control_flow.h"
 #include "ops/math/cwise_binary.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "runtime/transfer_trace.h"
 
 // covers: clusters: a training step over links is two messages each way for each parameter server,
 //   and computes what one by calls does; a loop makes no calls either
@@ -92,10 +94,24 @@ class ThreeTasks {
                            const std::vector<std::string>& targets, bool feeds = false,
                            int64_t timeout_ms = 0) {
     tensorflow::RunStepRequest request;
+    request.mutable_options()->set_timeout_in_ms(timeout_ms);
+    return Run(session, fetches, targets, feeds, std::move(request));
+  }
+  // With its partition graphs.
+  StatusOr<StepResult> RunTraced(const std::string& session,
+                                 const std::vector<std::string>& fetches,
+                                 const std::vector<std::string>& targets, bool feeds) {
+    tensorflow::RunStepRequest request;
+    request.mutable_options()->set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+    request.mutable_options()->set_output_partition_graphs(true);
+    return Run(session, fetches, targets, feeds, std::move(request));
+  }
+  StatusOr<StepResult> Run(const std::string& session, const std::vector<std::string>& fetches,
+                           const std::vector<std::string>& targets, bool feeds,
+                           tensorflow::RunStepRequest request) {
     request.set_session_handle(session);
     for (const auto& fetch : fetches) request.add_fetch(fetch);
     for (const auto& target : targets) request.add_target(target);
-    request.mutable_options()->set_timeout_in_ms(timeout_ms);
     std::vector<NamedTensor> batch;
     if (feeds) {
       batch = {{"x", Tensor::Vector<float>({1, 2, 3}), false},
@@ -350,41 +366,13 @@ TEST_P(LinkStepsTest, StepsOfSeveralThreadsShareTheLinks) {
   EXPECT_TRUE(tasks.Settle());
 }
 
-// while (i < limit) { i += 1; x = 2 x + 1 }: x is computed on the ps, all else on the worker;
-// "last" is what comes out.
-Scope LoopOver(float limit) {
-  const Scope root;
-  const Scope worker = root.WithDevice("/job:worker/task:0"),
-              ps = root.WithDevice("/job:ps/task:0");
-  Graph* const graph = root.graph();
-  const auto merge = [&](float initial) {
-    const Output enter = Enter(worker, Const(worker, initial), "loop");
-    return Merge(worker, {enter, enter}).output;
-  };
-  const auto close = [&](Output merged, Output next) {
-    const Output round = NextIteration(worker, next);
-    EXPECT_OK(graph->UpdateInput(merged.node(), 1, round.node(), 0));
-  };
-  const auto constant = [&](const Scope& scope, float value) {
-    return Enter(scope, Const(scope, value), "loop", {.is_constant = true});
-  };
-  const Output i = merge(0), x = merge(1);
-  const Output go_on = LoopCond(worker, Less(worker, i, constant(worker, limit)));
-  const SwitchOutputs i_ways = Switch(worker, i, go_on), ways = Switch(worker, x, go_on);
-  close(i, Add(worker, i_ways.output_true, constant(worker, 1)));
-  const Output twice = Add(ps, ways.output_true, ways.output_true);
-  close(x, Add(ps, twice, constant(ps, 1)));
-  Identity(worker.WithName("last"), Exit(worker, ways.output_false));
-  return root;
-}
-
 TEST_P(LinkStepsTest, ALoopComputesWhatOneByCallsDoesWithoutACall) {
   std::vector<std::vector<Tensor>> values;
   for (const bool by_links : {false, true}) {
     ThreeTasks tasks(by_links ? std::optional(GetParam()) : std::nullopt);
     std::vector<Tensor> last;
     for (const float limit : {0.0f, 1.0f, 7.0f, 40.0f}) {
-      ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(LoopOver(limit)));
+      ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(SmallLoop(limit)));
       for (int i = 0; i < 3; ++i) {
         ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(session, {"last:0"}, {}));
         last.push_back(result.fetches[0]);
@@ -410,7 +398,7 @@ TEST_P(LinkStepsTest, EachRoundOfALoopTakesTheSameTensorsAndAllAreAcknowledged) 
   const std::vector<std::pair<std::string, std::string>> ways = {{kWorker, kPs0}, {kPs0, kWorker}};
   std::vector<std::vector<int64_t>> tensors;  // by limit and way
   for (const float limit : {4.0f, 5.0f, 15.0f}) {
-    ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(LoopOver(limit)));
+    ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(SmallLoop(limit)));
     std::vector<LinkedTasks::Came> before;
     for (const auto& [from, at] : ways) before.push_back(links.came(from, at));
     ASSERT_OK(tasks.Run(session, {"last:0"}, {}));
@@ -430,9 +418,53 @@ TEST_P(LinkStepsTest, EachRoundOfALoopTakesTheSameTensorsAndAllAreAcknowledged) 
   }
 }
 
+// Times aside. Node names with the task that ran them, and the tensors that crossed, with both
+// sides.
+TEST_P(LinkStepsTest, ATraceHasTheLinesOfOneByCallsWithoutACall) {
+  std::vector<std::set<std::string>> lines;
+  for (const bool by_links : {false, true}) {
+    ThreeTasks tasks(by_links ? std::optional(GetParam()) : std::nullopt);
+    std::set<std::string> of_both;
+    int num_left_in_loops = 0;
+    for (const Scope& root : {ModelOnTwo().root, SmallLoop(3)}) {
+      const bool is_loop = !of_both.empty();
+      ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(root));
+      if (!is_loop) {
+        ASSERT_OK(tasks.Run(session, {}, {"init"}));
+      }
+      ASSERT_OK_AND_ASSIGN(
+          const StepResult result,
+          tasks.RunTraced(session, {is_loop ? "last:0" : "loss:0"},
+                          is_loop ? std::vector<std::string>() : std::vector<std::string>{"train"},
+                          /*feeds=*/!is_loop));
+      EXPECT_EQ(result.metadata.partition_graphs_size(), is_loop ? 2 : 3);
+      for (const auto& device : result.metadata.step_stats().dev_stats()) {
+        for (const auto& line : device.node_stats()) {
+          const auto side = TransferSideOf(line);
+          const bool is_transfer = side.has_value();
+          // Calls within a process do not tell when a tensor of a loop left.
+          if (side == TransferSide::kSender &&
+              absl::StrContains(line.timeline_label(), " in iteration ")) {
+            num_left_in_loops += by_links ? 1 : 0;
+            continue;
+          }
+          of_both.insert(absl::StrCat(device.device(), " ", line.node_name(),
+                                      is_transfer ? " " + line.timeline_label() : ""));
+          EXPECT_GT(line.all_start_nanos(), 0) << line.node_name();
+        }
+      }
+    }
+    lines.push_back(std::move(of_both));
+    EXPECT_EQ(num_left_in_loops > 0, by_links);
+    EXPECT_EQ(tasks.calls() == 0, by_links) << tasks.calls();
+    EXPECT_TRUE(tasks.Settle());
+  }
+  EXPECT_EQ(lines[0], lines[1]);
+}
+
 TEST_P(LinkStepsTest, ALostPeerOrAnEndOfTheTimeEndsALoopThatWaits) {
   ThreeTasks tasks(GetParam());
-  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(LoopOver(1e30f)));
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(SmallLoop(1e30f)));
   const Status late = tasks.Run(session, {"last:0"}, {}, false, /*timeout_ms=*/50).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   const int64_t before = tasks.links().came(kPs0, kWorker).tensors;
@@ -449,7 +481,7 @@ TEST_P(LinkStepsTest, ALostPeerOrAnEndOfTheTimeEndsALoopThatWaits) {
   }
   // The network is back.
   tasks.links().Begin(&tasks.worker(kPs0));
-  ASSERT_OK_AND_ASSIGN(const std::string next, tasks.NewSession(LoopOver(3)));
+  ASSERT_OK_AND_ASSIGN(const std::string next, tasks.NewSession(SmallLoop(3)));
   ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(next, {"last:0"}, {}));
   ExpectTensorEqual(result.fetches[0], Tensor::Scalar(15.0f));
 }

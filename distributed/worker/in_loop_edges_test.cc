@@ -32,6 +32,7 @@
 #include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "runtime/rendezvous.h"
+#include "runtime/step_loans.h"
 
 // covers: clusters: a tensor of a loop is pushed as it is sent, waits for its iteration within a
 //   bound, and is acknowledged when that has it; errors, lost links and cancellations reach an
@@ -51,10 +52,9 @@ class LoopLink : public Link {
     MutexLock lock(&mu_);
     if (const auto* const tensors = std::get_if<SentTensors>(&message)) {
       for (const SentTensor& t : tensors->tensors) {
-        events_.push_back(absl::StrCat("sent ", t.index, t.is_dead ? " dead" : "",
-                                       t.in_loop ? absl::StrCat(" in ", t.frame_id, ":",
-                                                                t.iteration)
-                                                 : ""));
+        events_.push_back(
+            absl::StrCat("sent ", t.index, t.is_dead ? " dead" : "",
+                         t.in_loop ? absl::StrCat(" in ", t.frame_id, ":", t.iteration) : ""));
       }
       last = *tensors;
     } else if (std::holds_alternative<CancelFrame>(message)) {
@@ -105,7 +105,9 @@ SentTensor Round(int64_t iteration, Tensor value = Tensor::Scalar(1.0f)) {
 // What a _Recv got: "2", "dead", or its error.
 Rendezvous::DoneCallback Into(std::string* got) {
   return [got](const Status& status, Tensor value, bool is_dead) {
-    *got += !status.ok() ? status.ToString() : is_dead ? "dead" : absl::StrCat(value.scalar<float>());
+    *got += !status.ok() ? status.ToString()
+            : is_dead    ? "dead"
+                         : absl::StrCat(value.scalar<float>());
   };
 }
 

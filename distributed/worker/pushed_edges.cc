@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/worker/peer_error.h"
 #include "distributed/worker/send_groups.h"
+#include "distributed/worker/trace_transfer.h"
 #include "runtime/rendezvous.h"
 
 namespace millrace {
@@ -25,19 +27,27 @@ int64_t NowNanos() {
 
 LinkSink::LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
                    std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
-                   std::shared_ptr<PeerCounter> counter)
+                   std::shared_ptr<PeerCounter> counter, bool is_traced)
     : link_(std::move(link)),
       step_id_(step->step_id()),
       step_(step),
       edges_(std::move(edges)),
       peer_(peer),
-      counter_(std::move(counter)) {}
+      counter_(std::move(counter)),
+      is_traced_(is_traced) {
+  if (is_traced_) ready_ns_.resize(peer_->numbers.size());
+}
+
+void LinkSink::OnSendTimes(uint64_t index, const SendTimes& times) {
+  if (index < ready_ns_.size()) ready_ns_[index] = times.ready_ns;
+}
 
 void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   SentTensor tensor;
   tensor.index = static_cast<uint32_t>(index);
   if (!is_dead) tensor.value = std::move(value);
   tensor.is_dead = is_dead;
+  if (index < ready_ns_.size()) tensor.ready_ns = ready_ns_[index];
   const Status kept = NoExceptions("Push", [&]() -> Status {
     MutexLock lock(&mu_);
     if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
@@ -60,6 +70,7 @@ void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iterati
     tensor.in_loop = true;
     tensor.frame_id = frame_id;
     tensor.iteration = iteration;
+    if (is_traced_) tensor.ready_ns = tensor.left_ns = absl::GetCurrentTimeNanos();
     if (counter_ != nullptr) {
       counter_->AddSent(is_dead ? 0 : tensor.value.TotalBytes(), 1, /*queued_ns=*/0);
     }
@@ -88,6 +99,10 @@ void LinkSink::Flush() {
   int64_t since_ns = 0;
   SentTensors sent = Take(&since_ns);
   if (sent.tensors.empty()) return;
+  if (is_traced_) {
+    const int64_t now_ns = absl::GetCurrentTimeNanos();
+    for (SentTensor& tensor : sent.tensors) tensor.left_ns = now_ns;
+  }
   if (counter_ != nullptr) {
     int64_t bytes = 0;
     for (const SentTensor& tensor : sent.tensors) {
@@ -110,8 +125,13 @@ void LinkSink::OnDone(const Status& status) {
 // --- Receiving -----------------------------------------------------------------------------------
 
 ArrivingEdges::ArrivingEdges(const std::shared_ptr<StepRendezvous>& step,
-                             std::shared_ptr<const StepEdges> edges)
-    : step_(step), edges_(std::move(edges)), peers_(edges_->recvs.size()) {
+                             std::shared_ptr<const StepEdges> edges,
+                             std::shared_ptr<StepStatsCollector> stats)
+    : step_(step),
+      edges_(std::move(edges)),
+      stats_(std::move(stats)),
+      begun_ns_(stats_ == nullptr ? 0 : absl::GetCurrentTimeNanos()),
+      peers_(edges_->recvs.size()) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     peers_[i].num_left = edges_->recvs[i].numbers.size();
     peers_[i].has_come.resize(peers_[i].num_left);
@@ -177,6 +197,7 @@ void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezv
       num_dropped += tensor.in_loop ? 1 : 0;
       continue;
     }
+    if (stats_ != nullptr) Trace(peer, tensor);
     const size_t index = tensor.index;
     if (tensor.in_loop) {
       wrong = step->CameInLoop(edges.loop_numbers[index], std::move(tensor), message->creditor,
@@ -189,6 +210,25 @@ void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezv
   }
   message->Acknowledge(num_dropped);
   if (!wrong.ok()) step->StartAbort(wrong);
+}
+
+void ArrivingEdges::Trace(size_t peer, const SentTensor& tensor) {
+  const StepEdges::Peer& edges = edges_->recvs[peer];
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  TransferTimes times;
+  times.send = {.ready_ns = tensor.ready_ns, .left_ns = tensor.left_ns};
+  times.arrived_ns = now_ns;
+  const int64_t num_bytes = tensor.is_dead ? 0 : tensor.value.TotalBytes();
+  if (tensor.in_loop) {
+    // No one has asked for it: its iteration may have begun long ago, or not yet.
+    times.asked_ns = now_ns;
+    TraceTransfer(
+        RendezvousKey::InFrame(edges.loop_keys[tensor.index], tensor.frame_id, tensor.iteration),
+        num_bytes, times, stats_.get());
+  } else {
+    times.asked_ns = begun_ns_;
+    TraceTransfer(edges.wire_keys[tensor.index], num_bytes, times, stats_.get());
+  }
 }
 
 Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* way) {

@@ -112,6 +112,9 @@ std::vector<std::string> Corpus() {
   dead.is_dead = dead.in_loop = true;
   dead.frame_id = 5;
   tensors.tensors.push_back(dead);
+  dead.index = 1;
+  dead.ready_ns = dead.left_ns = 1'700'000'000'000'000'000;
+  tensors.tensors.push_back(dead);
   FrameWriter chunks;
   const BufferRef buffer = Buffer::Allocate(DefaultAllocator(), 400);
   const absl::Span<char> zeros(static_cast<char*>(buffer->data()), buffer->size());
