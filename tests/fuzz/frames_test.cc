@@ -167,7 +167,7 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
     frames += checker.frames;
     tensors += checker.tensors;
   });
-  // The 6,250 valid inputs have 12 frames in 10 members, and one member of five tensors.
+  // The 6,250 valid inputs have 12 frames in 10 members, and one member of eight tensors.
   EXPECT_GT(frames, 6'250);
   EXPECT_GT(tensors, 2'000);
   EXPECT_GT(refused, 10'000);
