@@ -8,11 +8,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -28,6 +31,7 @@
 #include "distributed/master/master_options.h"
 #include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"
+#include "distributed/testing/small_loop.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"
@@ -40,9 +44,10 @@
 #include "ops/math/cwise_binary.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "runtime/transfer_trace.h"
 
 // covers: clusters: a training step over links is two messages each way for each parameter server,
-//   and computes what one by calls does
+//   and computes what one by calls does; a loop makes no calls either
 
 namespace millrace {
 namespace {
@@ -89,10 +94,24 @@ class ThreeTasks {
                            const std::vector<std::string>& targets, bool feeds = false,
                            int64_t timeout_ms = 0) {
     tensorflow::RunStepRequest request;
+    request.mutable_options()->set_timeout_in_ms(timeout_ms);
+    return Run(session, fetches, targets, feeds, std::move(request));
+  }
+  // With its partition graphs.
+  StatusOr<StepResult> RunTraced(const std::string& session,
+                                 const std::vector<std::string>& fetches,
+                                 const std::vector<std::string>& targets, bool feeds) {
+    tensorflow::RunStepRequest request;
+    request.mutable_options()->set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+    request.mutable_options()->set_output_partition_graphs(true);
+    return Run(session, fetches, targets, feeds, std::move(request));
+  }
+  StatusOr<StepResult> Run(const std::string& session, const std::vector<std::string>& fetches,
+                           const std::vector<std::string>& targets, bool feeds,
+                           tensorflow::RunStepRequest request) {
     request.set_session_handle(session);
     for (const auto& fetch : fetches) request.add_fetch(fetch);
     for (const auto& target : targets) request.add_target(target);
-    request.mutable_options()->set_timeout_in_ms(timeout_ms);
     std::vector<NamedTensor> batch;
     if (feeds) {
       batch = {{"x", Tensor::Vector<float>({1, 2, 3}), false},
@@ -345,6 +364,126 @@ TEST_P(LinkStepsTest, StepsOfSeveralThreadsShareTheLinks) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(tasks.calls(), 0);
   EXPECT_TRUE(tasks.Settle());
+}
+
+TEST_P(LinkStepsTest, ALoopComputesWhatOneByCallsDoesWithoutACall) {
+  std::vector<std::vector<Tensor>> values;
+  for (const bool by_links : {false, true}) {
+    ThreeTasks tasks(by_links ? std::optional(GetParam()) : std::nullopt);
+    std::vector<Tensor> last;
+    for (const float limit : {0.0f, 1.0f, 7.0f, 40.0f}) {
+      ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(SmallLoop(limit)));
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(session, {"last:0"}, {}));
+        last.push_back(result.fetches[0]);
+      }
+    }
+    values.push_back(std::move(last));
+    EXPECT_EQ(tasks.calls() == 0, by_links) << tasks.calls();
+    EXPECT_TRUE(tasks.Settle());
+    for (const char* task : {kPs0, kPs1, kWorker}) {
+      EXPECT_EQ(tasks.worker(task).parked_bytes(), 0) << task;
+    }
+  }
+  ASSERT_EQ(values[0].size(), values[1].size());
+  for (size_t i = 0; i < values[0].size(); ++i) ExpectTensorEqual(values[0][i], values[1][i]);
+  ExpectTensorEqual(values[1][6], Tensor::Scalar(255.0f));  // seven rounds: 1, 3, 7, ..., 255
+}
+
+// How many cross in a round is the partition's business. But each round costs the same, dead
+// tensors of the last one included, each is one message, and each is acknowledged once.
+TEST_P(LinkStepsTest, EachRoundOfALoopTakesTheSameTensorsAndAllAreAcknowledged) {
+  ThreeTasks tasks(GetParam());
+  LinkedTasks& links = tasks.links();
+  const std::vector<std::pair<std::string, std::string>> ways = {{kWorker, kPs0}, {kPs0, kWorker}};
+  std::vector<std::vector<int64_t>> tensors;  // by limit and way
+  for (const float limit : {4.0f, 5.0f, 15.0f}) {
+    ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(SmallLoop(limit)));
+    std::vector<LinkedTasks::Came> before;
+    for (const auto& [from, at] : ways) before.push_back(links.came(from, at));
+    ASSERT_OK(tasks.Run(session, {"last:0"}, {}));
+    ASSERT_TRUE(tasks.Settle());
+    tensors.emplace_back();
+    for (size_t i = 0; i < 2; ++i) {
+      const LinkedTasks::Came after = links.came(ways[i].first, ways[i].second);
+      const LinkedTasks::Came back = links.came(ways[1 - i].first, ways[1 - i].second);
+      tensors.back().push_back(after.tensors - before[i].tensors);
+      EXPECT_EQ(after.tensors - before[i].tensors, back.received - before[1 - i].received);
+    }
+  }
+  for (size_t i = 0; i < 2; ++i) {
+    const int64_t of_a_round = tensors[1][i] - tensors[0][i];
+    EXPECT_GE(of_a_round, 1);
+    EXPECT_EQ(tensors[2][i] - tensors[1][i], 10 * of_a_round);
+  }
+}
+
+// Times aside. Node names with the task that ran them, and the tensors that crossed, with both
+// sides.
+TEST_P(LinkStepsTest, ATraceHasTheLinesOfOneByCallsWithoutACall) {
+  std::vector<std::set<std::string>> lines;
+  for (const bool by_links : {false, true}) {
+    ThreeTasks tasks(by_links ? std::optional(GetParam()) : std::nullopt);
+    std::set<std::string> of_both;
+    int num_left_in_loops = 0;
+    for (const Scope& root : {ModelOnTwo().root, SmallLoop(3)}) {
+      const bool is_loop = !of_both.empty();
+      ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(root));
+      if (!is_loop) {
+        ASSERT_OK(tasks.Run(session, {}, {"init"}));
+      }
+      ASSERT_OK_AND_ASSIGN(
+          const StepResult result,
+          tasks.RunTraced(session, {is_loop ? "last:0" : "loss:0"},
+                          is_loop ? std::vector<std::string>() : std::vector<std::string>{"train"},
+                          /*feeds=*/!is_loop));
+      EXPECT_EQ(result.metadata.partition_graphs_size(), is_loop ? 2 : 3);
+      for (const auto& device : result.metadata.step_stats().dev_stats()) {
+        for (const auto& line : device.node_stats()) {
+          const auto side = TransferSideOf(line);
+          const bool is_transfer = side.has_value();
+          // Calls within a process do not tell when a tensor of a loop left.
+          if (side == TransferSide::kSender &&
+              absl::StrContains(line.timeline_label(), " in iteration ")) {
+            num_left_in_loops += by_links ? 1 : 0;
+            continue;
+          }
+          of_both.insert(absl::StrCat(device.device(), " ", line.node_name(),
+                                      is_transfer ? " " + line.timeline_label() : ""));
+          EXPECT_GT(line.all_start_nanos(), 0) << line.node_name();
+        }
+      }
+    }
+    lines.push_back(std::move(of_both));
+    EXPECT_EQ(num_left_in_loops > 0, by_links);
+    EXPECT_EQ(tasks.calls() == 0, by_links) << tasks.calls();
+    EXPECT_TRUE(tasks.Settle());
+  }
+  EXPECT_EQ(lines[0], lines[1]);
+}
+
+TEST_P(LinkStepsTest, ALostPeerOrAnEndOfTheTimeEndsALoopThatWaits) {
+  ThreeTasks tasks(GetParam());
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(SmallLoop(1e30f)));
+  const Status late = tasks.Run(session, {"last:0"}, {}, false, /*timeout_ms=*/50).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  const int64_t before = tasks.links().came(kPs0, kWorker).tensors;
+  Status ended;
+  std::thread step([&] { ended = tasks.Run(session, {"last:0"}, {}).status(); });
+  while (tasks.links().came(kPs0, kWorker).tensors < before + 20) std::this_thread::yield();
+  tasks.links().Kill(kPs0);
+  step.join();
+  EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
+  EXPECT_NE(ended.message().find(kPs0), absl::string_view::npos) << ended;
+  for (const char* task : {kPs0, kWorker}) {
+    EXPECT_TRUE(tasks.worker(task).AwaitSteps(absl::Now() + absl::Seconds(20)));
+    EXPECT_EQ(tasks.worker(task).parked_bytes(), 0) << task;
+  }
+  // The network is back.
+  tasks.links().Begin(&tasks.worker(kPs0));
+  ASSERT_OK_AND_ASSIGN(const std::string next, tasks.NewSession(SmallLoop(3)));
+  ASSERT_OK_AND_ASSIGN(const StepResult result, tasks.Run(next, {"last:0"}, {}));
+  ExpectTensorEqual(result.fetches[0], Tensor::Scalar(15.0f));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, LinkStepsTest,

@@ -34,7 +34,10 @@ void TaskLinkEnd::OnOpen(std::shared_ptr<Link> link) {
 void TaskLinkEnd::OnBind(BindFrame bind) { worker_.OnBind(std::move(bind)); }
 void TaskLinkEnd::OnUnbind(uint64_t number) { worker_.OnUnbind(number); }
 void TaskLinkEnd::OnRun(RunFrame run) { worker_.OnRun(run); }
-void TaskLinkEnd::OnTensors(SentTensors tensors) { worker_.OnTensors(std::move(tensors)); }
+void TaskLinkEnd::OnTensors(SentTensors tensors) {
+  if (tensors.purpose != TensorsPurpose::kReport) return worker_.OnTensors(std::move(tensors));
+  if (link_ != nullptr) parts_->OnReport(link_.get(), std::move(tensors));
+}
 void TaskLinkEnd::OnEnd(EndFrame end) {
   if (link_ != nullptr) parts_->OnEnd(link_.get(), std::move(end));
 }
@@ -46,6 +49,8 @@ void TaskLinkEnd::OnReceived(int64_t step_id, uint64_t tensors) {
 }
 void TaskLinkEnd::OnRefused(int64_t step_id, const Status& status) {
   worker_.OnRefused(step_id, status);
+  // Of edges and reports alike; a step that lacks either cannot end well.
+  if (link_ != nullptr) parts_->OnRefused(link_.get(), step_id, status);
 }
 void TaskLinkEnd::OnLost(const Status& status, bool by_peer) {
   const std::shared_ptr<Link> link = std::move(link_);

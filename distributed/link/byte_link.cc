@@ -226,6 +226,8 @@ Status ByteLink::Queue(const SentTensors& message) {
     entry.in_loop = tensor.in_loop;
     entry.frame_id = tensor.frame_id;
     entry.iteration = tensor.iteration;
+    entry.ready_ns = tensor.ready_ns;
+    entry.left_ns = tensor.left_ns;
     if (!tensor.is_dead) {
       MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
     }
@@ -631,10 +633,6 @@ void ByteLink::PumpIfDue() {
   Pump();
 }
 
-bool ByteLink::EndAcknowledges(TensorsPurpose purpose) const {
-  return purpose == TensorsPurpose::kEdges && end_->acknowledges_edges();
-}
-
 bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes,
                           SentTensor* tensor) {
   tensor->index = entry->index;
@@ -642,6 +640,8 @@ bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_by
   tensor->in_loop = entry->in_loop;
   tensor->frame_id = entry->frame_id;
   tensor->iteration = entry->iteration;
+  tensor->ready_ns = entry->ready_ns;
+  tensor->left_ns = entry->left_ns;
   if (entry->is_dead) return true;
   StatusOr<Tensor> value = entry->value.TakeTensor(splat_bytes);
   if (!value.ok()) {
@@ -673,7 +673,7 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (!TakeTensor(frame.step_id, &entry, &splat_bytes, &tensor)) tensors.tensors.pop_back();
   }
-  if (!EndAcknowledges(frame.purpose)) AddReceipt(frame.step_id, tensors.tensors.size());
+  if (!end_->acknowledges_edges()) AddReceipt(frame.step_id, tensors.tensors.size());
   if (!tensors.tensors.empty()) end_->OnTensors(std::move(tensors));
   PumpIfDue();
   return absl::OkStatus();
@@ -690,7 +690,7 @@ Status ByteLink::Take(ChunkFrame frame, int64_t num_bytes) {
     int64_t splat_bytes = options_.max_splat_bytes;
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (TakeTensor(whole->step_id, &whole->entry, &splat_bytes, &tensor)) {
-      if (!EndAcknowledges(whole->purpose)) AddReceipt(whole->step_id, 1);
+      if (!end_->acknowledges_edges()) AddReceipt(whole->step_id, 1);
       end_->OnTensors(std::move(tensors));
     }
   }

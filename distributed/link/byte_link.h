@@ -226,8 +226,6 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status CountReceived(int64_t num_bytes);
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
-  // Whether the end acknowledges them, instead of the link.
-  bool EndAcknowledges(TensorsPurpose purpose) const;
   // Not for less: what a cork holds would leave early.
   void PumpIfDue();
   void SendPing();

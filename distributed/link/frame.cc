@@ -17,7 +17,8 @@ namespace {
 // Of RUN.
 constexpr uint8_t kTraceFlag = 1, kGraphsFlag = 2;
 // Of an entry.
-constexpr uint8_t kDeadFlag = 1, kLoopFlag = 2, kProtoFlag = 4, kPartsFlag = 8, kNarrowFlag = 16;
+constexpr uint8_t kDeadFlag = 1, kLoopFlag = 2, kProtoFlag = 4, kPartsFlag = 8, kNarrowFlag = 16,
+                  kTimesFlag = 32;
 
 // The payloads of a status: PayloadBytes writes at most 3 KiB.
 constexpr uint64_t kMaxPayloadTextBytes = 3 << 10;
@@ -247,7 +248,8 @@ TensorEntry ReadEntry(Fields* in) {
   TensorEntry entry;
   entry.index = in->Varint32();
   const uint8_t flags = in->Byte();
-  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag | kNarrowFlag)) != 0) {
+  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag | kNarrowFlag | kTimesFlag)) !=
+      0) {
     in->Refuse<int>("a flag of another version");
   }
   entry.is_dead = (flags & kDeadFlag) != 0;
@@ -255,6 +257,10 @@ TensorEntry ReadEntry(Fields* in) {
   if (entry.in_loop) {
     entry.frame_id = in->Fixed64();
     entry.iteration = in->Count();
+  }
+  if ((flags & kTimesFlag) != 0) {
+    entry.ready_ns = in->Int64();
+    entry.left_ns = in->Int64();
   }
   if (entry.is_dead) {
     if ((flags & (kProtoFlag | kPartsFlag | kNarrowFlag)) != 0) {
@@ -414,14 +420,20 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
     const bool is_proto = !entry.is_dead && form == WireTensor::Form::kProto;
     const bool is_narrow = !entry.is_dead && form == WireTensor::Form::kNarrow;
     PutVarint32(&head, entry.index);
+    const bool has_times = entry.ready_ns != 0 || entry.left_ns != 0;
     PutByte(&head,
             static_cast<uint8_t>((entry.is_dead ? kDeadFlag : 0) | (entry.in_loop ? kLoopFlag : 0) |
                                  (is_proto ? kProtoFlag : 0) | (is_narrow ? kNarrowFlag : 0) |
+                                 (has_times ? kTimesFlag : 0) |
                                  (!entry.is_dead && in_parts ? kPartsFlag : 0)));
     if (entry.in_loop) {
       MR_RETURN_IF_ERROR(CheckCount(FrameKind::kTensors, "iteration", entry.iteration));
       PutFixed64(&head, entry.frame_id);
       PutCount(&head, entry.iteration);
+    }
+    if (has_times) {
+      PutInt64(&head, entry.ready_ns);
+      PutInt64(&head, entry.left_ns);
     }
     if (entry.is_dead) continue;
     if (!is_proto) {
@@ -521,9 +533,10 @@ Status FrameWriter::Add(const ByeFrame& frame) {
 }
 
 uint64_t FrameWriter::MaxEntryHeadBytes(const TensorEntry& entry) {
-  // Index, flags, frame and iteration, dtype and rank, transfer, bytes; and the dims.
+  // Index, flags, frame and iteration, times, dtype and rank, transfer, bytes; and the dims.
   const int rank = entry.transfer != 0 ? entry.shape.rank() : entry.value.shape().rank();
-  return 5 + 1 + 8 + 10 + 2 + 10 + 10 + static_cast<uint64_t>(rank) * 10;
+  const bool has_times = entry.ready_ns != 0 || entry.left_ns != 0;
+  return 5 + 1 + 8 + 10 + (has_times ? 16 : 0) + 2 + 10 + 10 + static_cast<uint64_t>(rank) * 10;
 }
 
 ByteChain FrameWriter::Finish() { return std::exchange(chain_, ByteChain()); }

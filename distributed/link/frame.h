@@ -12,8 +12,9 @@
 //   RUN      step fixed64, number varint, flags u8 (trace, graphs), microseconds left varint,
 //            args varint
 //   TENSORS  step fixed64, purpose u8, fingerprint fixed64, n varint, n x entry | bytes
-//     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow), [frame id fixed64,
-//            iteration varint], [dtype u8, rank u8, dims varint], [transfer varint], bytes varint
+//     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow, times), [frame id
+//            fixed64, iteration varint], [ready ns fixed64, left ns fixed64], [dtype u8, rank u8,
+//            dims varint], [transfer varint], bytes varint
 //   CHUNK    transfer varint, offset varint | bytes
 //   END      step fixed64, status, results varint, report u8
 //   CANCEL   step fixed64, status
@@ -52,8 +53,8 @@
 
 namespace millrace {
 
-// Of this page. Version 1 had no links, version 2 no offers.
-inline constexpr uint32_t kLinkVersion = 3;
+// Of this page. Version 1 had no links, version 2 no offers, version 3 no times and reports.
+inline constexpr uint32_t kLinkVersion = 4;
 
 inline constexpr uint64_t kMaxFrameHeadBytes = uint64_t{64} << 10;
 inline constexpr uint64_t kMaxFramePayloadBytes = uint64_t{256} << 10;
@@ -129,7 +130,7 @@ enum class TensorsPurpose : uint8_t {
   kEdges = 0,    // of the sorted keys of the pair of tasks
   kArgs = 1,     // of the graph's _Arg nodes
   kResults = 2,  // of its _Retval nodes
-  kReport = 3,   // one: a string, the serialized RunGraphResponse with costs and graphs
+  kReport = 3,   // one: DT_UINT8 [n], the serialized RunGraphResponse with costs and graphs
 };
 
 struct TensorEntry {
@@ -138,6 +139,8 @@ struct TensorEntry {
   bool in_loop = false;
   uint64_t frame_id = 0;  // with in_loop
   int64_t iteration = 0;  // with in_loop
+  // Of a traced step, by the sender's clock: when it was ready and when it left; 0: not told.
+  int64_t ready_ns = 0, left_ns = 0;
   // The whole tensor; empty when it is dead or comes in parts.
   WireTensor value;
   // Not 0: the tensor comes in CHUNKs of this transfer, and this is what will come. The numbers of

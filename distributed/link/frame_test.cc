@@ -122,6 +122,13 @@ std::vector<LinkFrame> SomeFrames() {
   parts.num_bytes = 80'000;
   tensors.tensors.push_back(parts);
   tensors.tensors.push_back(InLoop(NarrowEntry(12, INT32_MIN, INT32_MAX), 9, 3));
+  for (TensorEntry entry :
+       {EntryOf(13, Tensor::Scalar(true)), InLoop(DeadEntry(14), 9, 3), parts}) {
+    entry.index += 20;
+    entry.ready_ns = 1'700'000'000'000'000'000;
+    entry.left_ns = entry.is_dead ? 0 : INT64_MIN;
+    tensors.tensors.push_back(std::move(entry));
+  }
   TensorsFrame none;
   none.purpose = TensorsPurpose::kReport;
   Status ended = absl::AbortedError("the run is over");
@@ -309,7 +316,7 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"more tensors than bytes", RawFrame(kTensors, TensorsHead(UINT64_MAX, {})),
        "more things than there are bytes"},
       {"purpose", RawFrame(kTensors, TensorsHead(0, {}, 4)), "a purpose of another version"},
-      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x20, 1, 0, 0})),
+      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x40, 1, 0, 0})),
        "a flag of another version"},
       {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, 1 | 8})), "bytes of a dead tensor"},
       {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, 1 | 4})), "bytes of a dead tensor"},
@@ -575,9 +582,9 @@ TEST(FrameTest, ALongErrorIsCutAndKeepsItsKind) {
 TEST(FrameTest, AHelloOfAnotherVersionIsReadAsFarAsItsVersion) {
   Kept kept;
   FrameReader reader(&kept);
-  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({4, 0xff, 0xff, 0xff}))));
+  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({5, 0xff, 0xff, 0xff}))));
   EXPECT_EQ(kept.texts,
-            std::vector<std::string>{"HELLO version=4 task= incarnation=0 clock=0 window=0"});
+            std::vector<std::string>{"HELLO version=5 task= incarnation=0 clock=0 window=0"});
 }
 
 TEST(FrameTest, TheFirstErrorStays) {
@@ -596,6 +603,7 @@ TEST(FrameTest, TheFirstErrorStays) {
 TEST(FrameTest, EntriesTakeNoMoreOfTheHeadThanSaid) {
   TensorEntry entry =
       InLoop(EntryOf(UINT32_MAX, Tensor::Of<float>({{1, 2}, {3, 4}})), UINT64_MAX, INT64_MAX);
+  entry.ready_ns = entry.left_ns = INT64_MAX;
   TensorsFrame one;
   one.tensors = {entry};
   const std::string bytes = FrameBytes(one);

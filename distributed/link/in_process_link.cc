@@ -238,8 +238,7 @@ class Direction {
   void GiveMessage(SentTensors tensors) {
     const Receipt receipt{tensors.step_id, tensors.tensors.size()};
     if (receipt.tensors == 0) return;
-    const bool end_acknowledges =
-        tensors.purpose == TensorsPurpose::kEdges && end_->acknowledges_edges();
+    const bool end_acknowledges = end_->acknowledges_edges();
     end_->OnTensors(std::move(tensors));
     if (end_acknowledges) return;
     back_->AddReceipt(receipt);

@@ -79,6 +79,8 @@ struct SentTensor {
   bool in_loop = false;
   uint64_t frame_id = 0;  // with in_loop
   int64_t iteration = 0;  // with in_loop
+  // Of a traced step, by the sender's clock: when it was ready and when it left; 0: not told.
+  int64_t ready_ns = 0, left_ns = 0;
 };
 
 // Tensors of one step; each once.
@@ -119,7 +121,8 @@ class LinkEnd {
   // Some of the peer's SentTensors, each tensor once; a large one comes alone when it is whole.
   virtual void OnTensors(SentTensors tensors) = 0;
   // False: the link acknowledges tensors as it gives them. True: those of TensorsPurpose::kEdges
-  // are acknowledged when this end, or the step behind it, says so by Link::Acknowledge.
+  // are acknowledged when this end, or the step behind it, says so by Link::Acknowledge; others are
+  // not, so that a receipt is an edge's.
   virtual bool acknowledges_edges() const { return false; }
   virtual void OnEnd(EndFrame end) = 0;
   virtual void OnCancel(int64_t step_id, const Status& status) = 0;

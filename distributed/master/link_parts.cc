@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/dtype.h"
 #include "core/exceptions.h"
+#include "distributed/transport/run_times.h"
 
 namespace millrace {
 namespace {
@@ -21,11 +24,12 @@ Status CancelledByMaster() { return absl::CancelledError("Step was cancelled by 
 }  // namespace
 
 void LinkParts::Run(const LinkedGraph& graph, int64_t step_id, absl::Time deadline,
-                    CancellationManager* cancellation, Done done) {
+                    CancellationManager* cancellation, Done done, const LinkedReport& report) {
   std::shared_ptr<Part> part;
   const Status begun = NoExceptions("RUN", [&]() -> Status {
     auto made = std::make_shared<Part>();
     made->step_id = step_id;
+    made->report = report;
     // From here on whoever ends the part calls `done`: its caller, who owns the cancellation, may
     // then be gone.
     made->cancellation = cancellation;
@@ -71,6 +75,12 @@ Status LinkParts::RunOn(const std::shared_ptr<Link>& link, const LinkedGraph& gr
   RunFrame run;
   run.step_id = part->step_id;
   run.number = bind.number;
+  run.wants_trace = part->report.wants_trace;
+  run.wants_graphs = part->report.wants_graphs;
+  if (run.wants_trace) {
+    MutexLock lock(&mu_);
+    part->asked_ns = absl::GetCurrentTimeNanos();
+  }
   run.timeout_us = MicrosecondsUntil(deadline, clock_->Now());
   MR_RETURN_IF_ERROR(link->Send(run));
   {
@@ -149,7 +159,11 @@ bool LinkParts::Take(const std::shared_ptr<Part>& part) {
 void LinkParts::End(const std::shared_ptr<Part>& part, const Status& status) {
   if (!Take(part)) return;
   if (part->is_registered) part->cancellation->Deregister(part->token);
-  part->done(status);
+  // From here on the part is this thread's alone.
+  const Status ended = status.ok() && part->report.is_wanted()
+                           ? NoExceptions("END", [&] { return TakeReport(part.get()); })
+                           : status;
+  part->done(ended);
 }
 
 void LinkParts::Cancel(const std::shared_ptr<Part>& part) {
@@ -172,26 +186,97 @@ void LinkParts::OnOpen(std::shared_ptr<Link> link) {
   open_[link.get()].link = link;
 }
 
+std::shared_ptr<LinkParts::Part> LinkParts::Find(const Link* link, int64_t step_id) {
+  const auto it = open_.find(link);
+  if (it == open_.end()) return nullptr;
+  const auto found = it->second.parts.find(step_id);
+  return found == it->second.parts.end() ? nullptr : found->second;
+}
+
 void LinkParts::OnEnd(const Link* link, EndFrame end) {
-  if (end.status.ok() && (end.num_results > 0 || end.has_report)) {
-    end.status = absl::UnimplementedError(
-        absl::StrCat("Step ", end.step_id, ": what a link runs must have no results, got ",
-                     end.num_results, end.has_report ? " and a report" : ""));
-  }
   std::shared_ptr<Part> part;
   {
     MutexLock lock(&mu_);
-    const auto it = open_.find(link);
-    if (it == open_.end()) return;
-    const auto found = it->second.parts.find(end.step_id);
-    if (found == it->second.parts.end()) return;  // cancelled, or a stranger's
-    part = found->second;
+    part = Find(link, end.step_id);
+    if (part == nullptr) return;
+    if (end.status.ok() && end.num_results > 0) {
+      end.status = absl::UnimplementedError(absl::StrCat(
+          "Step ", end.step_id, ": what a link runs must have no results, got ", end.num_results));
+    }
+    if (end.status.ok() && end.has_report != part->report.is_wanted()) {
+      end.status = absl::InternalError(
+          absl::StrCat("Step ", end.step_id, ": a part must have a report when one is wanted, got ",
+                       end.has_report ? "one that is not" : "none"));
+    }
+    if (end.status.ok() && part->report.is_wanted()) {
+      part->is_over = true;
+      if (part->report.wants_trace) part->answered_ns = absl::GetCurrentTimeNanos();
+      if (!part->report_bytes.has_value()) return;
+    }
     // What a BIND that was refused is told by (WorkerLinkEnd).
     if (absl::IsResourceExhausted(end.status) || absl::IsInvalidArgument(end.status)) {
-      ForgetBind(&it->second, *part);
+      ForgetBind(&open_.find(link)->second, *part);
     }
   }
   End(part, end.status);
+}
+
+void LinkParts::OnReport(const Link* link, SentTensors tensors) {
+  Status wrong;
+  std::shared_ptr<Part> part;
+  {
+    MutexLock lock(&mu_);
+    part = Find(link, tensors.step_id);
+    if (part == nullptr) return;
+    const Tensor* const value = tensors.tensors.size() == 1 && !tensors.tensors[0].is_dead
+                                    ? &tensors.tensors[0].value
+                                    : nullptr;
+    if (!part->report.is_wanted() || part->report_bytes.has_value() || value == nullptr ||
+        value->dtype() != DT_UINT8 || value->num_elements() > INT32_MAX) {
+      wrong = absl::InternalError(absl::StrCat(
+          "Step ", tensors.step_id,
+          ": a part must have one report of bytes when it is wanted, got another tensor"));
+    } else {
+      part->report_bytes = std::move(tensors.tensors[0].value);
+      if (!part->is_over) return;
+    }
+  }
+  End(part, wrong);
+}
+
+void LinkParts::OnRefused(const Link* link, int64_t step_id, const Status& status) {
+  std::shared_ptr<Part> part;
+  std::shared_ptr<Link> held;
+  {
+    MutexLock lock(&mu_);
+    part = Find(link, step_id);
+    // The step's own part hears of edges; a report is no one's but ours.
+    if (part == nullptr || !part->report.is_wanted()) return;
+    held = part->link;
+  }
+  End(part, status.ok() ? absl::InternalError("Link: what is refused must have a reason") : status);
+  // If it was an edge, the part may still run.
+  held->Send(CancelFrame{step_id, CancelledByMaster()}).IgnoreError();
+}
+
+Status LinkParts::TakeReport(Part* part) {
+  Tensor bytes;
+  int64_t asked_ns = 0, answered_ns = 0;
+  {
+    MutexLock lock(&mu_);  // a peer that answers too early races with RUN
+    std::swap(bytes, part->report_bytes);
+    asked_ns = part->asked_ns;
+    answered_ns = part->answered_ns;
+  }
+  tensorflow::RunGraphResponse* const response = part->report.response;
+  if (!response->ParseFromArray(bytes.flat<uint8_t>().data(),
+                                static_cast<int>(bytes.num_elements()))) {
+    return absl::InternalError(absl::StrCat("Step ", part->step_id,
+                                            ": its report must be a RunGraphResponse, got ",
+                                            bytes.num_elements(), " other bytes"));
+  }
+  if (part->report.wants_trace) AddCallerTimes(asked_ns, answered_ns, response);
+  return absl::OkStatus();
 }
 
 void LinkParts::OnLost(const Link* link, const Status& status) {

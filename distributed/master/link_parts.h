@@ -4,8 +4,10 @@
 
 // LinkParts: the parts of this task's steps that other tasks run for it, by their links.
 //
-//   Run -> [BIND, for the first run of a graph by a link] RUN -> END -> `done`
+//   Run -> [BIND, for the first run of a graph by a link] RUN -> [report] END -> `done`
 //
+// A part whose costs or graphs are wanted has ended when END and the report have come, in either
+// order.
 // A part ends with its END, with the loss of its link, or with its cancellation, which the task is
 // told and does not have to answer: what it says later is dropped. As with calls.
 //
@@ -26,8 +28,10 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
+#include "proto/worker.pb.h"
 
 namespace millrace {
 
@@ -35,6 +39,14 @@ namespace millrace {
 struct LinkedGraph {
   std::string task;
   std::string session_handle, graph_handle;
+};
+
+// What a part is to say of itself.
+struct LinkedReport {
+  bool wants_trace = false, wants_graphs = false;
+  // Outlives `done`, which finds it filled when the part has ended well.
+  tensorflow::RunGraphResponse* response = nullptr;
+  bool is_wanted() const { return wants_trace || wants_graphs; }
 };
 
 class LinkParts : public std::enable_shared_from_this<LinkParts> {
@@ -51,13 +63,17 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   // without a limit), which is the task's to keep: RUN says how much time is left as it is sent,
   // however long the link took to open. `cancellation` outlives `done`.
   void Run(const LinkedGraph& graph, int64_t step_id, absl::Time deadline,
-           CancellationManager* cancellation, Done done);
+           CancellationManager* cancellation, Done done, const LinkedReport& report = {});
   // The graph is not run any more: its number on the task's link is free.
   void Forget(const LinkedGraph& graph);
 
   // By the ends of links.
   void OnOpen(std::shared_ptr<Link> link);
   void OnEnd(const Link* link, EndFrame end);
+  // The tensors of a kReport.
+  void OnReport(const Link* link, SentTensors tensors);
+  // Something of a step that came by the link could not be taken: a report, perhaps.
+  void OnRefused(const Link* link, int64_t step_id, const Status& status);
   void OnLost(const Link* link, const Status& status);
 
   // For tests: graphs that are bound, on all links.
@@ -71,10 +87,14 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
     CancellationManager* cancellation = nullptr;  // until `done`
     CancellationManager::Token token = 0;
     bool is_registered = false;
+    LinkedReport report;
     // Guarded by mu_.
-    std::shared_ptr<Link> link;  // null while it waits for one
-    uint64_t number = 0;         // of its graph, on the link
-    bool is_sent = false;        // RUN
+    int64_t asked_ns = 0, answered_ns = 0;  // of a traced part: RUN left, END came
+    bool is_over = false;                   // END has come, and waits for the report
+    Tensor report_bytes;                    // none until it has come
+    std::shared_ptr<Link> link;             // null while it waits for one
+    uint64_t number = 0;                    // of its graph, on the link
+    bool is_sent = false;                   // RUN
     bool has_ended = false, is_cancelled = false;
   };
   struct Bound {
@@ -99,6 +119,10 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   void ForgetBind(OfLink* link, const Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // BIND was sent. False when the number stands for the graph no more: it was forgotten meanwhile.
   bool NoteBound(const Link* link, const LinkedGraph& graph, uint64_t number);
+  // The part of a step that runs by the link; null when it was cancelled, or is a stranger's.
+  std::shared_ptr<Part> Find(const Link* link, int64_t step_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By who ends the part.
+  Status TakeReport(Part* part);
   // Whether the caller is the one that ends the part.
   bool Take(const std::shared_ptr<Part>& part);
   void End(const std::shared_ptr<Part>& part, const Status& status);

@@ -15,14 +15,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/in_process_link.h"
 #include "distributed/link/link.h"
 #include "distributed/link/testing/link_kinds.h"
+#include "distributed/transport/run_times.h"
 #include "gtest/gtest.h"
+#include "proto/worker.pb.h"
 
 namespace millrace {
 namespace {
@@ -78,6 +82,7 @@ class PartsEnd : public RecordingEnd {
     parts_->OnOpen(link);
     RecordingEnd::OnOpen(std::move(link));
   }
+  void OnTensors(SentTensors tensors) override { parts_->OnReport(link_, std::move(tensors)); }
   void OnEnd(EndFrame end) override { parts_->OnEnd(link_, std::move(end)); }
   void OnLost(const Status& status, bool) override { parts_->OnLost(link_, status); }
 
@@ -97,11 +102,35 @@ class LinkPartsTest : public ::testing::Test {
   // What has been said of a part: empty until it has ended.
   std::shared_ptr<std::vector<Status>> Run(int64_t step,
                                            absl::Duration timeout = absl::InfiniteDuration(),
-                                           const std::string& graph = "graph") {
+                                           const std::string& graph = "graph",
+                                           const LinkedReport& report = {}) {
     auto ended = std::make_shared<std::vector<Status>>();
-    parts_->Run({kPs, "session", graph}, step, clock_.Now() + timeout, &cancellation_,
-                [ended](const Status& status) { ended->push_back(status); });
+    parts_->Run(
+        {kPs, "session", graph}, step, clock_.Now() + timeout, &cancellation_,
+        [ended](const Status& status) { ended->push_back(status); }, report);
     return ended;
+  }
+  std::shared_ptr<std::vector<Status>> RunTraced(int64_t step,
+                                                 tensorflow::RunGraphResponse* response) {
+    return Run(step, absl::InfiniteDuration(), "graph",
+               {.wants_trace = true, .wants_graphs = true, .response = response});
+  }
+  void Report(int64_t step, Tensor value) {
+    SentTensors report;
+    report.step_id = step;
+    report.purpose = TensorsPurpose::kReport;
+    report.tensors.emplace_back().value = std::move(value);
+    EXPECT_OK(peer_->link()->Send(std::move(report)));
+  }
+  void EndWithReport(int64_t step) {
+    EndFrame end;
+    end.step_id = step;
+    end.has_report = true;
+    EXPECT_OK(peer_->link()->Send(std::move(end)));
+  }
+  static Tensor BytesOf(const tensorflow::RunGraphResponse& response) {
+    const std::string bytes = response.SerializeAsString();
+    return Tensor::Vector<uint8_t>(std::vector<uint8_t>(bytes.begin(), bytes.end()));
   }
   void End(int64_t step, const Status& status) {
     EndFrame end;
@@ -280,6 +309,103 @@ TEST_F(LinkPartsTest, AnswersThatDoNotFitAreErrorsOrNothing) {
   End(2, absl::OkStatus());
   ASSERT_EQ(first->size(), 1u);
   EXPECT_OK((*first)[0]);
+}
+
+TEST_F(LinkPartsTest, APartWhoseReportIsWantedEndsWhenBothHaveCome) {
+  tensorflow::RunGraphResponse report;
+  report.mutable_step_stats()->add_dev_stats()->set_device("of the ps");
+  report.add_partition_graph();
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  AddWorkerTimes(now_ns, now_ns, &report);
+  for (const bool end_first : {false, true}) {
+    tensorflow::RunGraphResponse response;
+    const int64_t step = end_first ? 1 : 2;
+    const auto ended = RunTraced(step, &response);
+    if (end_first) EndWithReport(step);
+    Report(7, BytesOf(report));  // a stranger's
+    if (!end_first) Report(step, BytesOf(report));
+    EXPECT_TRUE(ended->empty());
+    if (end_first) Report(step, BytesOf(report));
+    if (!end_first) EndWithReport(step);
+    ASSERT_EQ(ended->size(), 1u);
+    EXPECT_OK((*ended)[0]);
+    ASSERT_EQ(response.step_stats().dev_stats_size(), 1);
+    EXPECT_EQ(response.step_stats().dev_stats(0).device(), "of the ps");
+    EXPECT_EQ(response.partition_graph_size(), 1);
+    const auto exchange = ClockExchangeOf(response);
+    ASSERT_TRUE(exchange.has_value());
+    EXPECT_EQ(exchange->begun_ns, now_ns);
+    EXPECT_LE(exchange->asked_ns, exchange->answered_ns);
+    const std::vector<std::string> came = Came();
+    EXPECT_TRUE(absl::StrContains(came.back(), "args=0 trace graphs")) << came.back();
+  }
+}
+
+TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
+  tensorflow::RunGraphResponse response;
+  const Tensor report = BytesOf(response), other = Tensor::Vector<float>({1});
+  const Tensor wrong = Tensor::Vector<uint8_t>({0xff, 0xff, 0xff});
+  const struct {
+    std::function<void(int64_t step)> act;
+    std::string error;
+  } kCases[] = {
+      {[&](int64_t step) { End(step, absl::OkStatus()); }, "when one is wanted, got none"},
+      {[&](int64_t step) { End(step, absl::AbortedError("the kernel failed")); },
+       "the kernel failed"},
+      {[&](int64_t step) { Report(step, other); }, "one report of bytes"},
+      {[&](int64_t step) {
+         Report(step, report);
+         Report(step, report);
+       },
+       "one report of bytes"},
+      {[&](int64_t step) {
+         Report(step, wrong);
+         EndWithReport(step);
+       },
+       "must be a RunGraphResponse, got 3 other bytes"},
+      {[&](int64_t step) {
+         EndWithReport(step);
+         parts_->OnRefused(links_.link.get(), step, absl::ResourceExhaustedError("too large"));
+       },
+       "too large"},
+  };
+  int64_t step = 0;
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.error);
+    const auto ended = RunTraced(++step, &response);
+    c.act(step);
+    ASSERT_EQ(ended->size(), 1u);
+    EXPECT_TRUE(absl::StrContains((*ended)[0].message(), c.error)) << (*ended)[0];
+    // What comes later finds nothing.
+    Report(step, report);
+    EndWithReport(step);
+    EXPECT_EQ(ended->size(), 1u);
+  }
+  const auto plain = Run(++step);
+  parts_->OnRefused(links_.link.get(), step, absl::ResourceExhaustedError("an edge"));
+  EXPECT_TRUE(plain->empty());
+  EndWithReport(step);
+  ASSERT_EQ(plain->size(), 1u);
+  EXPECT_STATUS((*plain)[0], absl::StatusCode::kInternal, "got one that is not");
+  // The loss of the link, and a cancellation, end what waits for its report.
+  const auto cancelled = RunTraced(++step, &response);
+  EndWithReport(step);
+  EXPECT_TRUE(cancelled->empty());
+  cancellation_.StartCancel();
+  ASSERT_EQ(cancelled->size(), 1u);
+  EXPECT_TRUE(absl::IsCancelled((*cancelled)[0]));
+  Report(step, report);
+  EXPECT_EQ(cancelled->size(), 1u);
+}
+
+TEST_F(LinkPartsTest, ALostLinkEndsAPartThatWaitsForItsReport) {
+  tensorflow::RunGraphResponse response;
+  const auto ended = RunTraced(1, &response);
+  EndWithReport(1);
+  EXPECT_TRUE(ended->empty());
+  peer_->link()->Close(absl::UnavailableError("Socket closed"));
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_STATUS((*ended)[0], absl::StatusCode::kUnavailable, "Socket closed");
 }
 
 }  // namespace

@@ -102,8 +102,7 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   request_.set_step_id(step_id_);
   if (trace_) request_.mutable_exec_opts()->set_record_timeline(true);
   if (record_graphs_) request_.mutable_exec_opts()->set_record_partition_graphs(true);
-  // What a traced step sends has its times, and its answers are long: both travel by calls.
-  const bool by_links = compiled_->links != nullptr && !trace_ && !record_graphs_;
+  const bool by_links = compiled_->links != nullptr;
   if (by_links) SetPushed(&request_);
   // RUN and what the own part sends at once leave together.
   LinkCork cork;
@@ -116,7 +115,8 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
     if (by_links && !own) {
       ++*begun;
       compiled_->links->Run(compiled_->parts[i].linked, step_id_, deadline_, &cancellation_,
-                            [self, i](const Status& status) { self->PartDone(i, status); });
+                            [self, i](const Status& status) { self->PartDone(i, status); },
+                            {trace_, record_graphs_, &responses_[i]});
       continue;
     }
     CallOptions call;

@@ -12,7 +12,7 @@
 //                      from its first tensor on
 //
 // Not counted: what stays in this process, calls without tensors of steps, and the single tensors
-// of loops (RecvTensor).
+// of loops by calls (RecvTensor).
 //
 // A stream finds its PeerCounter once, when it begins, and adds to it once for each message: no
 // lock, no allocation, nothing per tensor.

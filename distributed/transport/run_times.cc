@@ -6,6 +6,16 @@
 
 namespace millrace {
 
+namespace {
+
+void Set(int number, int64_t ns, google::protobuf::Message* response) {
+  auto* const fields = response->GetReflection()->MutableUnknownFields(response);
+  fields->DeleteByNumber(number);
+  fields->AddVarint(number, static_cast<uint64_t>(ns));
+}
+
+}  // namespace
+
 bool IsTraceTime(int64_t ns) { return ns > 0 && ns < INT64_MAX / 2; }
 
 void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, MessageWriter* writer) {
@@ -15,14 +25,15 @@ void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, MessageWriter* writer) {
   writer->AddMessage(times);
 }
 
+void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, google::protobuf::Message* response) {
+  Set(wire::RunTimes::kBegunNsFieldNumber, begun_ns, response);
+  Set(wire::RunTimes::kEndedNsFieldNumber, ended_ns, response);
+}
+
+// What the worker says of our clock does not count.
 void AddCallerTimes(int64_t asked_ns, int64_t answered_ns, google::protobuf::Message* response) {
-  auto* const fields = response->GetReflection()->MutableUnknownFields(response);
-  const auto set = [fields](int number, int64_t ns) {
-    fields->DeleteByNumber(number);  // what the worker says of our clock does not count
-    fields->AddVarint(number, static_cast<uint64_t>(ns));
-  };
-  set(wire::RunTimes::kAskedNsFieldNumber, asked_ns);
-  set(wire::RunTimes::kAnsweredNsFieldNumber, answered_ns);
+  Set(wire::RunTimes::kAskedNsFieldNumber, asked_ns, response);
+  Set(wire::RunTimes::kAnsweredNsFieldNumber, answered_ns, response);
 }
 
 std::optional<ClockExchange> ClockExchangeOf(const google::protobuf::Message& response) {

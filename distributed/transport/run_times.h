@@ -2,8 +2,8 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_RUN_TIMES_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_RUN_TIMES_H_
 
-// The four times of a traced RunGraph, from which a master learns how far a task's clock is from
-// its own, as NTP does:
+// The four times of a traced RunGraph, or of a RUN and its END, from which a master learns how far
+// a task's clock is from its own, as NTP does:
 //
 //   master  asked                answered        begun - asked    = way there + ahead
 //   worker         begun   ended                 ended - answered = ahead - way back
@@ -37,6 +37,7 @@ bool IsTraceTime(int64_t ns);
 
 // By the worker, last: the time to write the answer is the worker's.
 void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, MessageWriter* writer);
+void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, google::protobuf::Message* response);
 // By the receiver of `response`.
 void AddCallerTimes(int64_t asked_ns, int64_t answered_ns, google::protobuf::Message* response);
 std::optional<ClockExchange> ClockExchangeOf(const google::protobuf::Message& response);

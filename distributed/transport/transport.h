@@ -81,10 +81,15 @@ class PullSink {
   virtual void OnSendTimes(uint64_t /*index*/, const SendTimes& /*times*/) {}
   // The tensor of key number `index` of the sorted keys. Any thread; several at once.
   virtual void OnTensor(uint64_t index, Tensor value, bool is_dead) = 0;
+  // Of a step that is pushed, whose loops send without being asked: the tensor of key number
+  // `index` of those in loops, in an iteration of a frame. It leaves at once. Any thread; also
+  // after OnDone.
+  virtual void OnTensorInLoop(uint64_t /*index*/, uint64_t /*frame_id*/, int64_t /*iteration*/,
+                              Tensor /*value*/, bool /*is_dead*/) {}
   // More may take a while: what was given so far should leave now. Until this or the end a sink
   // may keep it.
   virtual void Flush() {}
-  // The end, once: after all tensors, or an error.
+  // The end, once: after all tensors (but those of loops), or an error.
   virtual void OnDone(const Status& status) = 0;
 };
 

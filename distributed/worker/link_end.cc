@@ -9,14 +9,18 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
+#include "core/shape.h"
+#include "core/tensor.h"
 #include "core/visit.h"
 #include "core/visiting.h"
 #include "distributed/transport/edges_mode.h"
+#include "distributed/transport/run_times.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/handles.h"
 #include "distributed/worker/pushed_message.h"
@@ -57,6 +61,9 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
     request_.set_create_worker_session_called(true);
     request_.set_step_id(run.step_id);
     SetPushed(&request_);
+    if (run.wants_trace) request_.mutable_exec_opts()->set_record_timeline(true);
+    if (run.wants_graphs) request_.mutable_exec_opts()->set_record_partition_graphs(true);
+    if (run.wants_trace) begun_ns_ = absl::GetCurrentTimeNanos();
     if (run.timeout_us > 0) deadline_ = worker_->Now() + absl::Microseconds(run.timeout_us);
   }
 
@@ -101,13 +108,40 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
       const auto it = runs_->parts.find(request_.step_id());
       if (it != runs_->parts.end() && it->second.get() == this) runs_->parts.erase(it);
     }
+    if (end.status.ok() && request_.has_exec_opts()) {
+      end.status = NoExceptions("END", [this] { return Report(); });
+      end.has_report = end.status.ok();
+    }
     // A link that is lost tells the peer as much.
     link_->Send(std::move(end)).IgnoreError();
+  }
+
+  // Sends costs and graphs, which may have megabytes, before END.
+  Status Report() {
+    if (begun_ns_ != 0) AddWorkerTimes(begun_ns_, absl::GetCurrentTimeNanos(), &response_);
+    const size_t num_bytes = response_.ByteSizeLong();
+    if (num_bytes > size_t{INT32_MAX}) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("Step ", request_.step_id(), " on ", worker_->task(),
+                       ": its trace and graphs must be below 2 GiB, got ", num_bytes, " bytes"));
+    }
+    SentTensors report;
+    report.step_id = request_.step_id();
+    report.purpose = TensorsPurpose::kReport;
+    SentTensor& tensor = report.tensors.emplace_back();
+    MR_ASSIGN_OR_RETURN(tensor.value,
+                        Tensor::Allocate(DT_UINT8, Shape{static_cast<int64_t>(num_bytes)}));
+    if (!response_.SerializeToArray(tensor.value.mutable_flat<uint8_t>().data(),
+                                    static_cast<int>(num_bytes))) {
+      return Internal("Step ", request_.step_id(), ": its report must be written, got an error");
+    }
+    return link_->Send(std::move(report));
   }
 
   const std::shared_ptr<Worker> worker_;
   const std::shared_ptr<Runs> runs_;
   const std::shared_ptr<Link> link_;
+  int64_t begun_ns_ = 0;  // of a traced step
   tensorflow::RunGraphRequest request_;
   tensorflow::RunGraphResponse response_;
   std::vector<NamedTensor> received_;
@@ -202,10 +236,9 @@ Status WorkerLinkEnd::Begin(const RunFrame& run) {
     return InvalidArgument("RUN of step ", run.step_id, " on ", worker_->task(),
                            ": its graph must be bound, got number ", run.number);
   }
-  if (run.num_args > 0 || run.wants_trace || run.wants_graphs) {
+  if (run.num_args > 0) {
     return Unimplemented("RUN of step ", run.step_id, " on ", worker_->task(),
-                         ": arguments and traces must travel by calls, got ",
-                         run.num_args > 0 ? "arguments" : "a step that is traced");
+                         ": arguments must travel by calls, got ", run.num_args);
   }
   const auto part = std::make_shared<Part>(worker_, runs_, link_, graph->second, run);
   {

@@ -5,8 +5,8 @@
 // WorkerLinkEnd: the worker behind one link to another task: edges of steps by number, parts of
 // steps that a master at the other end runs here, cancellations, receipts.
 //
-//   BIND number -> RUN number -> the part runs -> END        what the peer's master asks for
-//   TENSORS, RECEIVED, CANCEL                                what the peer's worker says
+//   BIND number -> RUN number -> the part runs -> [report] -> END     what the peer's master asks
+//   for TENSORS, RECEIVED, CANCEL                                what the peer's worker says
 //
 // A part that was begun here ends with END on the same link; CANCEL of its step, and the loss of
 // the link, cancel it. What comes after the loss goes nowhere.
@@ -15,7 +15,7 @@
 // bytes (handles.h), and max_calls_of_connection parts that run.
 // Threads, order: as LinkEnd. Lifetime: it keeps the worker, or what owns it, until OnLost has
 // returned. Failure: a step ends with what Worker::RunGraph says, in END; Unimplemented for what no
-// master of this kind asks for (arguments, results, traces); InvalidArgument for a number that is
+// master of this kind asks for (arguments, results); InvalidArgument for a number that is
 // not bound, or the reason for which the last BIND was not taken. A peer that binds a number to two
 // graphs loses the link.
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -35,6 +36,7 @@
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/transport/edges_mode.h"
+#include "distributed/transport/run_times.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -360,7 +362,7 @@ TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
       {[&](int64_t step) { SendTensor(step, fingerprint + 1, 0); },
        prefix + "both tasks must have parts of one graph, got tensors of other names"},
       {[&](int64_t step) { SendTensor(step, fingerprint, 2); },
-       prefix + "a tensor's number must be below 2 and in no loop, got 2"},
+       prefix + "the number of a tensor in no loop must be below 2, got 2"},
       {[&](int64_t step) {
          SendTensor(step, fingerprint, 1);
          SendTensor(step, fingerprint, 1);
@@ -375,7 +377,7 @@ TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
          tensor.in_loop = true;
          EXPECT_OK(peer_->link()->Send(std::move(tensors)));
        },
-       prefix + "a tensor's number must be below 2 and in no loop, got 0 in a loop"},
+       prefix + "the number of a tensor in a loop must be below 0, got 0"},
       {[&](int64_t step) { SendTensor(step, fingerprint, 0, Tensor::Scalar(1.0)); },
        "must be of type float"},
   };
@@ -450,6 +452,53 @@ TEST_F(LinkEndTest, MessagesThatComeTwiceAreRefusedOrChangeNothing) {
   EXPECT_EQ(peer_->num_losses(), 0);
 }
 
+// What is sent has its times, and the report comes before END.
+TEST_F(LinkEndTest, APartThatIsTracedSendsTimesAndItsReport) {
+  std::vector<SentTensors> came;
+  Mutex mu;
+  Start({}, [&](const SentTensors& tensors) {
+    MutexLock lock(&mu);
+    came.push_back(tensors);
+  });
+  AddEnd("_Recv", "b", kWorker, kPs);
+  Bind(1, RegisterSender("a"));
+  const int64_t before_ns = absl::GetCurrentTimeNanos();
+  for (const bool traced : {true, false}) {
+    RunFrame run;
+    run.step_id = traced ? 1 : 2;
+    run.number = 1;
+    run.wants_trace = traced;
+    run.wants_graphs = true;
+    EXPECT_OK(peer_->link()->Send(run));
+    SendTensor(run.step_id, FingerprintOf({"b"}), 0);
+    EXPECT_THAT(EndOf(run.step_id), HasSubstr(" OK"));
+    EXPECT_TRUE(peer_->last_end().has_report);
+    MutexLock lock(&mu);
+    ASSERT_EQ(came.size(), 2u);
+    EXPECT_EQ(came[0].purpose, TensorsPurpose::kEdges);
+    const SentTensor& edge = came[0].tensors.at(0);
+    EXPECT_EQ(edge.ready_ns >= before_ns, traced);
+    EXPECT_EQ(edge.left_ns >= before_ns, traced);
+    EXPECT_LE(edge.ready_ns, edge.left_ns);
+    EXPECT_EQ(came[1].purpose, TensorsPurpose::kReport);
+    ASSERT_EQ(came[1].tensors.size(), 1u);
+    const Tensor bytes = came[1].tensors[0].value;
+    tensorflow::RunGraphResponse report;
+    ASSERT_TRUE(report.ParseFromArray(bytes.flat<uint8_t>().data(),
+                                      static_cast<int>(bytes.num_elements())));
+    EXPECT_EQ(report.partition_graph_size(), 1);
+    EXPECT_EQ(report.has_step_stats(), traced);
+    std::set<std::string> devices;
+    for (const auto& device : report.step_stats().dev_stats()) devices.insert(device.device());
+    // The peer's has the line of what came from there only if that had told its times.
+    EXPECT_EQ(devices, traced ? std::set<std::string>{DeviceOf(kPs)} : std::set<std::string>());
+    // By the caller's times it would be an exchange.
+    AddCallerTimes(before_ns, absl::GetCurrentTimeNanos(), &report);
+    EXPECT_EQ(ClockExchangeOf(report).has_value(), traced);
+    came.clear();
+  }
+}
+
 TEST_F(LinkEndTest, RunsThatCannotBeEndWithTheReason) {
   Run(1, 8);
   EXPECT_THAT(EndOf(1), HasSubstr("RUN of step 1 on /job:ps/replica:0/task:0: its graph must be "
@@ -462,13 +511,7 @@ TEST_F(LinkEndTest, RunsThatCannotBeEndWithTheReason) {
   run.number = 8;
   run.num_args = 1;
   EXPECT_OK(peer_->link()->Send(run));
-  EXPECT_THAT(EndOf(2), HasSubstr("arguments and traces must travel by calls, got arguments"));
-  run = RunFrame();
-  run.step_id = 3;
-  run.number = 8;
-  run.wants_trace = true;
-  EXPECT_OK(peer_->link()->Send(run));
-  EXPECT_THAT(EndOf(3), HasSubstr("got a step that is traced"));
+  EXPECT_THAT(EndOf(2), HasSubstr("arguments must travel by calls, got 1"));
   EXPECT_OK(peer_->link()->Send(UnbindFrame{8}));
   Run(4, 8);
   EXPECT_THAT(EndOf(4), HasSubstr("its graph must be bound"));

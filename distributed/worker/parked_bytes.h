@@ -3,7 +3,7 @@
 #define MILLRACE_DISTRIBUTED_WORKER_PARKED_BYTES_H_
 
 // ParkedBytes: how much a worker keeps of what other tasks have pushed for steps that have not
-// begun there, all steps together.
+// begun there, and for iterations of loops that have not asked for it, all steps together.
 //
 // Within the limit it is kept as it comes. What is beyond it is kept while its link holds back its
 // credit (Link::HoldCredit), so that its sender stops. Before that a sender may send a window of

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/worker/peer_error.h"
 #include "distributed/worker/send_groups.h"
+#include "distributed/worker/trace_transfer.h"
 #include "runtime/rendezvous.h"
 
 namespace millrace {
@@ -25,19 +27,27 @@ int64_t NowNanos() {
 
 LinkSink::LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
                    std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
-                   std::shared_ptr<PeerCounter> counter)
+                   std::shared_ptr<PeerCounter> counter, bool is_traced)
     : link_(std::move(link)),
       step_id_(step->step_id()),
       step_(step),
       edges_(std::move(edges)),
       peer_(peer),
-      counter_(std::move(counter)) {}
+      counter_(std::move(counter)),
+      is_traced_(is_traced) {
+  if (is_traced_) ready_ns_.resize(peer_->numbers.size());
+}
+
+void LinkSink::OnSendTimes(uint64_t index, const SendTimes& times) {
+  if (index < ready_ns_.size()) ready_ns_[index] = times.ready_ns;
+}
 
 void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   SentTensor tensor;
   tensor.index = static_cast<uint32_t>(index);
   if (!is_dead) tensor.value = std::move(value);
   tensor.is_dead = is_dead;
+  if (index < ready_ns_.size()) tensor.ready_ns = ready_ns_[index];
   const Status kept = NoExceptions("Push", [&]() -> Status {
     MutexLock lock(&mu_);
     if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
@@ -45,6 +55,28 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
     return absl::OkStatus();
   });
   if (!kept.ok()) Abort(kept);
+}
+
+void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
+                              bool is_dead) {
+  const Status sent = NoExceptions("Push", [&]() -> Status {
+    SentTensors message;
+    message.step_id = step_id_;
+    message.fingerprint = peer_->loop_fingerprint;
+    SentTensor& tensor = message.tensors.emplace_back();
+    tensor.index = static_cast<uint32_t>(index);
+    if (!is_dead) tensor.value = std::move(value);
+    tensor.is_dead = is_dead;
+    tensor.in_loop = true;
+    tensor.frame_id = frame_id;
+    tensor.iteration = iteration;
+    if (is_traced_) tensor.ready_ns = tensor.left_ns = absl::GetCurrentTimeNanos();
+    if (counter_ != nullptr) {
+      counter_->AddSent(is_dead ? 0 : tensor.value.TotalBytes(), 1, /*queued_ns=*/0);
+    }
+    return link_->Send(std::move(message));
+  });
+  if (!sent.ok()) Abort(sent);
 }
 
 void LinkSink::Abort(const Status& status) {
@@ -67,6 +99,10 @@ void LinkSink::Flush() {
   int64_t since_ns = 0;
   SentTensors sent = Take(&since_ns);
   if (sent.tensors.empty()) return;
+  if (is_traced_) {
+    const int64_t now_ns = absl::GetCurrentTimeNanos();
+    for (SentTensor& tensor : sent.tensors) tensor.left_ns = now_ns;
+  }
   if (counter_ != nullptr) {
     int64_t bytes = 0;
     for (const SentTensor& tensor : sent.tensors) {
@@ -89,8 +125,13 @@ void LinkSink::OnDone(const Status& status) {
 // --- Receiving -----------------------------------------------------------------------------------
 
 ArrivingEdges::ArrivingEdges(const std::shared_ptr<StepRendezvous>& step,
-                             std::shared_ptr<const StepEdges> edges)
-    : step_(step), edges_(std::move(edges)), peers_(edges_->recvs.size()) {
+                             std::shared_ptr<const StepEdges> edges,
+                             std::shared_ptr<StepStatsCollector> stats)
+    : step_(step),
+      edges_(std::move(edges)),
+      stats_(std::move(stats)),
+      begun_ns_(stats_ == nullptr ? 0 : absl::GetCurrentTimeNanos()),
+      peers_(edges_->recvs.size()) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     peers_[i].num_left = edges_->recvs[i].numbers.size();
     peers_[i].has_come.resize(peers_[i].num_left);
@@ -119,51 +160,97 @@ void ArrivingEdges::OnPushed(PushedMessage message) {
   const std::shared_ptr<StepRendezvous> step = step_.lock();
   if (i == edges_->recvs.size() || step == nullptr) return message.Drop();
   if (message.kind == PushedMessage::Kind::kTensors) return TakeTensors(i, &message, step.get());
+  bool waits = false;
   {
     MutexLock lock(&mu_);
     const Peer& peer = peers_[i];
-    if (peer.num_left == 0) return;
+    waits = peer.num_left > 0;
     const bool is_lost = message.kind == PushedMessage::Kind::kLost;
     if (is_lost && peer.way != nullptr && peer.way != message.link) return;
   }
-  step->StartAbort(PullError(message.task, message.error));
+  const Status why = PullError(message.task, message.error);
+  if (waits) {
+    step->StartAbort(why);
+  } else if (!edges_->recvs[i].loop_numbers.empty()) {
+    step->FailLoops(why);
+  }
 }
 
 void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step) {
+  std::vector<SentTensor>& tensors = message->tensors.tensors;
+  const auto in_loops = static_cast<uint64_t>(
+      std::count_if(tensors.begin(), tensors.end(), [](const auto& t) { return t.in_loop; }));
   // First: it rides on what the step sends for it.
-  message->Acknowledge();
+  message->Acknowledge(tensors.size() - in_loops);
   const StepEdges::Peer& edges = edges_->recvs[peer];
-  if (message->tensors.fingerprint != edges.fingerprint) {
-    return step->StartAbort(Internal("Pull from ", edges.task, ": both tasks must have parts of ",
-                                     "one graph, got tensors of other names"));
+  const uint64_t fingerprint = message->tensors.fingerprint;
+  Status wrong;
+  if ((tensors.size() > in_loops && fingerprint != edges.fingerprint) ||
+      (in_loops > 0 && fingerprint != edges.loop_fingerprint)) {
+    wrong = Internal("Pull from ", edges.task, ": both tasks must have parts of ",
+                     "one graph, got tensors of other names");
   }
-  for (SentTensor& tensor : message->tensors.tensors) {
-    const Status marked = Mark(peer, tensor, message->link);
-    if (!marked.ok()) return step->StartAbort(marked);
-    // An error means that the step was aborted, which says why.
-    step->Send(Transfer(edges.numbers[tensor.index]), std::move(tensor.value), tensor.is_dead)
-        .IgnoreError();
+  uint64_t num_dropped = 0;
+  for (SentTensor& tensor : tensors) {
+    if (wrong.ok()) wrong = Mark(peer, tensor, message->link);
+    if (!wrong.ok()) {
+      num_dropped += tensor.in_loop ? 1 : 0;
+      continue;
+    }
+    if (stats_ != nullptr) Trace(peer, tensor);
+    const size_t index = tensor.index;
+    if (tensor.in_loop) {
+      wrong = step->CameInLoop(edges.loop_numbers[index], std::move(tensor), message->creditor,
+                               message->held);
+    } else {
+      // An error means that the step was aborted, which says why.
+      step->Send(Transfer(edges.numbers[index]), std::move(tensor.value), tensor.is_dead)
+          .IgnoreError();
+    }
+  }
+  message->Acknowledge(num_dropped);
+  if (!wrong.ok()) step->StartAbort(wrong);
+}
+
+void ArrivingEdges::Trace(size_t peer, const SentTensor& tensor) {
+  const StepEdges::Peer& edges = edges_->recvs[peer];
+  const int64_t now_ns = absl::GetCurrentTimeNanos();
+  TransferTimes times;
+  times.send = {.ready_ns = tensor.ready_ns, .left_ns = tensor.left_ns};
+  times.arrived_ns = now_ns;
+  const int64_t num_bytes = tensor.is_dead ? 0 : tensor.value.TotalBytes();
+  if (tensor.in_loop) {
+    // No one has asked for it: its iteration may have begun long ago, or not yet.
+    times.asked_ns = now_ns;
+    TraceTransfer(
+        RendezvousKey::InFrame(edges.loop_keys[tensor.index], tensor.frame_id, tensor.iteration),
+        num_bytes, times, stats_.get());
+  } else {
+    times.asked_ns = begun_ns_;
+    TraceTransfer(edges.wire_keys[tensor.index], num_bytes, times, stats_.get());
   }
 }
 
 Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* way) {
-  const std::string& task = edges_->recvs[peer].task;
+  const StepEdges::Peer& edges = edges_->recvs[peer];
+  const size_t num_edges = tensor.in_loop ? edges.loop_numbers.size() : edges.numbers.size();
   MutexLock lock(&mu_);
   Peer& of_task = peers_[peer];
   of_task.way = way;
-  if (tensor.index >= of_task.has_come.size() || tensor.in_loop) {
-    return Internal("Pull from ", task, ": a tensor's number must be below ",
-                    of_task.has_come.size(), " and in no loop, got ", tensor.index,
-                    tensor.in_loop ? " in a loop" : "");
+  if (tensor.index >= num_edges) {
+    return Internal("Pull from ", edges.task, ": the number of a tensor ",
+                    tensor.in_loop ? "in a loop" : "in no loop", " must be below ", num_edges,
+                    ", got ", tensor.index);
   }
-  if (of_task.has_come[tensor.index]) {
-    return Internal("Pull from ", task, ": each tensor must come once, got number ", tensor.index,
-                    " twice");
-  }
-  of_task.has_come[tensor.index] = true;
   if (!tensor.is_dead && tensor.value.TotalBytes() >= SendGroups::kLargeBytes) {
     of_task.flushes = true;
   }
+  if (tensor.in_loop) return absl::OkStatus();
+  if (of_task.has_come[tensor.index]) {
+    return Internal("Pull from ", edges.task, ": each tensor must come once, got number ",
+                    tensor.index, " twice");
+  }
+  of_task.has_come[tensor.index] = true;
   --of_task.num_left;
   return absl::OkStatus();
 }

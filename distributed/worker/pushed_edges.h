@@ -8,6 +8,10 @@
 // Both tasks know the tensors by their places in the sorted keys (step_edges.h); the fingerprint of
 // the keys travels with each message. What a LinkSink is given until Flush leaves as one message.
 //
+// Tensors in loops have indices and a fingerprint of their own, frame and iteration. Each leaves at
+// once; what has come waits for its iteration (in_loop_edges.h). How many come is not known: until
+// its run is over a step needs the links to all tasks whose tensors its loops receive.
+//
 // Threads: all methods, from any. Lifetime: both know the step weakly, and keep its edges.
 // Failure: the step is aborted: by what a peer sends that does not fit (Internal), with the error
 // of a link that is lost before all has come, or that does not take what is sent (peer_error.h).
@@ -28,17 +32,22 @@
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
+#include "runtime/step_stats.h"
 
 namespace millrace {
 
 class LinkSink : public PullSink {
  public:
-  // `peer` is in `edges`. `counter` (may be null) counts what is sent.
+  // `peer` is in `edges`. `counter` (may be null) counts what is sent. `is_traced`: tensors travel
+  // with their times.
   LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
            std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
-           std::shared_ptr<PeerCounter> counter);
+           std::shared_ptr<PeerCounter> counter, bool is_traced = false);
 
+  void OnSendTimes(uint64_t index, const SendTimes& times) override;
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override;
+  void OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
+                      bool is_dead) override;
   void Flush() override;
   // An error is told to the peer.
   void OnDone(const Status& status) override;
@@ -55,6 +64,9 @@ class LinkSink : public PullSink {
   const std::shared_ptr<const StepEdges> edges_;
   const StepEdges::Peer* const peer_;
   const std::shared_ptr<PeerCounter> counter_;  // may be null
+  const bool is_traced_;
+  // By index, each used by the thread that brings its tensor; empty unless traced.
+  std::vector<int64_t> ready_ns_;
   Mutex mu_;
   std::vector<SentTensor> gathered_ ABSL_GUARDED_BY(mu_);
   int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came; if it is counted
@@ -62,8 +74,9 @@ class LinkSink : public PullSink {
 
 class ArrivingEdges : public PushReceiver {
  public:
-  ArrivingEdges(const std::shared_ptr<StepRendezvous>& step,
-                std::shared_ptr<const StepEdges> edges);
+  // `stats`: null unless the step is traced.
+  ArrivingEdges(const std::shared_ptr<StepRendezvous>& step, std::shared_ptr<const StepEdges> edges,
+                std::shared_ptr<StepStatsCollector> stats = nullptr);
 
   // The tensors of `task` will come by this link, until some come by another one: the loss of
   // other links does not matter.
@@ -86,11 +99,14 @@ class ArrivingEdges : public PushReceiver {
   // Index in edges_->recvs; its size when the task has no part in it.
   size_t Find(absl::string_view task) const;
   void TakeTensors(size_t peer, PushedMessage* message, StepRendezvous* step);
-  // Marks a tensor. An error when there is no such one, or it was there.
+  void Trace(size_t peer, const SentTensor& tensor);
+  // Marks a tensor. An error when there is no such one, or when one in no loop was there.
   Status Mark(size_t peer, const SentTensor& tensor, const Link* way);
 
   const std::weak_ptr<StepRendezvous> step_;
   const std::shared_ptr<const StepEdges> edges_;
+  const std::shared_ptr<StepStatsCollector> stats_;  // may be null
+  const int64_t begun_ns_;                           // 0 without it
   Mutex mu_;
   std::vector<Peer> peers_ ABSL_GUARDED_BY(mu_);  // as edges_->recvs
 };

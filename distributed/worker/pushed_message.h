@@ -48,23 +48,23 @@ struct PushedMessage {
   Kind kind = Kind::kTensors;
   std::string task;            // that sent it
   const Link* link = nullptr;  // by which it came; only compared
-  // By which kTensors came, until they are acknowledged to it; its credit may be held back. Null:
+  // By which kTensors came, and to which they are acknowledged; its credit may be held back. Null:
   // no one waits for that.
   std::shared_ptr<Link> creditor;
   std::shared_ptr<const HeldCredit> held;  // while it is parked beyond the bound
   SentTensors tensors;
   Status error;
 
-  // The step takes them: the sender hears so with the next message.
-  void Acknowledge() {
-    const std::shared_ptr<Link> link = std::exchange(creditor, nullptr);
-    if (link != nullptr) link->Acknowledge(tensors.step_id, tensors.tensors.size());
+  // The step takes so many of them: the sender hears so with the next message.
+  void Acknowledge(uint64_t n) const {
+    if (creditor != nullptr && n > 0) creditor->Acknowledge(tensors.step_id, n);
   }
   // The step is over here and has no more messages to its sender, who may wait to stop.
   void Drop() {
-    const std::shared_ptr<Link> link = creditor;
-    Acknowledge();
-    if (link != nullptr) link->Flush();
+    const std::shared_ptr<Link> link = std::exchange(creditor, nullptr);
+    if (link == nullptr) return;
+    link->Acknowledge(tensors.step_id, tensors.tensors.size());
+    link->Flush();
   }
 
   int64_t tensor_bytes() const {

@@ -26,8 +26,8 @@
 // What is slow in a wave delays the small tensors of its group, and nothing else.
 //
 // Groups belong to a registered partition, not to its plan, which other sessions may share: a step
-// that runs another signature has the groups of that one. In a loop tensors are fetched one by one
-// and are in no group.
+// that runs another signature has the groups of that one. Tensors of loops travel one by one and
+// are in no group.
 //
 // Thread-safety: all methods, from any thread. Lifetime: the edges outlive it.
 

@@ -53,17 +53,55 @@ std::vector<bool> NeedsOthers(const Graph& graph,
   return needs;
 }
 
+// An edge between two tasks.
+struct Crossing {
+  RendezvousKey key;
+  uint32_t number;
+  bool immediate;
+  int64_t wave;
+  bool in_loop;
+};
+
+// All edges of one direction with `task`, sorted.
+StepEdges::Peer PeerOf(const std::string& task, std::vector<Crossing>* edges, bool is_send) {
+  std::sort(edges->begin(), edges->end(),
+            [](const Crossing& a, const Crossing& b) { return a.key.text < b.key.text; });
+  StepEdges::Peer peer;
+  peer.task = task;
+  std::map<int64_t, int> groups;  // by wave
+  for (Crossing& edge : *edges) {
+    if (edge.in_loop) continue;
+    peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
+    peer.src_incarnation = edge.key.src_incarnation;
+    if (is_send) {
+      peer.immediate.push_back(edge.immediate);
+      peer.num_immediate += edge.immediate ? 1 : 0;
+      int group = StepEdges::kNoGroup;
+      if (edge.wave != kNoWave) {
+        group = groups.emplace(edge.wave, static_cast<int>(groups.size())).first->second;
+        peer.group_sizes.resize(groups.size());
+        ++peer.group_sizes[static_cast<size_t>(group)];
+      }
+      peer.groups.push_back(group);
+    }
+    peer.wire_keys.push_back(std::move(edge.key.text));
+    peer.numbers.push_back(edge.number);
+  }
+  peer.loop_fingerprint = peer.fingerprint;
+  for (Crossing& edge : *edges) {
+    if (!edge.in_loop) continue;
+    peer.loop_fingerprint = Hash64(edge.key.text, peer.loop_fingerprint + 1);
+    peer.loop_keys.push_back(std::move(edge.key.text));
+    peer.loop_numbers.push_back(edge.number);
+  }
+  return peer;
+}
+
 }  // namespace
 
 StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflow::NodeDef> wire,
                                   std::shared_ptr<const TransferTable> plan,
                                   absl::string_view own_task) {
-  struct Crossing {
-    RendezvousKey key;
-    uint32_t number;
-    bool immediate;
-    int64_t wave;
-  };
   StepEdges result;
   std::map<std::string, std::vector<Crossing>> sends, recvs;  // by task
   absl::flat_hash_set<absl::string_view> received;
@@ -98,11 +136,11 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
     if (is_send) result.is_sent[number] = true;
     if (plan->IsInLoop(number)) {
       if (is_send) {
-        result.loop_sends.emplace(std::move(key.text), number);
-        result.loop_send_numbers.insert(number);
+        result.loop_sends.emplace(key.text, number);
       } else {
-        result.loop_recvs.emplace(number, LoopRecv{task, std::move(key.text)});
+        result.loop_recvs.emplace(number, LoopRecv{task, key.text});
       }
+      (is_send ? sends : recvs)[task].push_back({std::move(key), number, false, kNoWave, true});
       continue;
     }
     int64_t wave = kNoWave;
@@ -110,35 +148,19 @@ StatusOr<StepEdges> StepEdges::Of(const Graph& graph, absl::Span<const tensorflo
       MR_ASSIGN_OR_RETURN(wave, WaveOf(node));
     }
     const bool immediate = wave == kNoWave && !late[static_cast<size_t>(planned->id())];
-    (is_send ? sends : recvs)[task].push_back({std::move(key), number, immediate, wave});
+    (is_send ? sends : recvs)[task].push_back({std::move(key), number, immediate, wave, false});
   }
-  for (const bool is_send : {true, false}) {
-    for (auto& [task, edges] : is_send ? sends : recvs) {
-      std::sort(edges.begin(), edges.end(),
-                [](const Crossing& a, const Crossing& b) { return a.key.text < b.key.text; });
-      Peer peer;
-      peer.task = task;
-      std::map<int64_t, int> groups;  // by wave
-      for (Crossing& edge : edges) {
-        peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
-        peer.src_incarnation = edge.key.src_incarnation;
-        if (is_send) {
-          peer.immediate.push_back(edge.immediate);
-          peer.num_immediate += edge.immediate ? 1 : 0;
-          int group = kNoGroup;
-          if (edge.wave != kNoWave) {
-            group = groups.emplace(edge.wave, static_cast<int>(groups.size())).first->second;
-            peer.group_sizes.resize(groups.size());
-            ++peer.group_sizes[static_cast<size_t>(group)];
-          }
-          peer.groups.push_back(group);
-          ++result.num_sends;
-        }
-        peer.wire_keys.push_back(std::move(edge.key.text));
-        peer.numbers.push_back(edge.number);
-      }
-      (is_send ? result.sends : result.recvs).push_back(std::move(peer));
+  for (auto& [task, edges] : sends) {
+    result.sends.push_back(PeerOf(task, &edges, /*is_send=*/true));
+    const StepEdges::Peer& peer = result.sends.back();
+    result.num_sends += static_cast<int64_t>(peer.numbers.size());
+    for (size_t i = 0; i < peer.loop_numbers.size(); ++i) {
+      result.loop_sends_by_number.emplace(
+          peer.loop_numbers[i], LoopSend{result.sends.size() - 1, static_cast<uint32_t>(i)});
     }
+  }
+  for (auto& [task, edges] : recvs) {
+    result.recvs.push_back(PeerOf(task, &edges, /*is_send=*/false));
   }
   result.transfers = std::move(plan);
   return result;

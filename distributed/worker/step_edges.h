@@ -12,6 +12,7 @@
 // Immutable once made: shared by all steps of the partition, from any thread.
 // Failure: InvalidArgument for malformed attrs, Internal for a node that the plan does not have.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,17 +46,26 @@ struct StepEdges {
     std::vector<int64_t> group_sizes;
     uint64_t fingerprint = 0;      // of wire_keys
     uint64_t src_incarnation = 0;  // of a device of the sending task
+    // Inside of loops, sorted by their keys, which are those of the root frame: indices of their
+    // own. Those of steps by calls are not asked for together.
+    std::vector<std::string> loop_keys;
+    std::vector<uint32_t> loop_numbers;
+    uint64_t loop_fingerprint = 0;  // of wire_keys and loop_keys
   };
   std::vector<Peer> sends, recvs;
-  int64_t num_sends = 0;
+  int64_t num_sends = 0;  // outside of loops
   // Inside of loops. Keys are those of the root frame, as other tasks know them.
   struct LoopRecv {
     std::string task;
     std::string wire_key;
   };
+  struct LoopSend {
+    size_t peer;     // in sends
+    uint32_t index;  // in its loop_numbers
+  };
   HashMap<uint32_t, LoopRecv> loop_recvs;     // by number
   HashMap<std::string, uint32_t> loop_sends;  // numbers, by key
-  HashSet<uint32_t> loop_send_numbers;
+  HashMap<uint32_t, LoopSend> loop_sends_by_number;
   // By number: whether another task receives it, in a loop or not.
   std::vector<bool> is_sent;
   std::shared_ptr<const TransferTable> transfers;  // may be null: there are none

@@ -52,6 +52,7 @@ struct StepRendezvous::ServedPull {
   // Tensors of a push that the sink has and the peer has not received, and those that it has not
   // received at all. acq_rel: given to the sink before they are received.
   std::atomic<int64_t> given{0}, not_received{0};
+  bool counts_run = false;  // in not_received: its loops may send; under the step's lock
 
   bool is_push() const { return link != nullptr; }
   void Flush() {
@@ -82,6 +83,7 @@ StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
   for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepIsOver(step_id_));
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepIsOver(step_id_), Tensor(), false);
+  if (in_loops_ != nullptr) in_loops_->End(StepIsOver(step_id_));
   std::vector<PushedMessage> parked;  // freed without the lock
   MutexLock lock(&mu_);
   parked = TakeParked();
@@ -95,8 +97,13 @@ std::shared_ptr<const StepEdges> StepRendezvous::edges() const {
 void StepRendezvous::TraceSends() { sent_ns_.resize(started_edges_->is_sent.size()); }
 
 Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead) {
-  if (transfer.in_loop() && edges()->loop_send_numbers.contains(transfer.number)) {
-    outstanding_.fetch_add(1, std::memory_order_relaxed);
+  if (transfer.in_loop()) {
+    const auto& sends = started_edges_->loop_sends_by_number;
+    const auto to = sends.find(transfer.number);
+    if (to != sends.end()) {
+      outstanding_.fetch_add(1, std::memory_order_relaxed);
+      if (is_pushed_) return PushInLoop(to->second, transfer, std::move(value), is_dead);
+    }
   }
   const std::vector<bool>& is_sent = started_edges_->is_sent;
   if (transfer.number < is_sent.size() && is_sent[transfer.number]) {
@@ -110,9 +117,10 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
 
 void StepRendezvous::RecvAsync(const Transfer& transfer, DoneCallback done) {
   if (!transfer.in_loop()) return local_->RecvAsync(transfer, std::move(done));
-  const std::shared_ptr<const StepEdges> edges = this->edges();
-  const auto remote = edges->loop_recvs.find(transfer.number);
-  if (remote == edges->loop_recvs.end()) return local_->RecvAsync(transfer, std::move(done));
+  const auto& recvs = started_edges_->loop_recvs;
+  const auto remote = recvs.find(transfer.number);
+  if (remote == recvs.end()) return local_->RecvAsync(transfer, std::move(done));
+  if (is_pushed_) return in_loops_->RecvAsync(transfer, std::move(done));
   Status aborted;
   {
     MutexLock lock(&mu_);
@@ -133,6 +141,7 @@ void StepRendezvous::StartAbort(const Status& status) {
   std::vector<PushedMessage> parked;
   std::shared_ptr<PushReceiver> receiver;  // as parked: dropped without the lock
   std::shared_ptr<Rendezvous> local;
+  std::map<size_t, std::vector<SentTensor>> early;  // freed without the lock
   bool has_begun = false;
   {
     MutexLock lock(&mu_);
@@ -144,10 +153,12 @@ void StepRendezvous::StartAbort(const Status& status) {
     tensors.swap(waiting_tensors_);
     parked = TakeParked();
     receiver.swap(push_receiver_);
+    early.swap(early_in_loops_);
     local = local_;
   }
   if (local != nullptr) local->StartAbort(status);
   if (has_begun) {
+    if (in_loops_ != nullptr) in_loops_->End(aborted());
     for (PushedMessage& message : parked) message.Drop();
   }
   for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
@@ -199,6 +210,9 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     outstanding_.store(edges->num_sends + 1, std::memory_order_release);
     local_ = MakeLocalRendezvous(edges->transfers);
     fetch_ = std::move(fetch);
+    if (!edges->loop_recvs.empty()) {
+      in_loops_ = std::make_unique<InLoopEdges>(step_id_, parked_bytes_);
+    }
     edges_ = std::move(edges);
     started_edges_ = edges_.get();
     session_ = std::move(session);
@@ -326,9 +340,20 @@ void StepRendezvous::Serve(const std::shared_ptr<ServedPull>& pull) {
   pull->step = weak_from_this();
   pull->places.reserve(n);
   for (uint64_t i = 0; i < n; ++i) pull->places.push_back({pull.get(), i});
+  std::vector<SentTensor> early;
   {
     MutexLock lock(&mu_);
-    served_.push_back(pull);
+    early = List(pull);
+  }
+  for (SentTensor& tensor : early) {
+    unpulled_bytes_.fetch_sub(tensor.value.TotalBytes(), std::memory_order_relaxed);
+    pull->sink->OnTensorInLoop(tensor.index, tensor.frame_id, tensor.iteration,
+                               std::move(tensor.value), tensor.is_dead);
+  }
+  if (n == 0) {
+    // No wait for a tensor tells the peer.
+    const Status aborted = this->aborted();
+    if (!aborted.ok()) pull->Cancel(Derived(aborted));
   }
   // What is there already leaves in one message.
   Cork cork(this);
@@ -341,6 +366,53 @@ void StepRendezvous::Serve(const std::shared_ptr<ServedPull>& pull) {
                         step->Served(place->pull, place->index, status, std::move(value), is_dead);
                       });
   }
+}
+
+std::vector<SentTensor> StepRendezvous::List(const std::shared_ptr<ServedPull>& pull) {
+  std::vector<SentTensor> early;
+  if (pull->is_push() && !pull->peer->loop_numbers.empty()) {
+    const auto it = early_in_loops_.find(static_cast<size_t>(pull->peer - edges_->sends.data()));
+    if (it != early_in_loops_.end()) {
+      early = std::move(it->second);
+      early_in_loops_.erase(it);
+    }
+    const auto n = static_cast<int64_t>(early.size());
+    pull->counts_run = !has_run_;
+    pull->not_received.fetch_add(n + (has_run_ ? 0 : 1), std::memory_order_acq_rel);
+    pull->given.fetch_add(n, std::memory_order_acq_rel);
+    // Nothing of it is sent any more.
+    if (pull->not_received.load(std::memory_order_acquire) == 0) return early;
+  }
+  served_.push_back(pull);
+  return early;
+}
+
+Status StepRendezvous::PushInLoop(const StepEdges::LoopSend& to, const Transfer& transfer,
+                                  Tensor value, bool is_dead) {
+  const StepEdges::Peer* const peer = &started_edges_->sends[to.peer];
+  std::shared_ptr<ServedPull> push;
+  {
+    MutexLock lock(&mu_);
+    if (!aborted_.ok()) return aborted_;
+    for (const auto& served : served_) {
+      if (served->is_push() && served->peer == peer) push = served;
+    }
+    if (push == nullptr) {
+      unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+      early_in_loops_[to.peer].push_back({.index = to.index,
+                                          .value = std::move(value),
+                                          .is_dead = is_dead,
+                                          .in_loop = true,
+                                          .frame_id = transfer.frame_id,
+                                          .iteration = transfer.iteration});
+      return absl::OkStatus();
+    }
+    push->not_received.fetch_add(1, std::memory_order_acq_rel);
+    push->given.fetch_add(1, std::memory_order_acq_rel);
+  }
+  push->sink->OnTensorInLoop(to.index, transfer.frame_id, transfer.iteration, std::move(value),
+                             is_dead);
+  return absl::OkStatus();
 }
 
 void StepRendezvous::Served(ServedPull* pull, uint64_t index, const Status& status, Tensor value,
@@ -439,6 +511,7 @@ void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
   {
     MutexLock lock(&mu_);
     parks_ = false;
+    is_pushed_ = receiver != nullptr;
     if (aborted_.ok()) push_receiver_ = receiver;
     parked = TakeParked();
   }
@@ -449,6 +522,20 @@ void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
       receiver->OnPushed(std::move(message));
     }
   }
+}
+
+Status StepRendezvous::CameInLoop(uint32_t number, SentTensor tensor, std::shared_ptr<Link> link,
+                                  std::shared_ptr<const HeldCredit> held) {
+  MR_DCHECK(in_loops_ != nullptr, "only edges that the step receives in loops come to it");
+  return in_loops_->Came(number, std::move(tensor), std::move(link), std::move(held));
+}
+
+void StepRendezvous::FailLoops(const Status& status) {
+  // First: a run that has ended well has ended them.
+  if (in_loops_ == nullptr || !in_loops_->End(status)) return;
+  StartAbort(status);
+  // It may have ended well since.
+  if (const auto keeper = keeper_.lock()) keeper->PushesFailed(this);
 }
 
 Status StepRendezvous::TakePushed(PushedMessage message) {
@@ -590,6 +677,19 @@ void StepRendezvous::Consumed() {
 
 bool StepRendezvous::EndRun() {
   FlushAll(Flushed::kAll);
+  if (in_loops_ != nullptr) in_loops_->End(StepIsOver(step_id_));
+  std::vector<std::shared_ptr<ServedPull>> over;  // destroyed without the lock
+  {
+    MutexLock lock(&mu_);
+    has_run_ = true;
+    for (const auto& pull : served_) {
+      if (!std::exchange(pull->counts_run, false)) continue;
+      if (pull->not_received.fetch_sub(1, std::memory_order_acq_rel) == 1) over.push_back(pull);
+    }
+    for (const auto& pull : over) {
+      served_.erase(std::remove(served_.begin(), served_.end(), pull), served_.end());
+    }
+  }
   return ReleaseOne();
 }
 

@@ -15,7 +15,8 @@
 // A step that is pushed (distributed/transport/edges_mode.h) needs no requests: its run Pushes, for
 // each peer, as if the peer had asked, and hears what peers push by a PushReceiver. What they push
 // before that is parked here, within ParkedBytes. What was pushed counts as pulled when it is
-// Received: taken by the peer's step.
+// Received: taken by the peer's step. Tensors in loops are pushed, too, each as it is sent, and
+// wait for their iterations in InLoopEdges; in a step by calls they are fetched one by one.
 //
 // States of a step: expected -> running -> ended. A pull may come before the step is started here:
 // it is expected then. Which steps there are, and how long each stays: step_table.h.
@@ -27,8 +28,10 @@
 // Failure: waits end with the error of the step, marked as derived.
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,6 +45,7 @@
 #include "core/tensor.h"
 #include "distributed/link/link.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/in_loop_edges.h"
 #include "distributed/worker/parked_bytes.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
@@ -108,6 +112,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   // By the run of a pushed step, once it is started, once for each peer of the edges' sends: what
   // the step sends to the peer goes to `sink`, which gives it to `link`. `peer` is in the edges.
+  // What loops send before that waits here.
   void Push(const StepEdges::Peer& peer, const Link* link, std::shared_ptr<PullSink> sink);
   // So many more tensors that were pushed to `task` by `link` were taken there, it says.
   void Received(absl::string_view task, const Link* link, uint64_t tensors);
@@ -125,6 +130,12 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // By the run, once it is started and before it runs: `receiver` gets what is parked here, and
   // what comes. Null: nothing is pushed in this step, and what strangers push is dropped.
   void ReceivePushes(std::shared_ptr<PushReceiver> receiver);
+  // By the receiver: a tensor in a loop, as InLoopEdges::Came.
+  Status CameInLoop(uint32_t number, SentTensor tensor, std::shared_ptr<Link> link,
+                    std::shared_ptr<const HeldCredit> held);
+  // By the receiver: what a task sends in loops will not come. Aborts the step, unless its run has
+  // ended well.
+  void FailLoops(const Status& status);
   // Gives a message to the receiver, parks it for it, or drops it when the step is over.
   // Unavailable when it can be neither: the step cannot go on without it.
   Status TakePushed(PushedMessage message);
@@ -195,6 +206,11 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   void TellGivenUp();
   void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
   void Serve(const std::shared_ptr<ServedPull>& pull);
+  // Lists a pull, or a push with what its loops have sent before, which is returned.
+  std::vector<SentTensor> List(const std::shared_ptr<ServedPull>& pull)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status PushInLoop(const StepEdges::LoopSend& to, const Transfer& transfer, Tensor value,
+                    bool is_dead);
   std::shared_ptr<ServedPull> FindPushed(absl::string_view task, const Link* link) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Parked messages, for the caller to deliver, or to drop without the lock.
@@ -215,6 +231,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Null until the step is started, then for good: read by those who know that it is started.
   std::shared_ptr<Rendezvous> local_;
   const StepEdges* started_edges_ = nullptr;  // *edges_, in the same way
+  // Likewise; null without loops that receive from other tasks.
+  std::unique_ptr<InLoopEdges> in_loops_;
+  bool is_pushed_ = false;  // by the run, before it runs
   // By number, when each tensor was sent; empty unless the step is traced. An entry is written
   // before its tensor is in local_, and read by who got the tensor from there.
   std::vector<int64_t> sent_ns_;
@@ -235,6 +254,9 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
+  bool has_run_ ABSL_GUARDED_BY(mu_) = false;  // and ended well
+  // By peer of the edges' sends: of loops, until Push.
+  std::map<size_t, std::vector<SentTensor>> early_in_loops_ ABSL_GUARDED_BY(mu_);
   int64_t next_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool parks_ ABSL_GUARDED_BY(mu_) = true;                            // until ReceivePushes
   std::shared_ptr<PushReceiver> push_receiver_ ABSL_GUARDED_BY(mu_);  // may be null

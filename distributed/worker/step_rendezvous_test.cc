@@ -1033,8 +1033,8 @@ TEST_F(StepRendezvousTest, APlanThatCallsOtherTasksByOtherNamesServesTheNamesOnT
   EXPECT_EQ(got, (std::vector<float>{2, 1}));
 }
 
-// What a loop sends and receives is asked for one by one, by the names on the wire, and a step that
-// has ended stays until all of it was fetched.
+// What a loop of a step by calls sends and receives is asked for one by one, by the names on the
+// wire, and a step that has ended stays until all of it was fetched.
 TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
   constexpr char kPeer[] = "/job:peer0/replica:0/task:0";
   tensorflow::GraphDef plan, wire;
@@ -1049,8 +1049,10 @@ TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
     table->Add(*RendezvousKey::Of(&node), node.name(), /*in_loop=*/true);
   }
   ASSERT_OK_AND_ASSIGN(StepEdges edges, EdgesOf(wire, table));
-  EXPECT_TRUE(edges.sends.empty());
-  EXPECT_TRUE(edges.recvs.empty());
+  ASSERT_EQ(edges.sends.size(), 1u);
+  EXPECT_TRUE(edges.sends[0].numbers.empty());
+  ASSERT_EQ(edges.recvs.size(), 1u);
+  EXPECT_TRUE(edges.recvs[0].numbers.empty());
   EXPECT_EQ(edges.num_sends, 0);
   std::vector<std::string> fetched;
   std::vector<Rendezvous::DoneCallback> answers;

@@ -142,7 +142,8 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
                          absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
   MR_ASSIGN_OR_RETURN(
       std::shared_ptr<StepRendezvous> started,
-      steps_->Start(request.step_id(), graph_->edges, life_, loans_, FetchFor(request.step_id())));
+      steps_->Start(request.step_id(), graph_->edges, life_, loans_,
+                    IsPushed(request) ? FetchTensor() : FetchFor(request.step_id())));
   Status cancelled;
   {
     MutexLock lock(&mu_);
@@ -242,6 +243,7 @@ Status WorkerStep::NoSuchPeer(absl::string_view task) const {
 
 void WorkerStep::AskPeers() {
   for (const StepEdges::Peer& peer : graph_->edges->recvs) {
+    if (peer.numbers.empty()) continue;  // only what loops fetch
     const std::shared_ptr<Transport> transport =
         options_->peer ? options_->peer(peer.task) : nullptr;
     if (transport == nullptr) {
@@ -267,7 +269,7 @@ Status WorkerStep::LinkPeers() {
     return FailedPrecondition("Step on ", options_->task, ": its tensors must be asked for by ",
                               "calls, as this task has no links, got a step that is pushed");
   }
-  arriving_ = std::make_shared<ArrivingEdges>(rendezvous_, graph_->edges);
+  arriving_ = std::make_shared<ArrivingEdges>(rendezvous_, graph_->edges, stats_);
   rendezvous_->ReceivePushes(arriving_);
   for (const StepEdges::Peer& peer : graph_->edges->recvs) {
     options_->links->Get(
@@ -298,14 +300,16 @@ Status WorkerStep::LinkPeers() {
     // What is ready before there is a link waits in its place.
     std::shared_ptr<PeerCounter> counter;
     if (options_->peer_counters != nullptr) counter = options_->peer_counters->Find(peer.task);
-    options_->links->Get(peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
-                                     &peer](StatusOr<std::shared_ptr<Link>> link) {
-      if (!link.ok()) {
-        return rendezvous->FailPushes(peer.task, PushError(peer.task, link.status()));
-      }
-      rendezvous->Push(peer, link->get(),
-                       std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter));
-    });
+    options_->links->Get(
+        peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
+                    is_traced = stats_ != nullptr, &peer](StatusOr<std::shared_ptr<Link>> link) {
+          if (!link.ok()) {
+            return rendezvous->FailPushes(peer.task, PushError(peer.task, link.status()));
+          }
+          rendezvous->Push(
+              peer, link->get(),
+              std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter, is_traced));
+        });
   }
   return absl::OkStatus();
 }

@@ -86,7 +86,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   void AskPeers();
   // Of a pushed step, instead of that: all peers have asked for all that goes to them.
   Status LinkPeers();
-  // How the loops of the step get single tensors; null when no other task is part of one.
+  // How the loops of a step by calls get single tensors; null when no other task is part of one.
   FetchTensor FetchFor(int64_t step_id);
   Status NoSuchPeer(absl::string_view task) const;
   void Execute(bool block, absl::Time deadline);

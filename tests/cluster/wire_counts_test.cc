@@ -40,6 +40,7 @@
 #include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "distributed/server_counts.h"
+#include "distributed/testing/small_loop.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/ops.h"
@@ -357,6 +358,64 @@ TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
                           .bytes_to_ps = 45'100,
                           .allocations = 250,
                           .blocks = 2'000}});
+}
+
+// Of rounds of a loop between the ps and the chief, without what a step costs that has none.
+struct LoopCounts {
+  double calls = 0, recv_from_ps = 0, recv_to_ps = 0;  // RecvTensor: of single tensors
+  double messages_from_ps = 0, messages_to_ps = 0;
+};
+
+void CountLoop(StepWire wire, int rounds, LoopCounts* loop) {
+  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1, wire));
+  std::vector<LoopCounts> at;
+  for (const int limit : {5, 5 + rounds}) {
+    const Scope root = SmallLoop(static_cast<float>(limit), "/job:chief/task:0");
+    ASSERT_OK(root.status());
+    SessionOptions options;
+    options.target = tasks.chief->target();
+    ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+    ASSERT_OK(session->Extend(root));
+    ASSERT_OK(session->Run({}, {"last:0"}));  // it is compiled
+    const auto now = [&] {
+      const Counts all = CountsNow(tasks);
+      return LoopCounts{
+          .calls = all.calls,
+          .recv_from_ps = static_cast<double>(CountsOf(*tasks.ps[0]).calls("RecvTensor")),
+          .recv_to_ps = static_cast<double>(CountsOf(*tasks.chief).calls("RecvTensor")),
+          .messages_from_ps = all.messages_from_ps,
+          .messages_to_ps = all.messages_to_ps};
+    };
+    const LoopCounts before = now();
+    ASSERT_OK(session->Run({}, {"last:0"}));
+    const LoopCounts after = now();
+    at.push_back({.calls = after.calls - before.calls,
+                  .recv_from_ps = after.recv_from_ps - before.recv_from_ps,
+                  .recv_to_ps = after.recv_to_ps - before.recv_to_ps,
+                  .messages_from_ps = after.messages_from_ps - before.messages_from_ps,
+                  .messages_to_ps = after.messages_to_ps - before.messages_to_ps});
+    EXPECT_OK(session->Close());
+  }
+  *loop = {.calls = at[1].calls - at[0].calls,
+           .recv_from_ps = at[1].recv_from_ps - at[0].recv_from_ps,
+           .recv_to_ps = at[1].recv_to_ps - at[0].recv_to_ps,
+           .messages_from_ps = at[1].messages_from_ps - at[0].messages_from_ps,
+           .messages_to_ps = at[1].messages_to_ps - at[0].messages_to_ps};
+}
+
+// By calls each tensor of a round is a call, which its receiver makes; so these say how many
+// tensors cross. Over links each of them is a message, as it leaves at once.
+TEST(WireCountsTest, ATensorOfALoopIsAMessageOverLinksAndNoCall) {
+  constexpr int kRounds = 20;
+  LoopCounts links, calls;
+  ASSERT_NO_FATAL_FAILURE(CountLoop(StepWire::kLinks, kRounds, &links));
+  ASSERT_NO_FATAL_FAILURE(CountLoop(StepWire::kCalls, kRounds, &calls));
+  EXPECT_GE(calls.recv_from_ps, kRounds);
+  EXPECT_GE(calls.recv_to_ps, kRounds);
+  EXPECT_EQ(links.recv_from_ps + links.recv_to_ps, 0);
+  EXPECT_EQ(links.calls, 0);
+  EXPECT_EQ(links.messages_from_ps, calls.recv_from_ps);
+  EXPECT_EQ(links.messages_to_ps, calls.recv_to_ps);
 }
 
 // What waits for an element of a queue is woken by the step that brings it, which no message and no

@@ -112,6 +112,9 @@ std::vector<std::string> Corpus() {
   dead.is_dead = dead.in_loop = true;
   dead.frame_id = 5;
   tensors.tensors.push_back(dead);
+  dead.index = 1;
+  dead.ready_ns = dead.left_ns = 1'700'000'000'000'000'000;
+  tensors.tensors.push_back(dead);
   FrameWriter chunks;
   const BufferRef buffer = Buffer::Allocate(DefaultAllocator(), 400);
   const absl::Span<char> zeros(static_cast<char*>(buffer->data()), buffer->size());
@@ -164,7 +167,7 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
     frames += checker.frames;
     tensors += checker.tensors;
   });
-  // The 6,250 valid inputs have 12 frames in 10 members, and one member of five tensors.
+  // The 6,250 valid inputs have 12 frames in 10 members, and one member of eight tensors.
   EXPECT_GT(frames, 6'250);
   EXPECT_GT(tensors, 2'000);
   EXPECT_GT(refused, 10'000);

@@ -53,6 +53,9 @@ std::string Text(const TensorsFrame& f) {
     if (entry.in_loop) {
       absl::StrAppend(&text, " frame=", entry.frame_id, " iteration=", entry.iteration);
     }
+    if (entry.ready_ns != 0 || entry.left_ns != 0) {
+      absl::StrAppend(&text, " ready=", entry.ready_ns, " left=", entry.left_ns);
+    }
     if (entry.is_dead) {
       absl::StrAppend(&text, " dead");
     } else if (entry.transfer != 0) {

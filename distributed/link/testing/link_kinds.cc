@@ -145,7 +145,8 @@ void RecordingEnd::OnUnbind(uint64_t number) { Line(absl::StrCat("unbind ", numb
 void RecordingEnd::OnRun(RunFrame run) {
   if (writes_down) {
     Line(absl::StrCat("run step=", run.step_id, " number=", run.number,
-                      " timeout_us=", run.timeout_us, " args=", run.num_args));
+                      " timeout_us=", run.timeout_us, " args=", run.num_args,
+                      run.wants_trace ? " trace" : "", run.wants_graphs ? " graphs" : ""));
   }
   if (on_run) on_run(run);
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/worker/in_loop_edges.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
+#include "net/call_limits.h"
+
+namespace millrace {
+
+InLoopEdges::InLoopEdges(int64_t step_id, std::shared_ptr<ParkedBytes> parked)
+    : step_id_(step_id), parked_(std::move(parked)) {}
+
+void InLoopEdges::Acknowledge(Link* link) const {
+  if (link != nullptr) link->Acknowledge(step_id_, 1);
+}
+
+bool InLoopEdges::Keep(Entry* entry, SentTensor* tensor, const std::shared_ptr<Link>& link,
+                       std::shared_ptr<const HeldCredit> held) {
+  if (parked_ == nullptr) return false;
+  const int64_t bytes =
+      PushedMessage::kOverheadBytes + (tensor->is_dead ? 0 : tensor->value.TotalBytes());
+  const bool has_room = parked_->Take(bytes);
+  if (!has_room) {
+    entry->share = link == nullptr ? 0 : parked_->TakeHeld(bytes);
+    if (entry->share == 0) return false;
+  }
+  entry->bytes = bytes;
+  entry->value = std::move(tensor->value);
+  entry->is_dead = tensor->is_dead;
+  entry->link = link;
+  if (has_room) return true;
+  // Last: it may find no memory.
+  entry->held = held != nullptr ? std::move(held) : std::make_shared<const HeldCredit>(link, bytes);
+  return true;
+}
+
+Status InLoopEdges::Came(uint32_t number, SentTensor tensor, std::shared_ptr<Link> link,
+                         std::shared_ptr<const HeldCredit> held) {
+  Rendezvous::DoneCallback waiter;
+  Status refused;
+  bool has_ended = false;
+  {
+    MutexLock lock(&mu_);
+    has_ended = !ended_.ok();
+    if (!has_ended) {
+      const auto [it, is_new] =
+          entries_.try_emplace(Key(number, tensor.frame_id, tensor.iteration));
+      Entry& entry = it->second;
+      if (is_new) {
+        if (Keep(&entry, &tensor, link, std::move(held))) return absl::OkStatus();
+        entries_.erase(it);
+        const int64_t parked = parked_ == nullptr ? 0 : parked_->bytes();
+        // It passes: what is kept is taken, and the next try has room.
+        refused = absl::UnavailableError(
+            BeyondLimit(absl::StrCat("Step ", step_id_, ": what other tasks push in loops"),
+                        "bytes that no iteration has asked for", "max_parked_bytes",
+                        parked_ == nullptr ? 0 : parked_->limit(), parked)
+                .message());
+      } else if (entry.waiter) {
+        waiter = std::move(entry.waiter);
+        entries_.erase(it);
+      } else {
+        refused = Internal("Step ", step_id_, ": a tensor of a loop must come once, got that of ",
+                           "iteration ", tensor.iteration, " of frame ", tensor.frame_id, " twice");
+      }
+    }
+  }
+  Acknowledge(link.get());
+  if (has_ended) {
+    // The step has no more messages to its sender, who may wait to stop.
+    if (link != nullptr) link->Flush();
+    return absl::OkStatus();
+  }
+  if (waiter) waiter(absl::OkStatus(), std::move(tensor.value), tensor.is_dead);
+  return refused;
+}
+
+void InLoopEdges::RecvAsync(const Transfer& transfer, Rendezvous::DoneCallback done) {
+  Status refused;
+  Entry taken;
+  {
+    MutexLock lock(&mu_);
+    refused = ended_;
+    if (refused.ok()) {
+      const auto [it, is_new] =
+          entries_.try_emplace(Key(transfer.number, transfer.frame_id, transfer.iteration));
+      if (is_new) {
+        it->second.waiter = std::move(done);
+        return;
+      }
+      if (it->second.waiter) {
+        refused = Internal("Step ", step_id_, ": a tensor of a loop must be received once, got ",
+                           "two that wait for iteration ", transfer.iteration, " of frame ",
+                           transfer.frame_id);
+      } else {
+        taken = std::move(it->second);
+        entries_.erase(it);
+        MR_DCHECK(parked_ != nullptr, "without room nothing is kept");
+        parked_->Return(taken.bytes, taken.share);
+      }
+    }
+  }
+  if (!refused.ok()) return done(refused, Tensor(), false);
+  Acknowledge(taken.link.get());
+  taken.held = nullptr;  // the sender goes on
+  done(absl::OkStatus(), std::move(taken.value), taken.is_dead);
+}
+
+bool InLoopEdges::End(const Status& status) {
+  MR_DCHECK(!status.ok(), "who waits gets it as the error");
+  HashMap<Key, Entry> entries;
+  {
+    MutexLock lock(&mu_);
+    if (!ended_.ok()) return false;
+    ended_ = status;
+    entries.swap(entries_);
+  }
+  std::set<std::shared_ptr<Link>> links;
+  for (auto& [key, entry] : entries) {
+    if (entry.waiter) {
+      entry.waiter(status, Tensor(), false);
+      continue;
+    }
+    if (parked_ != nullptr) parked_->Return(entry.bytes, entry.share);
+    if (entry.link == nullptr) continue;
+    Acknowledge(entry.link.get());
+    links.insert(entry.link);
+  }
+  entries.clear();
+  for (const auto& link : links) link->Flush();
+  return true;
+}
+
+}  // namespace millrace
