@@ -50,6 +50,7 @@
 #include "core/logging.h"
 #include "core/program_flags.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "runtime/session.h"
