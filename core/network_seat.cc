@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/network_seat.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/time/clock.h"
 
 namespace millrace {
@@ -8,6 +11,9 @@ namespace {
 
 // Release by who made it, acquire by who uses it.
 std::atomic<NetworkSeat*> of_process{nullptr};
+
+// Longer than most steps, and too short to keep them waiting elsewhere.
+constexpr absl::Duration kMaxSitting = absl::Milliseconds(20);
 
 // Its address tells threads apart, too.
 thread_local bool wishes = false;
@@ -27,15 +33,16 @@ SeatWish::~SeatWish() { wishes = outer_; }
 
 void SeatedCondVar::Wait(Mutex* mu, absl::Time limit) {
   NetworkSeat* const seat = wishes ? NetworkSeat::OfProcess() : nullptr;
-  if (seat == nullptr || !seat->Take()) {
-    if (limit == absl::InfiniteFuture()) return cv_.Wait(mu);
-    cv_.WaitWithTimeout(mu, limit - absl::Now());
+  const absl::Time now = absl::Now();
+  if (sits_until_ == absl::InfinitePast()) sits_until_ = now + kMaxSitting;
+  if (seat == nullptr || now >= sits_until_ || !seat->Take()) {
+    cv_.WaitWithTimeout(mu, limit - now);
     return;
   }
   seat_ = seat;
   sitter_ = &wishes;
   mu->Unlock();
-  seat->Serve(limit);
+  seat->Serve(std::min(limit, sits_until_));
   seat->Leave();
   mu->Lock();
   seat_ = nullptr;
@@ -44,7 +51,9 @@ void SeatedCondVar::Wait(Mutex* mu, absl::Time limit) {
 void SeatedCondVar::Signal() {
   if (seat_ == nullptr) return cv_.Signal();
   // The thread itself, while it serves, sees the condition as it returns.
-  if (sitter_ != &wishes) seat_->Wake();
+  if (sitter_ == &wishes) return;
+  // One is enough: it looks at the condition before it sleeps again.
+  std::exchange(seat_, nullptr)->Wake();
 }
 
 }  // namespace millrace

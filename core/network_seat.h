@@ -12,9 +12,10 @@
 //   ...
 //   seated.Signal();                                // by who made the condition true, with mu held
 //
-// A process has one seat, for one thread at a time; who finds it taken waits as in a CondVar. While
-// a thread sits there it does for others what threads of the network do between two polls: it
-// reads, decodes and hands on, and never runs kernels or calls that may block.
+// A process has one seat, for one thread at a time; who finds it taken, or has sat there for long,
+// waits as in a CondVar. While a thread sits there it does for others what threads of the network
+// do between two polls: it reads, decodes and hands on, and never runs kernels or calls that may
+// block.
 //
 // Threads: as each method says. Lifetime: a seat lives as long as the process. Failure: none.
 
@@ -67,9 +68,12 @@ class SeatedCondVar {
 
  private:
   CondVar cv_;
-  // Of the thread that waits, while it has the seat; under the lock of Wait.
+  // Of the thread that waits, while it has the seat and nobody has signalled; under the lock of
+  // Wait.
   NetworkSeat* seat_ = nullptr;
   const void* sitter_ = nullptr;
+  // Whoever waits for longer leaves the seat to others.
+  absl::Time sits_until_ = absl::InfinitePast();
 };
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -24,15 +25,14 @@ class FakeSeat final : public NetworkSeat {
   void Serve(absl::Time limit) noexcept override { serve(limit); }
   void Leave() override { ++leaves; }
   void Wake() noexcept override {
-    ++wakes;
-    if (!woken.HasBeenNotified()) woken.Notify();
+    if (++wakes == 1) woken->Notify();
   }
 
   bool has_work = true;
   std::function<void(absl::Time)> serve;
   int takes = 0, leaves = 0;
-  std::atomic<int> wakes{0};  // relaxed: looked at when all threads are done
-  absl::Notification woken;
+  std::atomic<int> wakes{0};                  // relaxed: looked at when all threads are done
+  std::unique_ptr<absl::Notification> woken;  // by the first Wake
 };
 
 // The process has one for good.
@@ -53,6 +53,7 @@ class NetworkSeatTest : public ::testing::Test {
     seat.has_work = true;
     seat.takes = seat.leaves = 0;
     seat.wakes = 0;
+    seat.woken = std::make_unique<absl::Notification>();
     seat.serve = [](absl::Time) { ADD_FAILURE() << "nobody is to serve"; };
   }
 
@@ -96,7 +97,7 @@ TEST_F(NetworkSeatTest, WithoutAWishItIsAConditionVariable) {
 TEST_F(NetworkSeatTest, WhoWaitsServesUntilTheConditionHolds) {
   int served = 0;
   seat_.serve = [&](absl::Time limit) {
-    EXPECT_EQ(limit, absl::InfiniteFuture());
+    EXPECT_LT(limit, absl::InfiniteFuture()) << "who waits for long leaves the seat";
     // What it serves may need the lock, and may be what it waits for.
     if (++served == 3) SetDone();
   };
@@ -111,7 +112,7 @@ TEST_F(NetworkSeatTest, AnotherThreadWakesTheOneInTheSeat) {
   absl::Notification serves;
   seat_.serve = [&](absl::Time) {
     serves.Notify();
-    seat_.woken.WaitForNotification();
+    seat_.woken->WaitForNotification();
   };
   std::thread signals([&] {
     serves.WaitForNotification();
@@ -122,6 +123,50 @@ TEST_F(NetworkSeatTest, AnotherThreadWakesTheOneInTheSeat) {
   signals.join();
   EXPECT_EQ(seat_.wakes, 1);
   EXPECT_EQ(seat_.leaves, 1);
+}
+
+TEST_F(NetworkSeatTest, ThreadsThatSignalMoreThanOnceWakeItOnce) {
+  absl::Notification serves;
+  seat_.serve = [&](absl::Time) {
+    serves.Notify();
+    seat_.woken->WaitForNotification();
+    // The second one comes while this thread is awake, or after it has left.
+    for (;;) {
+      MutexLock lock(&mu_);
+      if (done_) return;
+    }
+  };
+  std::thread signals([&] {
+    serves.WaitForNotification();
+    {
+      MutexLock lock(&mu_);
+      seated_.Signal();
+      seated_.Signal();
+    }
+    SetDone();
+  });
+  const SeatWish wish;
+  AwaitDone();
+  signals.join();
+  EXPECT_EQ(seat_.wakes, 1);
+}
+
+TEST_F(NetworkSeatTest, WhoHasSatForLongLeavesTheSeatToOthers) {
+  seat_.serve = [&](absl::Time limit) {
+    while (absl::Now() < limit) std::this_thread::yield();  // nothing comes
+  };
+  const SeatWish wish;
+  {
+    MutexLock lock(&mu_);
+    seated_.Wait(&mu_, absl::InfiniteFuture());
+    EXPECT_EQ(seat_.takes, 1);
+    seated_.Wait(&mu_, absl::Now());
+  }
+  EXPECT_EQ(seat_.takes, 1);
+  std::thread signals([this] { SetDone(); });
+  AwaitDone();
+  signals.join();
+  EXPECT_EQ(seat_.takes, 1);
 }
 
 TEST_F(NetworkSeatTest, AThreadThatFindsTheSeatTakenWaitsAsElsewhere) {

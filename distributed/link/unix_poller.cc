@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <ctime>
+#include <limits>
+#include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -27,10 +29,12 @@ namespace {
 // Of no source.
 constexpr uint64_t kWakeId = 0;
 
-// Threads for visits whose message was taken by a thread in the seat.
-constexpr int kMaxVisitThreads = 16;
+thread_local bool is_in_seat = false;
+
+// For visits whose message was taken by a thread in the seat. They may wait for each other, so they
+// are bounded by Visit::Offer alone.
 IoPool* VisitPool() {
-  static IoPool* const pool = new IoPool(kMaxVisitThreads);
+  static IoPool* const pool = new IoPool(std::numeric_limits<int>::max());
   return pool;
 }
 
@@ -49,7 +53,9 @@ uint64_t NextId() {
 
 }  // namespace
 
-UnixPoller::Source::Source() : id_(NextId()) {}
+UnixPoller::Source::Source(bool is_link) : id_(NextId()), is_link_(is_link) {}
+
+bool UnixPoller::IsInSeat() { return is_in_seat; }
 
 StatusOr<UnixPoller*> UnixPoller::Shared() {
   static Mutex* const mu = new Mutex;
@@ -101,6 +107,7 @@ Status UnixPoller::Add(std::shared_ptr<Source> source, int fd, uint32_t events) 
     epoll_event event = EventOf(*source, events);
     {
       MutexLock lock(&mu_);
+      num_links_ += source->is_link() ? 1 : 0;
       sources_.emplace(id, std::move(source));
     }
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
@@ -110,6 +117,7 @@ Status UnixPoller::Add(std::shared_ptr<Source> source, int fd, uint32_t events) 
     const auto it = sources_.find(id);
     removed = std::move(it->second);
     sources_.erase(it);
+    num_links_ -= removed->is_link() ? 1 : 0;
     return absl::ResourceExhaustedError(
         absl::StrCat("Unix poller: the system must watch one more socket, got ",
                      std::generic_category().message(error)));
@@ -131,26 +139,28 @@ void UnixPoller::Remove(const Source& source, int fd) {
   if (it == sources_.end()) return;
   removed = std::move(it->second);
   sources_.erase(it);
+  num_links_ -= removed->is_link() ? 1 : 0;
 }
 
-Visit::Work* UnixPoller::TakeEvent(absl::Time limit, bool* is_wake) noexcept {
-  const bool has_limit = limit != absl::InfiniteFuture();
-  timespec left = {};
-  if (has_limit) {
-    left = absl::ToTimespec(std::max(limit - absl::Now(), absl::ZeroDuration()));
+std::optional<uint64_t> UnixPoller::AwaitEvent(absl::Time limit) {
+  int timeout_ms = -1;
+  if (limit != absl::InfiniteFuture()) {
+    const absl::Duration left = std::max(limit - absl::Now(), absl::ZeroDuration());
+    timeout_ms = static_cast<int>(
+        std::min<int64_t>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))),
+                          std::numeric_limits<int>::max()));
   }
   epoll_event event;
-  if (::epoll_pwait2(epoll_.get(), &event, 1, has_limit ? &left : nullptr, nullptr) != 1) {
-    return nullptr;  // a signal, or time is over
-  }
-  if (event.data.u64 == kWakeId) {
-    *is_wake = true;
-    return nullptr;
-  }
+  // Else a signal, or time is over.
+  if (::epoll_wait(epoll_.get(), &event, 1, timeout_ms) != 1) return std::nullopt;
+  return event.data.u64;
+}
+
+Visit::Work* UnixPoller::Handle(uint64_t event) noexcept {
   std::shared_ptr<Source> source;
   {
     MutexLock lock(&mu_);
-    const auto it = sources_.find(event.data.u64);
+    const auto it = sources_.find(event);
     if (it == sources_.end()) return nullptr;  // removed meanwhile
     source = it->second;
   }
@@ -168,9 +178,10 @@ Visit::Work* UnixPoller::TakeEvent(absl::Time limit, bool* is_wake) noexcept {
 }
 
 void UnixPoller::PollOne() {
-  bool is_wake = false;
-  Visit::Work* const work = TakeEvent(absl::InfiniteFuture(), &is_wake);
-  if (is_wake) HandOnWake();
+  const std::optional<uint64_t> event = AwaitEvent(absl::InfiniteFuture());
+  if (!event) return;
+  if (*event == kWakeId) return HandOnWake();
+  Visit::Work* const work = Handle(*event);
   if (work != nullptr) RunVisitOn(threads_.get(), work);
 }
 
@@ -184,21 +195,38 @@ void UnixPoller::PollOne() {
 bool UnixPoller::Take() {
   {
     MutexLock lock(&mu_);
-    if (sources_.empty()) return false;
+    if (num_links_ == 0) return false;
   }
   MutexLock lock(&seat_mu_);
   if (is_taken_) return false;
-  is_taken_ = true;
+  is_taken_ = is_asleep_ = true;
   return true;
 }
 
 void UnixPoller::Serve(absl::Time limit) noexcept {
-  bool is_wake = false;
-  Visit::Work* const work = TakeEvent(limit, &is_wake);
+  const std::optional<uint64_t> event = AwaitEvent(limit);
+  {
+    MutexLock lock(&seat_mu_);
+    is_asleep_ = false;
+    ++times_awake_;
+    if (num_aside_ > 0) awake_.SignalAll();
+  }
+  if (!event || *event == kWakeId) return;
+  is_in_seat = true;
+  Visit::Work* const work = Handle(*event);
+  is_in_seat = false;
   if (work == nullptr) return;
-  // Another step's: this one waits for its own.
+  // Another step's: this one waits for its own. Once, also when Schedule throws.
   try {
-    VisitPool()->Schedule([work] { Visit::Run(work); });
+    const auto once = std::make_shared<std::atomic<Visit::Work*>>(work);
+    const auto run = [once] {
+      if (Visit::Work* const mine = once->exchange(nullptr)) Visit::Run(mine);
+    };
+    try {
+      VisitPool()->Schedule(run);
+    } catch (...) {
+      run();
+    }
   } catch (...) {
     Visit::Run(work);  // nobody else would
   }
@@ -206,9 +234,7 @@ void UnixPoller::Serve(absl::Time limit) noexcept {
 
 void UnixPoller::Leave() {
   MutexLock lock(&seat_mu_);
-  is_taken_ = false;
-  ++times_left_;
-  if (num_aside_ > 0) left_.SignalAll();
+  is_taken_ = is_asleep_ = false;
 }
 
 void UnixPoller::Wake() noexcept {
@@ -219,12 +245,13 @@ void UnixPoller::Wake() noexcept {
 
 void UnixPoller::HandOnWake() {
   MutexLock lock(&seat_mu_);
-  if (!is_taken_) return;  // whom it was meant for has left
+  // Whom it was meant for has left, or looks at its condition before it sleeps again.
+  if (!is_asleep_) return;
   Wake();
   // Here the event would come back to this thread.
-  const uint64_t times = times_left_;
+  const uint64_t times = times_awake_;
   ++num_aside_;
-  while (times_left_ == times) left_.Wait(&seat_mu_);
+  while (times_awake_ == times) awake_.Wait(&seat_mu_);
   --num_aside_;
 }
 

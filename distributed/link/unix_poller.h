@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -41,7 +42,8 @@ class UnixPoller final : private NetworkSeat {
   // What owns a descriptor.
   class Source {
    public:
-    Source();
+    // `is_link`: it carries steps, for which threads wait in the seat.
+    explicit Source(bool is_link = false);
     virtual ~Source() = default;
     Source(const Source&) = delete;
     Source& operator=(const Source&) = delete;
@@ -53,15 +55,20 @@ class UnixPoller final : private NetworkSeat {
 
     // Of no other source of the process, before or after.
     uint64_t id() const { return id_; }
+    bool is_link() const { return is_link_; }
 
    private:
     const uint64_t id_;
+    const bool is_link_;
   };
 
   // One more than what a long visit takes away.
   static constexpr int kPollers = 2;
 
   static StatusOr<UnixPoller*> Shared();
+
+  // Whether this thread serves in the seat: its own step may be ready meanwhile.
+  static bool IsInSeat();
 
   // `events`: EPOLLIN, EPOLLOUT or both. Armed from now on: OnReady may come before this returns.
   Status Add(std::shared_ptr<Source> source, int fd, uint32_t events);
@@ -73,8 +80,10 @@ class UnixPoller final : private NetworkSeat {
  private:
   UnixPoller(OwnedFd epoll, OwnedFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
   static StatusOr<std::unique_ptr<UnixPoller>> Start();
-  // One event, or none. What became ready, null if nothing; `*is_wake`: it was Wake's.
-  Visit::Work* TakeEvent(absl::Time limit, bool* is_wake) noexcept;
+  // One event, or none before `limit`; who sits in the seat is awake then.
+  std::optional<uint64_t> AwaitEvent(absl::Time limit);
+  // What became ready, null if nothing.
+  Visit::Work* Handle(uint64_t event) noexcept;
   void PollOne();
   // A thread of the poller that has taken what was meant for the one in the seat.
   void HandOnWake();
@@ -90,12 +99,14 @@ class UnixPoller final : private NetworkSeat {
 
   Mutex mu_;
   std::unordered_map<uint64_t, std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mu_);
+  int num_links_ ABSL_GUARDED_BY(mu_) = 0;  // of these
 
-  //   free -> taken -> free       Take, Leave
+  //   free -> asleep -> awake -> free       Take, an event, Leave
   Mutex seat_mu_;
-  CondVar left_;  // the seat
+  CondVar awake_;
   bool is_taken_ ABSL_GUARDED_BY(seat_mu_) = false;
-  uint64_t times_left_ ABSL_GUARDED_BY(seat_mu_) = 0;
+  bool is_asleep_ ABSL_GUARDED_BY(seat_mu_) = false;  // who has it, until an event
+  uint64_t times_awake_ ABSL_GUARDED_BY(seat_mu_) = 0;
   int num_aside_ ABSL_GUARDED_BY(seat_mu_) = 0;  // threads in HandOnWake
 };
 

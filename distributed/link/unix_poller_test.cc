@@ -29,7 +29,7 @@ namespace {
 class Bytes final : public UnixPoller::Source {
  public:
   Bytes(UnixPoller* poller, std::function<void()> on_byte)
-      : poller_(poller), on_byte_(std::move(on_byte)) {
+      : Source(/*is_link=*/true), poller_(poller), on_byte_(std::move(on_byte)) {
     int fds[2] = {-1, -1};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     read_ = OwnedFd(fds[0]);
@@ -49,11 +49,11 @@ class Bytes final : public UnixPoller::Source {
   Visit::Work* OnReady() override {
     char byte = 0;
     if (::recv(read_.get(), &byte, 1, MSG_DONTWAIT) == 1) {
+      // First: who hears of the byte may Remove it.
+      poller_->Arm(*this, read_.get(), EPOLLIN);
       Visit visit;
       on_byte_();
-      Visit::Work* const work = visit.End();
-      poller_->Arm(*this, read_.get(), EPOLLIN);
-      return work;
+      return visit.End();
     }
     poller_->Arm(*this, read_.get(), EPOLLIN);
     return nullptr;

@@ -37,6 +37,8 @@ constexpr int kSendBufferBytes = 512 << 10;
 constexpr size_t kPiecesPerCall = 64;
 // Of reading and writing, before other sockets have theirs.
 constexpr int kTurns = 16;
+// By a thread whose own step may be ready meanwhile.
+constexpr int kSeatTurns = 2;
 
 bool IsEndOfPeer(int error) { return error == ECONNRESET || error == EPIPE; }
 
@@ -47,7 +49,8 @@ Status EndOfPeer() {
 class Connection final : public UnixPoller::Source,
                          public std::enable_shared_from_this<Connection> {
  public:
-  Connection(UnixPoller* poller, OwnedFd socket) : poller_(poller), socket_(std::move(socket)) {
+  Connection(UnixPoller* poller, OwnedFd socket)
+      : Source(/*is_link=*/true), poller_(poller), socket_(std::move(socket)) {
     // Best effort: less means more calls.
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof kSendBufferBytes);
   }
@@ -287,7 +290,8 @@ Visit::Work* Connection::OnReady() {
     fd = socket_.get();
   }
   Visit::Work* work = nullptr;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  const int turns = UnixPoller::IsInSeat() ? kSeatTurns : kTurns;
+  for (int turn = 0; turn < turns; ++turn) {
     {
       MutexLock lock(&mu_);
       if (is_closing_) break;

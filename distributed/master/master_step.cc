@@ -314,7 +314,8 @@ void MasterStep::Wait() {
   // A step within a node of another one: RUN may be held by a cork further out on this thread.
   BeforeWait::Run();
   const bool is_real = timers_->clock() == Clock::Real();
-  const SeatWish wish;
+  std::optional<SeatWish> wish;
+  if (compiled_->links != nullptr) wish.emplace();
   const auto wait_until = [this, is_real](absl::Time deadline) {
     MutexLock lock(&mu_);
     while (!ended_) {
