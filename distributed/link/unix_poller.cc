@@ -153,7 +153,7 @@ std::optional<uint64_t> UnixPoller::AwaitEvent(absl::Time limit) {
   epoll_event event;
   // Else a signal, or time is over.
   if (::epoll_wait(epoll_.get(), &event, 1, timeout_ms) != 1) return std::nullopt;
-  return event.data.u64;
+  return uint64_t{event.data.u64};  // it is packed
 }
 
 Visit::Work* UnixPoller::Handle(uint64_t event) noexcept {
