@@ -59,8 +59,8 @@ BufferRef Buffer::External(void* data, size_t size, std::function<void()> releas
 }
 
 BufferRef Buffer::ReadOnly(const void* data, size_t size, std::function<void()> release) {
-  return BufferRef(new ExternalBuffer(const_cast<void*>(data), size, /*is_read_only=*/true,
-                                      std::move(release)));
+  return BufferRef(
+      new ExternalBuffer(const_cast<void*>(data), size, /*is_read_only=*/true, std::move(release)));
 }
 
 }  // namespace millrace

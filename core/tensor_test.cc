@@ -289,9 +289,9 @@ TEST(TensorTest, WritingToWhatOthersHoldCopiesItBefore) {
 
 TEST(TensorTest, ReadOnlyMemoryIsNeverWritten) {
   alignas(64) const float memory[2] = {1, 2};
-  ASSERT_OK_AND_ASSIGN(Tensor x, Tensor::FromBuffer(DT_FLOAT, ShapeOf({2}),
-                                                    Buffer::ReadOnly(memory, sizeof(memory), {}),
-                                                    0));
+  ASSERT_OK_AND_ASSIGN(
+      Tensor x,
+      Tensor::FromBuffer(DT_FLOAT, ShapeOf({2}), Buffer::ReadOnly(memory, sizeof(memory), {}), 0));
   EXPECT_EQ(x.raw_data(), memory);
   EXPECT_FALSE(x.BufferIsUnique()) << "no kernel takes it for an output of its own";
   x.mutable_flat<float>()[0] = 5;

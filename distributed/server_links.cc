@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/byte_budget.h"
 #include "core/dcheck.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/grpc_wire.h"
-#include "distributed/link/pending_bytes.h"
 #include "distributed/link/unix_same_host.h"
 #include "graph/device_name.h"
 
@@ -52,7 +52,7 @@ void ServerLinks::Open(ServerLinksOptions options) {
   table.link.max_splat_bytes = options.limits.max_splat_bytes;
   table.link.transfers.max_tensor_bytes = options.limits.max_tensor_bytes;
   // As the requests of all callers have.
-  table.link.transfers.pending = std::make_shared<PendingBytes>(options.limits.max_pending_bytes);
+  table.link.transfers.pending = std::make_shared<ByteBudget>(options.limits.max_pending_bytes);
   table.link.transfers.max_transfers = options.limits.max_transfers;
   table.dial = [channel = options.channel, own = options.task](
                    const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {
