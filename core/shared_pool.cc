@@ -118,6 +118,7 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes) {
   Segment* const result = segment->get();
   segments_.emplace(result->number, *std::move(segment));
   news_.push_back(std::move(made));
+  has_news_.store(true, std::memory_order_relaxed);
   ++last_segment_;
   segment_bytes_ += size;
   return result;
@@ -182,7 +183,7 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
 void SharedPool::Give(uint64_t segment, int64_t offset) {
   MutexLock lock(&mu_);
   Extent& extent = segments_.at(segment)->extents.at(offset);
-  MR_DCHECK(extent.use == Use::kHeld, "a SharedBlock is held");
+  MR_DCHECK(extent.use == Use::kHeld, "a Block is held");
   extent.use = Use::kGiven;
 }
 
@@ -237,13 +238,15 @@ std::unique_ptr<SharedPool::Segment> SharedPool::FreeExtent(
   segments_.erase(found);
   segment_bytes_ -= gone->bytes;
   news_.push_back({gone->number, 0, nullptr});
+  has_news_.store(true, std::memory_order_relaxed);
   return gone;
 }
 
 std::vector<SharedPool::News> SharedPool::TakeNews() {
   std::vector<News> news;
+  if (!has_news_.load(std::memory_order_relaxed)) return news;  // no lock for each write of a link
   MutexLock lock(&mu_);
-  if (news_.empty()) return news;
+  has_news_.store(false, std::memory_order_relaxed);
   std::vector<News> next;
   next.reserve(segments_.size());  // that they are gone
   news = std::exchange(news_, std::move(next));

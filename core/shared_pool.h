@@ -9,8 +9,8 @@
 // sealed when this process has mapped it: nobody can change its size, and nobody but its owner can
 // write, so the peer may read it without fear. Blocks lie in segments:
 //
-//   free -> held     Allocate: a SharedBlock, filled by who has it
-//   held -> free     the SharedBlock is gone
+//   free -> held     Allocate: a Block, filled by who has it
+//   held -> free     the Block is gone
 //   held -> given    Give: the peer reads it
 //   given -> free    Release: the peer says that it does not any more
 //
@@ -25,6 +25,7 @@
 // InvalidArgument for what was not given. Memory is asked of the system before it is written, so
 // its lack is an answer, not a signal.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -38,8 +39,6 @@
 #include "core/status.h"
 
 namespace millrace {
-
-class SharedBlock;
 
 class SharedPool : public std::enable_shared_from_this<SharedPool> {
  public:
@@ -71,13 +70,51 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     int64_t held = 0, given = 0;  // blocks
   };
 
+  // A block that this process holds; its owner fills it. Moves. Thread-compatible.
+  class Block {
+   public:
+    Block() = default;
+    Block(Block&& other) noexcept = default;
+    Block& operator=(Block&& other) noexcept {
+      std::swap(pool_, other.pool_);
+      std::swap(data_, other.data_);
+      std::swap(segment_, other.segment_);
+      std::swap(offset_, other.offset_);
+      return *this;
+    }
+    ~Block() {
+      if (pool_ != nullptr) pool_->Free(segment_, offset_);
+    }
+
+    explicit operator bool() const { return pool_ != nullptr; }
+    char* data() const { return data_; }
+    uint64_t segment() const { return segment_; }
+    uint64_t offset() const { return static_cast<uint64_t>(offset_); }
+
+    // The peer will hear of it. This is none afterwards.
+    void Give() {
+      pool_->Give(segment_, offset_);
+      pool_ = nullptr;
+    }
+
+    // For Allocate: takes over what lies there.
+    Block(std::shared_ptr<SharedPool> pool, char* data, uint64_t segment, int64_t offset)
+        : pool_(std::move(pool)), data_(data), segment_(segment), offset_(offset) {}
+
+   private:
+    std::shared_ptr<SharedPool> pool_;  // null: none
+    char* data_ = nullptr;
+    uint64_t segment_ = 0;
+    int64_t offset_ = 0;
+  };
+
   static std::shared_ptr<SharedPool> Make(Options options);
   ~SharedPool();
   SharedPool(const SharedPool&) = delete;
   SharedPool& operator=(const SharedPool&) = delete;
 
   // None when there is no room. Not initialised: what it was used for last may stand there.
-  SharedBlock Allocate(int64_t bytes);
+  Block Allocate(int64_t bytes);
   // By the peer's word.
   Status Release(uint64_t segment, uint64_t offset);
   // Since the last call, in order. A segment is in it before Allocate returns a block of it.
@@ -86,8 +123,6 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   Counts counts() const;
 
  private:
-  friend class SharedBlock;  // Give, Free
-
   enum class Use { kFree, kHeld, kGiven };
   struct Extent {
     int64_t bytes = 0;
@@ -109,48 +144,13 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   mutable Mutex mu_;
   std::map<uint64_t, std::unique_ptr<Segment>> segments_ ABSL_GUARDED_BY(mu_);  // by number
   std::vector<News> news_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> has_news_{false};  // relaxed: who must see a segment has seen its block before
   uint64_t last_segment_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t segment_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_off_ ABSL_GUARDED_BY(mu_) = false;  // the system gives no such memory
 };
 
-// A block that this process holds; its owner fills it. Moves. Thread-compatible.
-class SharedBlock {
- public:
-  SharedBlock() = default;
-  SharedBlock(SharedBlock&& other) noexcept = default;
-  SharedBlock& operator=(SharedBlock&& other) noexcept {
-    std::swap(pool_, other.pool_);
-    std::swap(data_, other.data_);
-    std::swap(segment_, other.segment_);
-    std::swap(offset_, other.offset_);
-    return *this;
-  }
-  ~SharedBlock() {
-    if (pool_ != nullptr) pool_->Free(segment_, offset_);
-  }
-
-  explicit operator bool() const { return pool_ != nullptr; }
-  char* data() const { return data_; }
-  uint64_t segment() const { return segment_; }
-  uint64_t offset() const { return static_cast<uint64_t>(offset_); }
-
-  // The peer will hear of it. This is none afterwards.
-  void Give() {
-    pool_->Give(segment_, offset_);
-    pool_ = nullptr;
-  }
-
- private:
-  friend class SharedPool;
-  SharedBlock(std::shared_ptr<SharedPool> pool, char* data, uint64_t segment, int64_t offset)
-      : pool_(std::move(pool)), data_(data), segment_(segment), offset_(offset) {}
-
-  std::shared_ptr<SharedPool> pool_;  // null: none
-  char* data_ = nullptr;
-  uint64_t segment_ = 0;
-  int64_t offset_ = 0;
-};
+using SharedBlock = SharedPool::Block;
 
 }  // namespace millrace
 

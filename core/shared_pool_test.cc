@@ -256,8 +256,8 @@ TEST(SharedSegmentsTest, BlocksLieWithinTheirSegmentAndApart) {
   }
   ASSERT_OK_AND_ASSIGN(BufferRef middle, segments->Take(1, 640, 640));
   constexpr char kApart[] = "must lie apart from those in use";
-  const std::pair<uint64_t, int64_t> overlapping[] = {
-      {640, 640}, {640, 1}, {576, 128}, {1216, 64}, {0, 641}, {0, kMiB}, {704, 64}};
+  const std::pair<uint64_t, int64_t> overlapping[] = {{640, 640}, {640, 1},  {576, 128}, {1216, 64},
+                                                      {0, 641},   {0, kMiB}, {704, 64}};
   for (const auto& [offset, bytes] : overlapping) {
     EXPECT_STATUS(segments->Take(1, offset, bytes), absl::StatusCode::kInvalidArgument, kApart);
   }

@@ -40,8 +40,8 @@ Status CheckFile(int fd, int64_t bytes) {
     return InvalidArgument("Shared segment: it must be a memory file, got another one");
   }
   if (file.st_size != bytes) {
-    return InvalidArgument("Shared segment: it must have the ", bytes, " bytes that were said, got ",
-                           file.st_size);
+    return InvalidArgument("Shared segment: it must have the ", bytes,
+                           " bytes that were said, got ", file.st_size);
   }
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   if ((seals & kSeals) != kSeals || (seals & (kSealFutureWrite | F_SEAL_WRITE)) == 0) {
@@ -58,8 +58,7 @@ class SharedSegments::Mapping {
  public:
   static StatusOr<std::shared_ptr<const Mapping>> Make(int fd, int64_t bytes) {
     auto mapping = std::make_shared<Mapping>();
-    void* const data =
-        ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, fd, 0);
+    void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) return SystemRefuses("mmap");
     mapping->data_ = static_cast<const char*>(data);
     mapping->bytes_ = static_cast<size_t>(bytes);
@@ -153,8 +152,9 @@ StatusOr<BufferRef> SharedSegments::Take(uint64_t segment, uint64_t offset, int6
     const uint64_t size = of.mapping->bytes();
     if (bytes <= 0 || static_cast<uint64_t>(bytes) > size ||
         offset > size - static_cast<uint64_t>(bytes) || offset % SharedPool::kAlignment != 0) {
-      return InvalidArgument("Shared block: it must lie within its ", size, " bytes, at a multiple ",
-                             "of ", SharedPool::kAlignment, ", got ", bytes, " bytes at ", offset);
+      return InvalidArgument("Shared block: it must lie within its ", size,
+                             " bytes, at a multiple ", "of ", SharedPool::kAlignment, ", got ",
+                             bytes, " bytes at ", offset);
     }
     const auto after = of.blocks.lower_bound(offset);
     const bool overlaps_next =
@@ -182,11 +182,9 @@ StatusOr<BufferRef> SharedSegments::Take(uint64_t segment, uint64_t offset, int6
   }
   const char* const data = mapping->data() + offset;
   const Mapping* const asked = mapping.get();
-  BufferRef block = Buffer::ReadOnly(
-      data, static_cast<size_t>(bytes),
-      [self = shared_from_this(), mapping = std::move(mapping), segment, offset] {
-        self->Release(segment, offset);
-      });
+  BufferRef block = Buffer::ReadOnly(data, static_cast<size_t>(bytes),
+                                     [self = shared_from_this(), mapping = std::move(mapping),
+                                      segment, offset] { self->Release(segment, offset); });
   const uint64_t end = offset + static_cast<uint64_t>(bytes);
   if (ask_from < end) MR_RETURN_IF_ERROR(asked->Ask(ask_from, end));
   return block;
@@ -198,7 +196,7 @@ void SharedSegments::Release(uint64_t segment, uint64_t offset) {
   // Both are there: a segment stays while it has blocks.
   const int64_t bytes = segments_.find(segment)->second.blocks.find(offset)->second;
   released_.push_back({segment, offset});
-  released_bytes_ += bytes;
+  released_bytes_.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 std::vector<SharedSegments::Block> SharedSegments::TakeReleased() {
@@ -210,14 +208,9 @@ std::vector<SharedSegments::Block> SharedSegments::TakeReleased() {
     segments_.find(block.segment)->second.blocks.erase(block.offset);
   }
   num_taken_ -= released_.size();
-  released_bytes_ = 0;
+  released_bytes_.store(0, std::memory_order_relaxed);
   released = std::exchange(released_, std::move(next));
   return released;
-}
-
-int64_t SharedSegments::released_bytes() const {
-  MutexLock lock(&mu_);
-  return released_bytes_;
 }
 
 void SharedSegments::Close() {
@@ -226,7 +219,7 @@ void SharedSegments::Close() {
   is_closed_ = true;
   gone.swap(segments_);
   released_.clear();
-  released_bytes_ = 0;
+  released_bytes_.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace millrace

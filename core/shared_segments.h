@@ -18,6 +18,7 @@
 // owner if need be. Failure: InvalidArgument when the owner breaks a rule; Unavailable when the
 // system refuses; after either the caller ends the connection.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -52,7 +53,7 @@ class SharedSegments : public std::enable_shared_from_this<SharedSegments> {
 
   // Blocks that were released and that the owner has to hear of, and their bytes.
   std::vector<Block> TakeReleased();
-  int64_t released_bytes() const;
+  int64_t released_bytes() const { return released_bytes_.load(std::memory_order_relaxed); }
   // The owner is gone: what is released from now on nobody asks for.
   void Close();
 
@@ -72,9 +73,9 @@ class SharedSegments : public std::enable_shared_from_this<SharedSegments> {
   std::map<uint64_t, Segment> segments_ ABSL_GUARDED_BY(mu_);
   uint64_t last_segment_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t segment_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;              // blocks, released or not
-  std::vector<Block> released_ ABSL_GUARDED_BY(mu_);       // has room for all that are taken
-  int64_t released_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;         // blocks, released or not
+  std::vector<Block> released_ ABSL_GUARDED_BY(mu_);  // has room for all that are taken
+  std::atomic<int64_t> released_bytes_{0};            // written under mu_; relaxed: a hint
   bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
