@@ -132,9 +132,7 @@ SentTensors Of(std::vector<Tensor> values, int64_t step_id = 7) {
   return message;
 }
 
-bool IsShared(const Tensor& tensor) {
-  return tensor.buffer() && tensor.buffer()->is_read_only();
-}
+bool IsShared(const Tensor& tensor) { return tensor.buffer() && tensor.buffer()->is_read_only(); }
 
 TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
   Host host(64 * kMiB);
@@ -482,9 +480,7 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
       {"an end outside", [](Liar* liar) { liar->SayTensor(1, kMiB - kLeast + 64, kLeast); },
        "it must lie within its 1048576 bytes"},
       {"an offset of 2^64",
-       [](Liar* liar) {
-         liar->SayTensor(1, std::numeric_limits<uint64_t>::max() - 63, kLeast);
-       },
+       [](Liar* liar) { liar->SayTensor(1, std::numeric_limits<uint64_t>::max() - 63, kLeast); },
        "it must lie within its 1048576 bytes"},
       {"an odd offset", [](Liar* liar) { liar->SayTensor(1, 4, kLeast); }, "at a multiple of 64"},
       {"a small block", [](Liar* liar) { liar->SayTensor(1, 0, kLeast - 4); },
@@ -502,20 +498,32 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
        },
        "must have no block in use"},
       {"a segment twice",
-       [](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{1, 4096}), File(4096)); },
+       [](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{1, 4096}), File(4096));
+       },
        "its number must be above 1, got 1"},
       {"a segment that was never there goes",
-       [](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{9, 0})); }, "got number 9"},
+       [](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{9, 0}));
+       },
+       "got number 9"},
       {"more than was allowed",
-       [](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{2, 4096}), File(4096)); },
+       [](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{2, 4096}), File(4096));
+       },
        "all must have at most 1048576 bytes, got 4096 next to 1048576"},
-      {"no descriptor", [](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{2, 4096})); },
+      {"no descriptor",
+       [](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{2, 4096}));
+       },
        "SEGMENT must come with a descriptor, got none"},
       {"a descriptor without a segment",
        [](Liar* liar) { liar->Say(FrameBytes(PingFrame{1}), File(4096)); },
        "a descriptor must come with a SEGMENT, got one without"},
       {"a descriptor with a segment that goes",
-       [](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{1, 0}), File(4096)); },
+       [](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{1, 0}), File(4096));
+       },
        "a descriptor must come with a SEGMENT, got one without"},
       {"two descriptors",
        [](Liar* liar) {
@@ -525,7 +533,9 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
        },
        "got another one before that"},
       {"a block that was not given",
-       [](Liar* liar) { liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}})); },
+       [](Liar* liar) {
+         liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}}));
+       },
        "a block that is released must have been given, got offset 0 of segment 1"},
       {"a block twice",
        [](Liar* liar) {
@@ -573,13 +583,19 @@ TEST(PooledTensorsTest, WithoutPoolsNothingOfThemIsTaken) {
     std::function<void(Liar*)> lie;
     const char* why;
   } cases[] = {
-      {[](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{1, 4096}), File(4096)); },
+      {[](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{1, 4096}), File(4096));
+       },
        "a descriptor must be asked for, got one on a link without pools"},
-      {[](Liar* liar) { liar->Say(FrameBytes(SegmentFrame{1, 4096})); },
+      {[](Liar* liar) {
+         liar->Say(FrameBytes(SegmentFrame{1, 4096}));
+       },
        "SEGMENT must be asked for, got one on a link without pools"},
       {[](Liar* liar) { liar->SayTensor(1, 0, ByteLink::kMinPooledBytes); },
        "got one in a pool on a link without pools"},
-      {[](Liar* liar) { liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}})); },
+      {[](Liar* liar) {
+         liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}}));
+       },
        "RELEASE must be of a block that was given, got one on a link without pools"},
   };
   for (const auto& c : cases) {

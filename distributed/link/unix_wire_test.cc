@@ -678,6 +678,70 @@ TEST(UnixWireTest, ALongVisitStopsNobody) {
 
 // covers: clusters: a Unix socket may be closed by either side, at any time and by any thread: both
 //   hear it once, and no descriptor is left
+// covers: clusters: tensors in shared memory go on any thread, also while their link closes
+TEST(UnixWireTest, SharedTensorsGoOnAnyThreadWhileTheLinkCloses) {
+  constexpr int kTensors = 40;
+  for (int round = 0; round < 8; ++round) {
+    Mutex mu;
+    std::vector<Tensor> arrived;  // under mu
+    size_t num_arrived = 0;       // under mu
+    const std::unique_ptr<LinkPair> pair = MakeUnixPair({"/job:worker/replica:0/task:0", 41},
+                                                        {"/job:ps/replica:0/task:0", 42}, 8 << 20);
+    pair->worker_end->writes_down = pair->ps_end->writes_down = false;
+    pair->ps_end->on_tensors = [&](const SentTensors& tensors) {
+      MutexLock lock(&mu);
+      for (const SentTensor& tensor : tensors.tensors) arrived.push_back(tensor.value);
+      num_arrived += tensors.tensors.size();
+    };
+    pair->Settle();
+    const std::shared_ptr<Link> worker = pair->worker_end->link(), ps = pair->ps_end->link();
+    ASSERT_TRUE(worker != nullptr && ps != nullptr);
+    std::atomic<int> senders = 2;
+    std::vector<std::thread> threads;
+    for (int sender = 0; sender < 2; ++sender) {
+      threads.emplace_back([&, sender] {
+        for (int i = 0; i < kTensors; ++i) {
+          SentTensors message;
+          message.step_id = sender * kTensors + i;
+          message.tensors.emplace_back().value = *Tensor::Zeros(DT_FLOAT, Shape{64 << 10});
+          worker->Send(std::move(message)).IgnoreError();  // the link may be lost
+        }
+        senders.fetch_sub(1);
+      });
+    }
+    for (int dropper = 0; dropper < 2; ++dropper) {
+      threads.emplace_back([&] {
+        while (senders.load() > 0) {
+          std::vector<Tensor> dropped;
+          {
+            MutexLock lock(&mu);
+            dropped.swap(arrived);
+          }
+          for (const Tensor& tensor : dropped) EXPECT_EQ(tensor.flat<float>().back(), 0.0f);
+          dropped.clear();
+          ps->Flush();
+        }
+      });
+    }
+    // Somewhere in the middle; in the last rounds not at all.
+    threads.emplace_back([&] {
+      const size_t until = static_cast<size_t>(round) * 15;
+      for (;;) {
+        {
+          MutexLock lock(&mu);
+          if (num_arrived >= until) break;
+        }
+        if (senders.load() == 0) return;
+        std::this_thread::yield();
+      }
+      (round % 2 == 0 ? worker : ps)->Close(absl::AbortedError("in the middle"));
+    });
+    for (std::thread& thread : threads) thread.join();
+    pair->Settle();
+    // Some outlive the pair.
+  }
+}
+
 // covers: clusters: a descriptor comes over a Unix socket once, before the byte that it left with
 TEST(UnixWireTest, ADescriptorComesWithItsByte) {
   TwoWires wires;
