@@ -276,6 +276,7 @@ class GrpcServer : public Server {
     }
     counts.wakeups = core_->worker->num_wakeups();
     counts.unix_links = core_->links.num_unix_links();
+    counts.pooled_tensors = core_->links.num_pooled_tensors();
     counts.peers = core_->peer_counters->Read();
     return counts;
   }

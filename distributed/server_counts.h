@@ -33,6 +33,8 @@ struct ServerCounts {
   int64_t wakeups = 0;
   // Tasks to which steps go over a Unix socket now.
   int unix_links = 0;
+  // Tensors that left from here by shared memory, on all links so far.
+  int64_t pooled_tensors = 0;
   // By the other task's name ("/job:ps/replica:0/task:0"); those with which tensors were exchanged.
   std::map<std::string, PeerCounts> peers;
 

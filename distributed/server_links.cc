@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/server_links.h"
 
+#include <atomic>
 #include <cstddef>
 #include <utility>
 
+#include "core/byte_budget.h"
 #include "core/dcheck.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/grpc_wire.h"
-#include "distributed/link/pending_bytes.h"
 #include "distributed/link/unix_same_host.h"
 #include "graph/device_name.h"
 
@@ -53,8 +54,11 @@ void ServerLinks::Open(ServerLinksOptions options) {
   table.link.max_splat_bytes = options.limits.max_splat_bytes;
   table.link.transfers.max_tensor_bytes = options.limits.max_tensor_bytes;
   // As the requests of all callers have.
-  table.link.transfers.pending = std::make_shared<PendingBytes>(options.limits.max_pending_bytes);
+  table.link.transfers.pending = std::make_shared<ByteBudget>(options.limits.max_pending_bytes);
   table.link.transfers.max_transfers = options.limits.max_transfers;
+  pools_ = std::make_shared<LinkPools>(options.limits.max_link_shared_bytes);
+  table.link.max_pool_bytes = options.limits.max_link_shared_bytes;
+  table.link.pools = pools_;
   table.dial = [channel = options.channel, own = options.task](
                    const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {
     const std::shared_ptr<RpcChannel> way = channel(task);
@@ -93,5 +97,9 @@ void ServerLinks::CloseAll(const Status& reason) {
 }
 
 int ServerLinks::num_unix_links() const { return table_ == nullptr ? 0 : table_->num_pairs(); }
+
+int64_t ServerLinks::num_pooled_tensors() const {
+  return pools_ == nullptr ? 0 : pools_->sent_tensors.load(std::memory_order_relaxed);
+}
 
 }  // namespace millrace

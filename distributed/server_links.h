@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "core/status.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/byte_link.h"
 #include "distributed/link/link.h"
 #include "distributed/link/link_table.h"
 #include "distributed/link/peer_links.h"
@@ -57,8 +58,11 @@ class ServerLinks : public PeerLinks {
   void CloseAll(const Status& reason);
   // Tasks to which steps go over a Unix socket now.
   int num_unix_links() const;
+  // Tensors that were copied into shared memory to be sent, on all links so far.
+  int64_t num_pooled_tensors() const;
 
  private:
+  std::shared_ptr<LinkPools> pools_;  // as table_
   std::unique_ptr<LinkTable> table_;  // set by Open
 };
 

@@ -32,6 +32,7 @@
 #include "net/rpc_channel.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "ops/math/cwise_unary.h"
 #include "runtime/session.h"
 
 // covers: clusters: steps travel over links where the master's server says so and by calls
@@ -144,6 +145,81 @@ TEST_P(ServerLinksOfAKindTest, TensorsAboveAFrameTravelWhole) {
   const Tensor large = Tensor::Vector<float>(values);
   ASSERT_OK_AND_ASSIGN(const auto out, (*session)->Run({{x, large}}, {back}));
   ExpectTensorEqual(out[0], large);
+}
+
+// covers: clusters: large tensors of two servers of a host go through shared memory when both have
+//   it, with the same values
+TEST(ServerLinksTest, LargeTensorsOfServersOfAHostGoThroughSharedMemory) {
+  const struct {
+    int64_t ps, worker;
+  } cases[] = {{64 << 20, 64 << 20}, {64 << 20, 0}, {0, 64 << 20}, {0, 0}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(absl::StrCat("ps ", c.ps, " worker ", c.worker));
+    ServerOptions ps, worker;
+    ps.unix_links = worker.unix_links = true;
+    worker.wire = StepWire::kLinks;
+    ps.limits.max_link_shared_bytes = c.ps;
+    worker.limits.max_link_shared_bytes = c.worker;
+    TwoServers servers(ps, worker);
+    const Scope root;
+    const Scope on_worker = root.WithDevice("/job:worker/task:0");
+    const Scope on_ps = root.WithDevice("/job:ps/task:0");
+    const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+    const Output ids = Placeholder(on_worker.WithName("ids"), DT_INT64, {-1});
+    const Output x_back = Identity(on_worker, Identity(on_ps, x));
+    const Output ids_back = Identity(on_worker, Identity(on_ps, ids));
+    auto session = servers.NewSession(root);
+    ASSERT_OK(session);
+    Tensor large = *Tensor::Zeros(DT_FLOAT, Shape{300'000});
+    Tensor wide = *Tensor::Zeros(DT_INT64, Shape{50'000});
+    constexpr int kSteps = 5;
+    for (int step = 0; step < kSteps; ++step) {
+      large.mutable_flat<float>().back() = static_cast<float>(step);
+      wide.mutable_flat<int64_t>().back() = (int64_t{1} << 40) + step;
+      ASSERT_OK_AND_ASSIGN(const auto out,
+                           (*session)->Run({{x, large}, {ids, wide}}, {x_back, ids_back}));
+      ExpectTensorEqual(out[0], large);
+      ExpectTensorEqual(out[1], wide);
+    }
+    const int64_t from_ps = CountsOf(servers.ps()).pooled_tensors;
+    const int64_t from_worker = CountsOf(servers.worker()).pooled_tensors;
+    if (c.ps > 0 && c.worker > 0) {
+      // Two tensors a step each way; all of them have 8 MB, and find room.
+      EXPECT_EQ(from_ps, 2 * kSteps);
+      EXPECT_EQ(from_worker, 2 * kSteps);
+    } else {
+      EXPECT_EQ(from_ps, 0);
+      EXPECT_EQ(from_worker, 0);
+    }
+  }
+}
+
+// Kernels that work in the memory of their input take another one for what came to be read.
+TEST(ServerLinksTest, NothingIsWrittenWhereItCame) {
+  ServerOptions ps, worker;
+  ps.unix_links = worker.unix_links = true;
+  worker.wire = StepWire::kLinks;
+  ps.limits.max_link_shared_bytes = worker.limits.max_link_shared_bytes = 64 << 20;
+  TwoServers servers(ps, worker);
+  const Scope root;
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Scope on_ps = root.WithDevice("/job:ps/task:0");
+  const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+  // Each node is the last to use its input, which came in shared memory.
+  const Output there = Neg(on_ps, Identity(on_ps, x));
+  const Output back = Neg(on_worker, Identity(on_worker, there));
+  auto session = servers.NewSession(root);
+  ASSERT_OK(session);
+  Tensor large = *Tensor::Zeros(DT_FLOAT, Shape{100'000});
+  for (int step = 0; step < 3; ++step) {
+    large.mutable_flat<float>().front() = static_cast<float>(step);
+    ASSERT_OK_AND_ASSIGN(auto out, (*session)->Run({{x, large}}, {back, there}));
+    ExpectTensorEqual(out[0], large);
+    // A fetched tensor may be written: not where it came.
+    out[1].mutable_flat<float>()[0] = 7;
+    EXPECT_EQ(out[0].flat<float>()[0], static_cast<float>(step));
+  }
+  EXPECT_GE(CountsOf(servers.ps()).pooled_tensors, 3);
 }
 
 TEST_P(ServerLinksOfAKindTest, LimitsOfAServerAreThoseOfItsLinks) {

@@ -4,18 +4,21 @@
 
 // ByteChain: bytes that leave one after the other and lie in several places.
 //
-// A piece either owns its bytes or refers to a buffer and keeps it. Tensors therefore leave from
-// where they were computed; a variable whose buffer is in a chain is updated in another buffer.
+// A piece either owns its bytes or refers to a buffer and keeps it. With the first byte of a piece
+// a descriptor may leave, for wires that pass them. Tensors therefore leave from where they were
+// computed; a variable whose buffer is in a chain is updated in another buffer.
 //
 // A value that moves. Threads: one at a time; it may be destroyed on any. Failure: none.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "core/buffer.h"
+#include "core/owned_fd.h"
 
 namespace millrace {
 
@@ -33,12 +36,15 @@ class ByteChain {
     absl::string_view bytes() const { return is_reference() ? referred_ : absl::string_view(own_); }
     // What a transport keeps while the bytes travel. Null for a piece that owns its bytes.
     const BufferRef& buffer() const { return buffer_; }
+    // Null for most.
+    const std::shared_ptr<const OwnedFd>& descriptor() const { return descriptor_; }
 
    private:
     friend class ByteChain;  // appends to own_
     std::string own_;
     BufferRef buffer_;
     absl::string_view referred_;
+    std::shared_ptr<const OwnedFd> descriptor_;
   };
 
   ByteChain() = default;
@@ -50,6 +56,14 @@ class ByteChain {
     if (bytes.empty()) return;
     if (pieces_.empty() || pieces_.back().is_reference()) pieces_.emplace_back();
     pieces_.back().own_.append(bytes.data(), bytes.size());
+    num_bytes_ += static_cast<int64_t>(bytes.size());
+  }
+  // The same, and `descriptor` leaves with their first byte.
+  void AppendWithDescriptor(absl::string_view bytes, std::shared_ptr<const OwnedFd> descriptor) {
+    if (bytes.empty()) return;
+    Piece& piece = pieces_.emplace_back();
+    piece.own_.assign(bytes.data(), bytes.size());
+    piece.descriptor_ = std::move(descriptor);
     num_bytes_ += static_cast<int64_t>(bytes.size());
   }
   // Keeps `buffer`, in which `bytes` lie.
@@ -64,6 +78,8 @@ class ByteChain {
       if (piece.is_reference()) {
         const absl::string_view bytes = piece.bytes();
         AppendReference(std::move(piece.buffer_), bytes);
+      } else if (piece.descriptor_ != nullptr) {
+        AppendWithDescriptor(piece.bytes(), std::move(piece.descriptor_));
       } else {
         Append(piece.bytes());
       }

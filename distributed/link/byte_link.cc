@@ -2,12 +2,15 @@
 #include "distributed/link/byte_link.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/buffer.h"
 #include "core/dcheck.h"
+#include "core/dtype.h"
 #include "core/exceptions.h"
 #include "core/tensor.h"
 #include "net/call_limits.h"
@@ -29,6 +32,14 @@ constexpr int kMaxWrites = 4;
 // More between two Ticks does not count. The process was stopped, or the wall clock was set; what
 // the peer has sent meanwhile is read before the next Tick.
 constexpr absl::Duration kMaxTickGap = absl::Seconds(5);
+
+// Tensors in a pool that one frame has, unless it has one that is larger: their credit comes back
+// frame by frame.
+constexpr int64_t kFramePooledBytes = int64_t{16} << 20;
+// So much that was let go of the peer's pool does not wait for a message to go with.
+constexpr int64_t kReleasedIsDueBytes = int64_t{16} << 20;
+// Blocks in one RELEASE, whose head holds 3,000.
+constexpr size_t kMaxReleases = 1000;
 
 static_assert(kMinWindowBytes >= 4 * kMaxFrameBytes,
               "credit.h: a frame waits only when more than three quarters are taken");
@@ -64,6 +75,9 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
       end_(std::move(end)),
       reader_(this),
       incoming_(options_.transfers),
+      segments_(options_.max_pool_bytes > 0 && wire_->passes_descriptors()
+                    ? SharedSegments::Make(options_.max_pool_bytes)
+                    : nullptr),
       hello_waits_(options_.waits_for_hello),
       name_(options_.peer_task.empty() ? "Link to a task that has not said HELLO"
                                        : LinkName(options_, options_.peer_task)),
@@ -78,6 +92,7 @@ std::string ByteLink::Hello(bool takes_offer) const {
   hello.incarnation = options_.incarnation;
   hello.clock_ns = absl::ToUnixNanos(options_.clock->Now());
   hello.window_bytes = options_.window_bytes;
+  hello.pool_bytes = segments_ != nullptr ? options_.max_pool_bytes : 0;
   hello.offer = options_.offer;
   hello.takes_offer = takes_offer;
   return Encoded(hello).ToString();
@@ -172,11 +187,30 @@ int64_t ByteLink::CostOf(const QueuedMessage& message) {
 }
 
 int64_t ByteLink::CostOf(const QueuedTensors& tensors) {
-  return kTensorsBytes + tensors.bytes.num_bytes();
+  return kTensorsBytes + tensors.bytes.num_bytes() + tensors.pooled_bytes;
 }
 
 int64_t ByteLink::CostOf(const OutgoingTransfer& transfer) {
   return kTransferBytes + transfer.value.num_bytes() - static_cast<int64_t>(transfer.sent);
+}
+
+SharedBlock ByteLink::CopyToPool(const WireTensor& value) {
+  if (segments_ == nullptr || value.num_bytes() < kMinPooledBytes) return {};
+  std::shared_ptr<SharedPool> pool;
+  {
+    MutexLock lock(&mu_);
+    pool = pool_;
+  }
+  if (pool == nullptr) return {};
+  SharedBlock block = pool->Allocate(value.num_bytes());
+  if (!block) return block;
+  const absl::string_view bytes = value.bytes();
+  std::memcpy(block.data(), bytes.data(), bytes.size());
+  if (options_.pools != nullptr) {
+    options_.pools->sent_tensors.fetch_add(1, std::memory_order_relaxed);
+    options_.pools->sent_bytes.fetch_add(value.num_bytes(), std::memory_order_relaxed);
+  }
+  return block;
 }
 
 Status ByteLink::Queue(const SentTensors& message) {
@@ -188,17 +222,20 @@ Status ByteLink::Queue(const SentTensors& message) {
   frame.purpose = message.purpose;
   frame.fingerprint = message.fingerprint;
   uint64_t head_bytes = kTensorsHeadBytes;
-  int64_t tensor_bytes = 0;
+  int64_t tensor_bytes = 0, pooled_bytes = 0;
+  std::vector<SharedBlock> blocks;
   const auto end_frame = [&]() -> Status {
     MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
     QueuedTensors& queued = frames.emplace_back();
     queued.step_id = message.step_id;
     queued.purpose = message.purpose;
     queued.bytes = std::move(bytes);
+    queued.blocks = std::exchange(blocks, {});
+    queued.pooled_bytes = pooled_bytes;
     cost += CostOf(queued);
     frame.tensors.clear();
     head_bytes = kTensorsHeadBytes;
-    tensor_bytes = 0;
+    tensor_bytes = pooled_bytes = 0;
     return absl::OkStatus();
   };
   const auto add_transfer = [&](TensorEntry entry) -> Status {
@@ -231,18 +268,31 @@ Status ByteLink::Queue(const SentTensors& message) {
     if (!tensor.is_dead) {
       MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
     }
-    const int64_t whole_bytes = entry.value.num_bytes();
-    if (whole_bytes > kMaxWholeBytes) {
+    int64_t whole_bytes = entry.value.num_bytes(), added_pooled_bytes = 0;
+    SharedBlock block = CopyToPool(entry.value);
+    if (block) {
+      const WireTensor value = std::exchange(entry.value, WireTensor());
+      entry.segment = block.segment();
+      entry.offset = block.offset();
+      entry.form = value.form();
+      entry.dtype = value.dtype();
+      entry.shape = value.shape();
+      entry.num_bytes = added_pooled_bytes = whole_bytes;
+      whole_bytes = 0;
+    } else if (whole_bytes > kMaxWholeBytes) {
       MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
       continue;
     }
     const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
-    if (head_bytes + entry_bytes > kMaxFrameHeadBytes ||
+    const bool is_much = pooled_bytes > 0 && added_pooled_bytes > kFramePooledBytes - pooled_bytes;
+    if (is_much || head_bytes + entry_bytes > kMaxFrameHeadBytes ||
         tensor_bytes + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
       MR_RETURN_IF_ERROR(end_frame());
     }
     head_bytes += entry_bytes;
     tensor_bytes += whole_bytes;
+    pooled_bytes += added_pooled_bytes;
+    if (block) blocks.push_back(std::move(block));
     frame.tensors.push_back(std::move(entry));
   }
   if (!frame.tensors.empty()) MR_RETURN_IF_ERROR(end_frame());
@@ -331,11 +381,23 @@ ByteChain ByteLink::NextBatch() {
   ByteChain batch;
   if (!hello_waits_) batch.Append(std::exchange(hello_, std::string()));
   if (state_ == State::kOpening) return batch;
+  AddSegments(&batch);
   AddMessages(&batch);
   if (state_ != State::kOpen || (batch.empty() && !flushes_ && !ReceiptsAreDue())) return batch;
   ByteChain result = TakeReceipts();
   result.Append(std::move(batch));
   return result;
+}
+
+// Before all tensors that lie in them: a block's segment is told of before anyone has the block.
+void ByteLink::AddSegments(ByteChain* batch) {
+  if (pool_ == nullptr || state_ != State::kOpen) return;
+  for (SharedPool::News& news : pool_->TakeNews()) {
+    FrameWriter writer;
+    const Status status = writer.Add(SegmentFrame{news.segment, news.bytes}, std::move(news.fd));
+    MR_DCHECK(status.ok(), "numbers of segments begin at 1");
+    batch->Append(writer.Finish());
+  }
 }
 
 void ByteLink::AddMessages(ByteChain* batch) {
@@ -353,8 +415,10 @@ void ByteLink::AddMessages(ByteChain* batch) {
     const bool may_take = has_credit && !tensors_.empty();
     if (may_take && (messages_.empty() || tensors_.front().order < messages_.front().order)) {
       QueuedTensors& next = tensors_.front();
-      has_credit = send_credit_.Take(next.bytes.num_bytes(), now);
+      has_credit = send_credit_.Take(
+          CreditOf(next.bytes.num_bytes(), next.pooled_bytes, send_credit_.window()), now);
       if (!has_credit) continue;
+      for (SharedBlock& block : next.blocks) block.Give();
       CountQueued(next.purpose, -CostOf(next));
       batch->Append(std::move(next.bytes));
       tensors_.pop_front();
@@ -409,7 +473,12 @@ bool ByteLink::AddChunk(ByteChain* batch, absl::Time now) {
 }
 
 bool ByteLink::ReceiptsAreDue() const {
-  return receive_credit_.IsDue() || owed_steps_.size() >= kMaxReceipts;
+  return receive_credit_.IsDue() || owed_steps_.size() >= kMaxReceipts ||
+         ReleasedBytes() >= kReleasedIsDueBytes;
+}
+
+int64_t ByteLink::ReleasedBytes() const {
+  return segments_ == nullptr ? 0 : segments_->released_bytes();
 }
 
 ByteChain ByteLink::TakeReceipts() {
@@ -427,13 +496,22 @@ ByteChain ByteLink::TakeReceipts() {
     begin = end;
   }
   owed_steps_.clear();
+  if (segments_ == nullptr) return result;
+  const std::vector<SharedSegments::Block> released = segments_->TakeReleased();
+  for (size_t i = 0; i < released.size(); i += kMaxReleases) {
+    ReleaseFrame frame;
+    for (size_t k = i; k < std::min(i + kMaxReleases, released.size()); ++k) {
+      frame.blocks.push_back({released[k].segment, released[k].offset});
+    }
+    result.Append(Encoded(frame));
+  }
   return result;
 }
 
 void ByteLink::Flush() {
   {
     MutexLock lock(&mu_);
-    flushes_ = receive_credit_.owed() > 0 || !owed_steps_.empty();
+    flushes_ = receive_credit_.owed() > 0 || !owed_steps_.empty() || ReleasedBytes() > 0;
   }
   Pump();
 }
@@ -504,7 +582,10 @@ void ByteLink::Reading(absl::FunctionRef<Status()> read) {
     if (state_ == State::kOpen) since_ = LinkTime();
     pinged_ = false;
   }
-  const Status status = NoExceptions("Link", read);
+  const Status status = NoExceptions("Link", [&]() -> Status {
+    MR_RETURN_IF_ERROR(read());
+    return CheckDescriptor();
+  });
   // What comes behind the end of a link is skipped, and need not fit together.
   if (!status.ok()) End(status, /*cuts_farewell=*/false);
 }
@@ -520,6 +601,29 @@ absl::Span<char> ByteLink::Place() {
 
 void ByteLink::OnFilled(size_t num_bytes) {
   Reading([&] { return reader_.Filled(num_bytes); });
+}
+
+void ByteLink::OnDescriptor(OwnedFd descriptor) {
+  Status status;
+  if (is_over()) return;
+  if (segments_ == nullptr) {
+    status = InvalidArgument("Link: a descriptor must be asked for, got one on a link without ",
+                             "pools");
+  } else if (descriptor_.open()) {
+    status = InvalidArgument("Link: a descriptor must come with its SEGMENT, got another one ",
+                             "before that");
+  } else {
+    descriptor_ = std::move(descriptor);
+  }
+  if (!status.ok()) End(status, /*cuts_farewell=*/false);
+}
+
+Status ByteLink::CheckDescriptor() const {
+  // It has come with the first byte of the frame, so with these bytes the frame has begun.
+  if (!descriptor_.open() || reader_.IsWithin(FrameKind::kSegment) || is_over()) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("Link: a descriptor must come with a SEGMENT, got one without");
 }
 
 Status ByteLink::OnFrame(LinkFrame frame, int64_t num_bytes) {
@@ -583,6 +687,12 @@ Status ByteLink::Greet(const HelloFrame& hello) {
     hello_waits_ = false;
     since_ = LinkTime();
     name_ = std::move(name);
+    if (segments_ != nullptr && hello.pool_bytes > 0) {
+      SharedPool::Options pool;
+      pool.max_bytes = std::min(options_.max_pool_bytes, hello.pool_bytes);
+      if (options_.pools != nullptr) pool.budget = options_.pools->budget;
+      pool_ = SharedPool::Make(std::move(pool));
+    }
   }
   greeted_ = true;
   set_peer(peer);
@@ -610,9 +720,9 @@ Status ByteLink::Take(RunFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::CountReceived(int64_t num_bytes) {
+Status ByteLink::CountReceived(int64_t credit) {
   MutexLock lock(&mu_);
-  return receive_credit_.Received(num_bytes);
+  return receive_credit_.Received(credit);
 }
 
 void ByteLink::AddReceipt(int64_t step_id, uint64_t tensors) {
@@ -652,8 +762,39 @@ bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_by
   return true;
 }
 
+Status ByteLink::TakePooled(TensorEntry* entry) {
+  if (segments_ == nullptr) {
+    return InvalidArgument("Link: a tensor must come in its frame or in parts, got one in a pool ",
+                           "on a link without pools");
+  }
+  if (entry->num_bytes < kMinPooledBytes) {
+    // So what blocks take here next to their bytes is bounded.
+    return InvalidArgument("Link: a tensor in a pool must have at least ", kMinPooledBytes,
+                           " bytes, got ", entry->num_bytes);
+  }
+  // Also one that is refused must be where it may be, and is released.
+  MR_ASSIGN_OR_RETURN(BufferRef block,
+                      segments_->Take(entry->segment, entry->offset, entry->num_bytes));
+  if (entry->num_bytes > options_.transfers.max_tensor_bytes) {
+    return BeyondLimit("Link", "bytes of a tensor", "max_tensor_bytes",
+                       options_.transfers.max_tensor_bytes, entry->num_bytes);
+  }
+  if (entry->form == WireTensor::Form::kRaw && IsFloating(entry->dtype)) {
+    entry->value = WireTensor::Over(entry->dtype, entry->shape, std::move(block));
+    return absl::OkStatus();
+  }
+  MR_ASSIGN_OR_RETURN(entry->value,
+                      WireTensor::For(entry->form, entry->dtype, entry->shape, entry->num_bytes));
+  std::memcpy(entry->value.mutable_bytes().data(), block->data(), block->size());
+  return absl::OkStatus();
+}
+
 Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
-  MR_RETURN_IF_ERROR(CountReceived(num_bytes));
+  int64_t pooled_bytes = 0;  // a head has some 5,000 entries of 2^44 bytes: no overflow
+  for (const TensorEntry& entry : frame.tensors) {
+    if (entry.segment != 0) pooled_bytes += entry.num_bytes;
+  }
+  MR_RETURN_IF_ERROR(CountReceived(CreditOf(num_bytes, pooled_bytes, options_.window_bytes)));
   SentTensors tensors;
   tensors.step_id = frame.step_id;
   tensors.purpose = frame.purpose;
@@ -669,6 +810,14 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
         MR_RETURN_IF_ERROR(announced);
       }
       continue;
+    }
+    if (entry.segment != 0) {
+      const Status taken = TakePooled(&entry);
+      if (absl::IsResourceExhausted(taken)) {
+        end_->OnRefused(frame.step_id, taken);
+        continue;
+      }
+      MR_RETURN_IF_ERROR(taken);
     }
     SentTensor& tensor = tensors.tensors.emplace_back();
     if (!TakeTensor(frame.step_id, &entry, &splat_bytes, &tensor)) tensors.tensors.pop_back();
@@ -755,6 +904,36 @@ Status ByteLink::Take(ByeFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
+Status ByteLink::Take(SegmentFrame frame, int64_t) {
+  if (segments_ == nullptr) {
+    return InvalidArgument("Link: SEGMENT must be asked for, got one on a link without pools");
+  }
+  if (frame.num_bytes == 0) return segments_->Remove(frame.segment);
+  OwnedFd descriptor = std::move(descriptor_);
+  if (!descriptor.open()) {
+    return InvalidArgument("Link: SEGMENT must come with a descriptor, got none");
+  }
+  return segments_->Add(frame.segment, frame.num_bytes, std::move(descriptor));
+}
+
+Status ByteLink::Take(ReleaseFrame frame, int64_t) {
+  std::shared_ptr<SharedPool> pool;
+  {
+    MutexLock lock(&mu_);
+    if (state_ != State::kOpen) return absl::OkStatus();
+    pool = pool_;
+  }
+  if (pool == nullptr) {
+    return InvalidArgument("Link: RELEASE must be of a block that was given, got one on a link ",
+                           "without pools");
+  }
+  for (const ReleaseFrame::Block& block : frame.blocks) {
+    MR_RETURN_IF_ERROR(pool->Release(block.segment, block.offset));
+  }
+  Pump();  // segments that are gone: the peer keeps their memory until it hears so
+  return absl::OkStatus();
+}
+
 // --- The end
 
 void ByteLink::Close(const Status& reason) { End(reason, /*cuts_farewell=*/true); }
@@ -816,9 +995,11 @@ void ByteLink::Lose(const Status& status, bool by_peer) {
 
 void ByteLink::OnClosed(const Status& status, bool by_peer) {
   Dropped dropped;
+  std::shared_ptr<SharedPool> pool;  // its memory goes without the lock
   Status lost;
   {
     MutexLock lock(&mu_);
+    pool.swap(pool_);
     if (lost_.ok()) {
       lost_ = Prefixed(name_, status);
       lost_by_peer_ = by_peer;
@@ -832,6 +1013,8 @@ void ByteLink::OnClosed(const Status& status, bool by_peer) {
     by_peer = lost_by_peer_;
   }
   incoming_.EndAll();
+  descriptor_ = OwnedFd();
+  if (segments_ != nullptr) segments_->Close();
   MR_DCHECK(end_ != nullptr, "a wire is closed once");
   const std::shared_ptr<LinkEnd> end = std::move(end_);
   end->OnLost(lost, by_peer);
@@ -883,8 +1066,9 @@ void ByteLink::Tick() {
             pinged_at_ = now;
           }
           // Nobody waits for it to leave, but it should not wait for a message that never comes.
-          owed_is_old = owed_at_tick_ && !owed_steps_.empty();
-          owed_at_tick_ = !owed_steps_.empty();
+          const bool owes = !owed_steps_.empty() || ReleasedBytes() > 0;
+          owed_is_old = owed_at_tick_ && owes;
+          owed_at_tick_ = owes;
           if (owed_is_old) flushes_ = true;
         }
         break;

@@ -28,11 +28,21 @@
 // Frames are made when a message is sent and refer to the tensors' bytes; what waits costs
 // references.
 //
+// Where the wire passes descriptors and both ends allow it (max_pool_bytes), tensors of 64 KiB and
+// more do not go through the wire: the thread that sends copies them into a pool of this end
+// (core/shared_pool.h), and the frame says where they lie. While the pool is full they travel as
+// elsewhere. The receiver hands floats over where they lie, read-only, and copies all else out
+// before it looks at it, because a peer that breaks its word may still write there. Each block is
+// released when its tensor is gone: RELEASE rides as RECEIVED does, and at the latest two Ticks
+// later. The last reference may go on any thread, under any lock: it makes a note and sends
+// nothing.
+//
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
 // who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
 // credit. Nothing else waits for time. The link's time passes by Ticks and at most 5 s from one to
 // the next, so a process that was stopped, or whose clock was set, does not lose its links.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -46,8 +56,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/byte_budget.h"
 #include "core/clock.h"
 #include "core/mutex.h"
+#include "core/owned_fd.h"
+#include "core/shared_pool.h"
+#include "core/shared_segments.h"
 #include "core/status.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_wire.h"
@@ -58,6 +72,14 @@
 #include "distributed/link/wire_tensor.h"
 
 namespace millrace {
+
+// Of the pools of all links of a task. Thread-safe.
+struct LinkPools {
+  explicit LinkPools(int64_t max_bytes) : budget(std::make_shared<ByteBudget>(max_bytes)) {}
+
+  const std::shared_ptr<ByteBudget> budget;
+  std::atomic<int64_t> sent_tensors{0}, sent_bytes{0};  // by pools; relaxed: counters
+};
 
 struct ByteLinkOptions {
   // Of this task; HELLO says it.
@@ -90,6 +112,10 @@ struct ByteLinkOptions {
   // Of elements that the tensors of one frame do not list.
   int64_t max_splat_bytes = int64_t{32} << 20;
   TransferLimits transfers;
+  // Of this end's pool, and of what it maps of the peer's; 0: no pools.
+  int64_t max_pool_bytes = 0;
+  // What it shares with other links; null: nothing.
+  std::shared_ptr<LinkPools> pools;
 
   // For Tick. A peer that stops for a minute, and goes on, keeps its link when max_silence allows
   // it.
@@ -111,6 +137,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   static constexpr int64_t kBatchBytes = int64_t{256} << 10;
   // Larger tensors come in parts.
   static constexpr int64_t kMaxWholeBytes = int64_t{64} << 10;
+  // Smaller tensors do not lie in a pool; a peer whose tensor does breaks the link.
+  static constexpr int64_t kMinPooledBytes = int64_t{64} << 10;
 
   // Starts the wire. `end` is kept until its OnLost has returned.
   static std::shared_ptr<ByteLink> Open(std::unique_ptr<ByteWire> wire,
@@ -144,6 +172,9 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     int64_t step_id = 0;
     TensorsPurpose purpose = TensorsPurpose::kEdges;
     ByteChain bytes;  // one TENSORS frame
+    // Those of its tensors that lie in the pool.
+    std::vector<SharedBlock> blocks;
+    int64_t pooled_bytes = 0;
   };
   struct OutgoingTransfer {
     uint64_t order = 0;
@@ -171,6 +202,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   void OnBytes(absl::string_view bytes) override;
   absl::Span<char> Place() override;
   void OnFilled(size_t num_bytes) override;
+  void OnDescriptor(OwnedFd descriptor) override;
   void OnWritten() override;
   void OnClosed(const Status& status, bool by_peer) override;
 
@@ -183,6 +215,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Queue(const UnbindFrame& frame);
   Status Queue(const RunFrame& frame);
   Status Queue(const SentTensors& message);
+  // The tensor's place in the pool; none when it has none.
+  SharedBlock CopyToPool(const WireTensor& value);
   Status Queue(const EndFrame& frame);
   Status Queue(const CancelFrame& frame);
   // `bytes`: one frame without tensors. With `ended_step`, nothing more of it leaves.
@@ -200,11 +234,14 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   void Pump();
   void WriteOn();
   ByteChain NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddSegments(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddMessages(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddMessage(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the first transfer, of which there is one. False without credit.
   bool AddChunk(ByteChain* batch, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ReceiptsAreDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What of the peer's pool was let go; 0 without pools.
+  int64_t ReleasedBytes() const;
   ByteChain TakeReceipts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // --- Receiving, by the thread that reads
@@ -223,7 +260,13 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Take(PingFrame frame, int64_t num_bytes);
   Status Take(PongFrame frame, int64_t num_bytes);
   Status Take(ByeFrame frame, int64_t num_bytes);
-  Status CountReceived(int64_t num_bytes);
+  Status Take(SegmentFrame frame, int64_t num_bytes);
+  Status Take(ReleaseFrame frame, int64_t num_bytes);
+  Status CountReceived(int64_t credit);
+  // The value of an entry that lies in the peer's pool. ResourceExhausted: its step cannot have it.
+  Status TakePooled(TensorEntry* entry);
+  // A descriptor that has come is that of the SEGMENT that has begun.
+  Status CheckDescriptor() const;
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
   // Not for less: what a cork holds would leave early.
@@ -247,6 +290,9 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   FrameReader reader_;
   IncomingTransfers incoming_;
   bool greeted_ = false;
+  OwnedFd descriptor_;  // has come, and its SEGMENT has not
+  // The peer's pool; null without pools.
+  const std::shared_ptr<SharedSegments> segments_;
 
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;
@@ -266,6 +312,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   int64_t queued_message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t queued_tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t queued_bounded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of these, without edges
+  // Of this end; null without pools, before the link is open and when it is lost.
+  std::shared_ptr<SharedPool> pool_ ABSL_GUARDED_BY(mu_);
   SendCredit send_credit_ ABSL_GUARDED_BY(mu_);
   ReceiveCredit receive_credit_ ABSL_GUARDED_BY(mu_);
   std::vector<ReceivedFrame::Step> owed_steps_ ABSL_GUARDED_BY(mu_);

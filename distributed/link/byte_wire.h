@@ -5,13 +5,12 @@
 // ByteWire: a way for bytes between two processes, in order, in both directions. A network that has
 // one gets a Link by byte_link.h: three methods are all that there is to implement.
 //
-// Threads. Start, Write and Close: any thread; they do not wait. OnBytes, OnFilled and OnClosed are
-// called one at a time; OnWritten at any time, also before Write has returned false, but on another
-// thread: never within Write.
-// Lifetime. A wire keeps its user from Start until OnClosed has returned. The user owns the wire:
-// it may be destroyed when the wire lets go of the user. Failure. OnClosed comes exactly once after
-// Start, last, whoever closed the wire or however it broke. Bytes that were written may not have
-// arrived then.
+// Threads. Start, Write and Close: any thread; they do not wait. OnBytes, OnFilled, OnDescriptor
+// and OnClosed are called one at a time; OnWritten at any time, also before Write has returned
+// false, but on another thread: never within Write. Lifetime. A wire keeps its user from Start
+// until OnClosed has returned. The user owns the wire: it may be destroyed when the wire lets go of
+// the user. Failure. OnClosed comes exactly once after Start, last, whoever closed the wire or
+// however it broke. Bytes that were written may not have arrived then.
 
 #include <cstddef>
 #include <memory>
@@ -19,6 +18,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/owned_fd.h"
 #include "core/status.h"
 #include "distributed/link/byte_chain.h"
 
@@ -35,6 +35,9 @@ class ByteWire {
     // next bytes, empty when there is none; then how many of it are filled.
     virtual absl::Span<char> Place() = 0;
     virtual void OnFilled(size_t num_bytes) = 0;
+    // A descriptor that the peer has sent along with one of the next bytes, of wires that pass
+    // them. Called as OnBytes. Who does not expect it lets it close.
+    virtual void OnDescriptor(OwnedFd /*descriptor*/) {}
     // What Write was given has left, and the next may be given.
     virtual void OnWritten() = 0;
     // `status` is an error. `by_peer`: the other process closed it or ended.
@@ -42,6 +45,8 @@ class ByteWire {
   };
 
   virtual ~ByteWire() = default;
+  // Whether descriptors in what is written reach the peer; else they are dropped.
+  virtual bool passes_descriptors() const { return false; }
   // Once, first.
   virtual void Start(std::shared_ptr<User> user) = 0;
   // One at a time. True: the bytes have left. False: they will, then OnWritten is called; or the

@@ -16,7 +16,8 @@ Status SendCredit::Open(int64_t window_bytes) {
 }
 
 bool SendCredit::Take(int64_t bytes, absl::Time now) {
-  MR_DCHECK(bytes > 0 && bytes <= kMinWindowBytes, "no frame is larger than the least window");
+  MR_DCHECK(bytes > 0 && bytes <= std::max(window_, kMinWindowBytes),
+            "no frame is larger than the window");
   if (bytes > left_) {
     if (waits_since_ == absl::InfiniteFuture()) waits_since_ = now;
     return false;

@@ -20,6 +20,10 @@
 // for good: a frame waits only when more than three quarters are taken, and when all of that has
 // come it is due. Only who holds back nearly all of it stops the sender, until it lets go.
 //
+// Tensors in a pool count as their bytes, next to those of their frame, and a frame as three
+// quarters of the window at most (CreditOf): it waits only when more than a quarter is taken, and
+// when all of that has come it is due.
+//
 // Thread-compatible: their owner has a lock. Failure: InvalidArgument, after which the link ends.
 
 #include <algorithm>
@@ -34,6 +38,14 @@ namespace millrace {
 inline constexpr int64_t kMinWindowBytes = int64_t{2} << 20;
 inline constexpr int64_t kDefaultWindowBytes = int64_t{64} << 20;
 
+// What a frame takes, at both ends: its own bytes, and `pooled_bytes` of tensors in a pool. Neither
+// is negative.
+inline int64_t CreditOf(int64_t frame_bytes, int64_t pooled_bytes, int64_t window_bytes) {
+  if (pooled_bytes == 0) return frame_bytes;
+  const int64_t most = std::max(window_bytes - window_bytes / 4, frame_bytes);
+  return pooled_bytes > most - frame_bytes ? most : frame_bytes + pooled_bytes;
+}
+
 // The sender's side.
 class SendCredit {
  public:
@@ -42,8 +54,8 @@ class SendCredit {
   // Once. InvalidArgument for a window below kMinWindowBytes.
   Status Open(int64_t window_bytes);
 
-  // For a frame of so many bytes (> 0, at most kMinWindowBytes). False: there is not enough, and
-  // the frame waits from `now` on.
+  // For a frame that takes so much (CreditOf; > 0, at most the window). False: there is not enough,
+  // and the frame waits from `now` on.
   bool Take(int64_t bytes, absl::Time now);
   // What the receiver returns. InvalidArgument when it is negative or more than is taken: nothing
   // is returned then.

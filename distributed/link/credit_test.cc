@@ -80,6 +80,33 @@ TEST(CreditTest, TellsHowLongAFrameHasWaitedForCreditThatDoesNotCome) {
   EXPECT_EQ(credit.Waited(kStart + absl::Seconds(200)), absl::ZeroDuration());
 }
 
+// Whatever lies in a pool, a frame leaves once all before it has come back.
+TEST(CreditTest, WhatLiesInAPoolTakesThreeQuartersOfTheWindowAtMost) {
+  for (const int64_t window : {kMinWindowBytes, kMinWindowBytes + 1, kDefaultWindowBytes}) {
+    EXPECT_EQ(CreditOf(300, 0, window), 300);
+    EXPECT_EQ(CreditOf(300, 100'000, window), 100'300);
+    const int64_t most = CreditOf(300, INT64_MAX, window);
+    EXPECT_EQ(CreditOf(300, window, window), most);
+    EXPECT_LE(most, window);
+    SendCredit send;
+    ASSERT_OK(send.Open(window));
+    ReceiveCredit receive(window);
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_TRUE(send.Take(most, absl::UnixEpoch()));
+      ASSERT_OK(receive.Received(most));
+      ASSERT_TRUE(receive.IsDue());
+      ASSERT_OK(send.Return(receive.TakeOwed()));
+      // As much as may stay unreturned is not in its way.
+      while (!receive.IsDue()) {
+        EXPECT_GE(send.left(), most);
+        ASSERT_TRUE(send.Take(1000, absl::UnixEpoch()));
+        ASSERT_OK(receive.Received(1000));
+      }
+      ASSERT_OK(send.Return(receive.TakeOwed()));
+    }
+  }
+}
+
 TEST(CreditTest, AFrameWithoutCreditIsRefused) {
   ReceiveCredit credit(kWindow);
   EXPECT_OK(credit.Received(kWindow - 1));

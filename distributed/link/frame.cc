@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "core/coding.h"
 #include "core/dcheck.h"
+#include "core/owned_fd.h"
 #include "net/status_payloads.h"
 
 namespace millrace {
@@ -18,7 +20,7 @@ namespace {
 constexpr uint8_t kTraceFlag = 1, kGraphsFlag = 2;
 // Of an entry.
 constexpr uint8_t kDeadFlag = 1, kLoopFlag = 2, kProtoFlag = 4, kPartsFlag = 8, kNarrowFlag = 16,
-                  kTimesFlag = 32;
+                  kTimesFlag = 32, kPooledFlag = 64;
 
 // The payloads of a status: PayloadBytes writes at most 3 KiB.
 constexpr uint64_t kMaxPayloadTextBytes = 3 << 10;
@@ -26,7 +28,7 @@ constexpr absl::string_view kCut = " ... [truncated]";
 
 bool IsKind(uint8_t number) {
   return number >= static_cast<uint8_t>(FrameKind::kHello) &&
-         number <= static_cast<uint8_t>(FrameKind::kBye);
+         number <= static_cast<uint8_t>(FrameKind::kRelease);
 }
 bool HasPayload(FrameKind kind) { return kind == FrameKind::kTensors || kind == FrameKind::kChunk; }
 
@@ -169,6 +171,7 @@ HelloFrame ReadHello(Fields* in, bool* is_other_version) {
   frame.incarnation = in->Fixed64();
   frame.clock_ns = in->Int64();
   frame.window_bytes = in->Count();
+  frame.pool_bytes = in->Count();
   frame.offer = in->Text(kMaxFrameOfferBytes);
   const uint8_t takes_offer = in->Byte();
   if (takes_offer > 1) in->Refuse<int>("a flag of another version");
@@ -221,6 +224,26 @@ ReceivedFrame ReadReceived(Fields* in) {
   return frame;
 }
 
+SegmentFrame ReadSegment(Fields* in) {
+  SegmentFrame frame;
+  frame.segment = in->Varint();
+  frame.num_bytes = in->Count();
+  if (in->ok() && frame.segment == 0) in->Refuse<int>("a segment without a number");
+  return frame;
+}
+
+ReleaseFrame ReadRelease(Fields* in) {
+  ReleaseFrame frame;
+  const uint64_t n = in->NumThings(2);
+  frame.blocks.reserve(static_cast<size_t>(n));
+  for (uint64_t i = 0; i < n && in->ok(); ++i) {
+    ReleaseFrame::Block& block = frame.blocks.emplace_back();
+    block.segment = in->Varint();
+    block.offset = in->Varint();
+  }
+  return frame;
+}
+
 // What the bytes of an entry are to be.
 Shape ReadShape(Fields* in) {
   const uint8_t rank = in->Byte();
@@ -248,8 +271,8 @@ TensorEntry ReadEntry(Fields* in) {
   TensorEntry entry;
   entry.index = in->Varint32();
   const uint8_t flags = in->Byte();
-  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag | kNarrowFlag | kTimesFlag)) !=
-      0) {
+  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag | kNarrowFlag | kTimesFlag |
+                 kPooledFlag)) != 0) {
     in->Refuse<int>("a flag of another version");
   }
   entry.is_dead = (flags & kDeadFlag) != 0;
@@ -263,7 +286,7 @@ TensorEntry ReadEntry(Fields* in) {
     entry.left_ns = in->Int64();
   }
   if (entry.is_dead) {
-    if ((flags & (kProtoFlag | kPartsFlag | kNarrowFlag)) != 0) {
+    if ((flags & (kProtoFlag | kPartsFlag | kNarrowFlag | kPooledFlag)) != 0) {
       in->Refuse<int>("bytes of a dead tensor");
     }
     return entry;
@@ -281,9 +304,18 @@ TensorEntry ReadEntry(Fields* in) {
     entry.transfer = in->Varint();
     if (in->ok() && entry.transfer == 0) in->Refuse<int>("a transfer without a number");
   }
+  if ((flags & kPooledFlag) != 0) {
+    if (entry.transfer != 0) in->Refuse<int>("a transfer of pooled bytes");
+    entry.segment = in->Varint();
+    entry.offset = in->Varint();
+    if (in->ok() && entry.segment == 0) in->Refuse<int>("a segment without a number");
+  }
   entry.num_bytes = in->Count();
   if (in->ok() && entry.transfer != 0 && entry.num_bytes == 0) {
     in->Refuse<int>("a transfer without bytes");
+  }
+  if (in->ok() && entry.segment != 0 && entry.num_bytes == 0) {
+    in->Refuse<int>("a pooled tensor without bytes");
   }
   return entry;
 }
@@ -329,13 +361,18 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "PONG";
     case FrameKind::kBye:
       return "BYE";
+    case FrameKind::kSegment:
+      return "SEGMENT";
+    case FrameKind::kRelease:
+      return "RELEASE";
   }
   return "of no kind";
 }
 
 // --- FrameWriter
 
-Status FrameWriter::Put(FrameKind kind, absl::string_view head, uint64_t payload_bytes) {
+Status FrameWriter::Put(FrameKind kind, absl::string_view head, uint64_t payload_bytes,
+                        std::shared_ptr<const OwnedFd> fd) {
   if (head.size() > kMaxFrameHeadBytes) {
     return Unwritable(kind, absl::StrCat("its head must be at most ", kMaxFrameHeadBytes, " bytes"),
                       absl::StrCat(head.size()));
@@ -349,7 +386,11 @@ Status FrameWriter::Put(FrameKind kind, absl::string_view head, uint64_t payload
   PutByte(&prefix, static_cast<uint8_t>(kind));
   PutVarint64(&prefix, head.size());
   PutVarint64(&prefix, payload_bytes);
-  chain_.Append(prefix);
+  if (fd != nullptr) {
+    chain_.AppendWithDescriptor(prefix, std::move(fd));
+  } else {
+    chain_.Append(prefix);
+  }
   chain_.Append(head);
   return absl::OkStatus();
 }
@@ -357,6 +398,7 @@ Status FrameWriter::Put(FrameKind kind, absl::string_view head, uint64_t payload
 Status FrameWriter::Add(const HelloFrame& frame) {
   MR_RETURN_IF_ERROR(CheckName(FrameKind::kHello, "task", frame.task));
   MR_RETURN_IF_ERROR(CheckCount(FrameKind::kHello, "window", frame.window_bytes));
+  MR_RETURN_IF_ERROR(CheckCount(FrameKind::kHello, "pool", frame.pool_bytes));
   if (frame.offer.size() > kMaxFrameOfferBytes) {
     return Unwritable(FrameKind::kHello,
                       absl::StrCat("the offer must be at most ", kMaxFrameOfferBytes, " bytes"),
@@ -368,6 +410,7 @@ Status FrameWriter::Add(const HelloFrame& frame) {
   PutFixed64(&head, frame.incarnation);
   PutInt64(&head, frame.clock_ns);
   PutCount(&head, frame.window_bytes);
+  PutCount(&head, frame.pool_bytes);
   PutText(&head, frame.offer);
   PutByte(&head, frame.takes_offer ? 1 : 0);
   return Put(FrameKind::kHello, head);
@@ -415,8 +458,10 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
   uint64_t payload_bytes = 0;
   for (const TensorEntry& entry : frame.tensors) {
     const bool in_parts = entry.transfer != 0;
+    const bool is_pooled = entry.segment != 0;
+    const bool is_elsewhere = in_parts || is_pooled;
     const WireTensor& value = entry.value;
-    const WireTensor::Form form = in_parts ? entry.form : value.form();
+    const WireTensor::Form form = is_elsewhere ? entry.form : value.form();
     const bool is_proto = !entry.is_dead && form == WireTensor::Form::kProto;
     const bool is_narrow = !entry.is_dead && form == WireTensor::Form::kNarrow;
     PutVarint32(&head, entry.index);
@@ -425,7 +470,8 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
             static_cast<uint8_t>((entry.is_dead ? kDeadFlag : 0) | (entry.in_loop ? kLoopFlag : 0) |
                                  (is_proto ? kProtoFlag : 0) | (is_narrow ? kNarrowFlag : 0) |
                                  (has_times ? kTimesFlag : 0) |
-                                 (!entry.is_dead && in_parts ? kPartsFlag : 0)));
+                                 (!entry.is_dead && in_parts ? kPartsFlag : 0) |
+                                 (!entry.is_dead && is_pooled ? kPooledFlag : 0)));
     if (entry.in_loop) {
       MR_RETURN_IF_ERROR(CheckCount(FrameKind::kTensors, "iteration", entry.iteration));
       PutFixed64(&head, entry.frame_id);
@@ -437,12 +483,12 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
     }
     if (entry.is_dead) continue;
     if (!is_proto) {
-      const DType dtype = in_parts ? entry.dtype : value.dtype();
+      const DType dtype = is_elsewhere ? entry.dtype : value.dtype();
       if (dtype == DT_INVALID) {
         return Unwritable(FrameKind::kTensors, "a tensor that is not dead must have a value",
                           absl::StrCat("none for number ", entry.index));
       }
-      const Shape& shape = in_parts ? entry.shape : value.shape();
+      const Shape& shape = is_elsewhere ? entry.shape : value.shape();
       PutByte(&head, static_cast<uint8_t>(dtype));
       PutByte(&head, static_cast<uint8_t>(shape.rank()));
       for (const int64_t dim : shape.dims()) PutCount(&head, dim);
@@ -451,6 +497,12 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
       MR_RETURN_IF_ERROR(CheckCount(FrameKind::kTensors, "bytes of a transfer", entry.num_bytes));
       PutVarint64(&head, entry.transfer);
       PutCount(&head, entry.num_bytes);
+    } else if (is_pooled) {
+      MR_RETURN_IF_ERROR(
+          CheckCount(FrameKind::kTensors, "bytes of a pooled tensor", entry.num_bytes));
+      PutVarint64(&head, entry.segment);
+      PutVarint64(&head, entry.offset);
+      PutCount(&head, entry.num_bytes);
     } else {
       PutCount(&head, value.num_bytes());
       payload_bytes += static_cast<uint64_t>(value.num_bytes());
@@ -458,7 +510,7 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
   }
   MR_RETURN_IF_ERROR(Put(FrameKind::kTensors, head, payload_bytes));
   for (const TensorEntry& entry : frame.tensors) {
-    if (entry.is_dead || entry.transfer != 0) continue;
+    if (entry.is_dead || entry.transfer != 0 || entry.segment != 0) continue;
     if (entry.value.num_bytes() < kMinReferredBytes) {
       chain_.Append(entry.value.bytes());
     } else {
@@ -532,11 +584,35 @@ Status FrameWriter::Add(const ByeFrame& frame) {
   return Put(FrameKind::kBye, head);
 }
 
+Status FrameWriter::Add(const SegmentFrame& frame, std::shared_ptr<const OwnedFd> fd) {
+  MR_RETURN_IF_ERROR(CheckCount(FrameKind::kSegment, "bytes", frame.num_bytes));
+  if (frame.segment == 0) {
+    return Unwritable(FrameKind::kSegment, "the segment must have a number", "0");
+  }
+  std::string head;
+  PutVarint64(&head, frame.segment);
+  PutCount(&head, frame.num_bytes);
+  return Put(FrameKind::kSegment, head, 0, std::move(fd));
+}
+
+Status FrameWriter::Add(const ReleaseFrame& frame) {
+  std::string head;
+  PutVarint64(&head, frame.blocks.size());
+  for (const ReleaseFrame::Block& block : frame.blocks) {
+    PutVarint64(&head, block.segment);
+    PutVarint64(&head, block.offset);
+  }
+  return Put(FrameKind::kRelease, head);
+}
+
 uint64_t FrameWriter::MaxEntryHeadBytes(const TensorEntry& entry) {
-  // Index, flags, frame and iteration, times, dtype and rank, transfer, bytes; and the dims.
-  const int rank = entry.transfer != 0 ? entry.shape.rank() : entry.value.shape().rank();
+  // Index, flags, frame and iteration, times, dtype and rank, transfer or segment and offset,
+  // bytes; and the dims.
+  const bool is_elsewhere = entry.transfer != 0 || entry.segment != 0;
+  const int rank = is_elsewhere ? entry.shape.rank() : entry.value.shape().rank();
   const bool has_times = entry.ready_ns != 0 || entry.left_ns != 0;
-  return 5 + 1 + 8 + 10 + (has_times ? 16 : 0) + 2 + 10 + 10 + static_cast<uint64_t>(rank) * 10;
+  return 5 + 1 + 8 + 10 + (has_times ? 16 : 0) + 2 + 10 + 10 + 10 +
+         static_cast<uint64_t>(rank) * 10;
 }
 
 ByteChain FrameWriter::Finish() { return std::exchange(chain_, ByteChain()); }
@@ -684,6 +760,12 @@ Status FrameReader::ReadHead(absl::string_view head) {
       case FrameKind::kBye:
         frame_ = ByeFrame{in.ErrorField()};
         break;
+      case FrameKind::kSegment:
+        frame_ = ReadSegment(&in);
+        break;
+      case FrameKind::kRelease:
+        frame_ = ReadRelease(&in);
+        break;
       case FrameKind::kTensors:
       case FrameKind::kChunk:
         break;
@@ -714,7 +796,7 @@ Status FrameReader::ReadTensors(absl::string_view head) {
   uint64_t bytes = 0;
   for (uint64_t i = 0; i < n && in.ok(); ++i) {
     TensorEntry entry = ReadEntry(&in);
-    if (!entry.is_dead && entry.transfer == 0) {
+    if (!entry.is_dead && entry.transfer == 0 && entry.segment == 0) {
       // No overflow: each is below 2^63, and the first that is too large ends the reading.
       bytes += static_cast<uint64_t>(entry.num_bytes);
       if (bytes > payload_left_) in.Refuse<int>("tensors of more bytes than its payload");
@@ -730,6 +812,11 @@ Status FrameReader::ReadTensors(absl::string_view head) {
   place_ = 0;
   for (TensorEntry& entry : frame.tensors) {
     if (entry.is_dead || entry.transfer != 0) continue;
+    if (entry.segment != 0) {
+      MR_RETURN_IF_ERROR(
+          WireTensor::CheckBytes(entry.form, entry.dtype, entry.shape, entry.num_bytes));
+      continue;
+    }
     MR_ASSIGN_OR_RETURN(entry.value,
                         WireTensor::For(entry.form, entry.dtype, entry.shape, entry.num_bytes));
     if (entry.num_bytes > 0) places_.push_back(entry.value.mutable_bytes());

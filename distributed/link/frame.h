@@ -6,15 +6,15 @@
 //
 //   frame    := kind u8, head bytes varint, payload bytes varint, head, payload
 //   HELLO    version varint, task text, incarnation fixed64, clock ns fixed64, window varint,
-//            offer text, takes offer u8
+//            pool varint, offer text, takes offer u8
 //   BIND     number varint, session handle text, graph handle text
 //   UNBIND   number varint
 //   RUN      step fixed64, number varint, flags u8 (trace, graphs), microseconds left varint,
 //            args varint
 //   TENSORS  step fixed64, purpose u8, fingerprint fixed64, n varint, n x entry | bytes
-//     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow, times), [frame id
+//     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow, times, pooled), [frame id
 //            fixed64, iteration varint], [ready ns fixed64, left ns fixed64], [dtype u8, rank u8,
-//            dims varint], [transfer varint], bytes varint
+//            dims varint], [transfer varint], [segment varint, offset varint], bytes varint
 //   CHUNK    transfer varint, offset varint | bytes
 //   END      step fixed64, status, results varint, report u8
 //   CANCEL   step fixed64, status
@@ -22,22 +22,26 @@
 //   PING     clock ns fixed64
 //   PONG     clock ns of the PING fixed64, clock ns fixed64
 //   BYE      status
+//   SEGMENT  segment varint, bytes varint
+//   RELEASE  n varint, n x { segment varint, offset varint }
 //     status := code varint, text, payloads text      text := bytes varint, bytes
 //
 // What is behind a bar is payload; all else is head. Numbers are little-endian. There are no
 // optional fields but those in brackets, which flags announce (an entry has dtype, rank and dims
-// when it is neither dead nor a proto, a transfer when it comes in parts, and no bytes when it is
-// dead; narrow bytes are int32 numbers of an int64 tensor): what one version does not know it
-// refuses, and HELLO says the version first.
+// when it is neither dead nor a proto, a transfer when it comes in parts, segment and offset when
+// its bytes lie in a pool, and no bytes when it is dead; narrow bytes are int32 numbers of an int64
+// tensor): what one version does not know it refuses, and HELLO says the version first.
 //
 // No frame has more than kMaxFrameHeadBytes of head and kMaxFramePayloadBytes of payload, so a
 // frame that is urgent waits for at most one other. A larger tensor comes in parts: TENSORS
-// announces a transfer, CHUNKs bring it.
+// announces a transfer, CHUNKs bring it. Or it lies in a pool (core/shared_pool.h), where the wire
+// passes descriptors: that of a segment comes with the first byte of its SEGMENT.
 //
 // Threads: a writer or reader belongs to one thread at a time. Failure: see both.
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 #include <vector>
@@ -46,6 +50,7 @@
 #include "absl/types/span.h"
 #include "core/buffer.h"
 #include "core/dtype.h"
+#include "core/owned_fd.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "distributed/link/byte_chain.h"
@@ -53,7 +58,7 @@
 
 namespace millrace {
 
-// Of this page. Version 1 had no links, version 2 no offers, version 3 no times and reports.
+// Of this page. Version 1 had no links, version 2 no offers, version 3 no times, reports and pools.
 inline constexpr uint32_t kLinkVersion = 4;
 
 inline constexpr uint64_t kMaxFrameHeadBytes = uint64_t{64} << 10;
@@ -85,6 +90,8 @@ enum class FrameKind : uint8_t {
   kPing = 10,
   kPong = 11,
   kBye = 12,
+  kSegment = 13,
+  kRelease = 14,
 };
 // "HELLO"; "of no kind" for a number that is none.
 absl::string_view FrameKindName(FrameKind kind);
@@ -103,6 +110,8 @@ struct HelloFrame {
   std::string offer = {};
   // Of who was dialled: it has taken the caller's offer.
   bool takes_offer = false;
+  // Of segments that the peer may share with the sender of this frame; 0: none, over this wire.
+  int64_t pool_bytes = 0;
 };
 
 // A number for a registered graph of a session, until UNBIND.
@@ -141,11 +150,14 @@ struct TensorEntry {
   int64_t iteration = 0;  // with in_loop
   // Of a traced step, by the sender's clock: when it was ready and when it left; 0: not told.
   int64_t ready_ns = 0, left_ns = 0;
-  // The whole tensor; empty when it is dead or comes in parts.
+  // The whole tensor; empty when it is dead, comes in parts or lies in a pool.
   WireTensor value;
   // Not 0: the tensor comes in CHUNKs of this transfer, and this is what will come. The numbers of
   // a direction only grow. Dtype and shape are those of one that is no proto.
   uint64_t transfer = 0;
+  // Not 0: the tensor lies in this segment of its sender's pool, `num_bytes` from `offset` on.
+  uint64_t segment = 0;
+  uint64_t offset = 0;
   WireTensor::Form form = WireTensor::Form::kRaw;
   DType dtype = DT_INVALID;
   Shape shape;
@@ -201,9 +213,24 @@ struct ByeFrame {
   Status status;  // not OK
 };
 
-using LinkFrame =
-    std::variant<HelloFrame, BindFrame, UnbindFrame, RunFrame, TensorsFrame, ChunkFrame, EndFrame,
-                 CancelFrame, ReceivedFrame, PingFrame, PongFrame, ByeFrame>;
+// A segment of the sender's pool that TENSORS will name; or it is gone.
+struct SegmentFrame {
+  uint64_t segment = 0;   // not 0
+  int64_t num_bytes = 0;  // 0: it is gone
+};
+
+// Blocks of the peer's pool that the sender does not read any more.
+struct ReleaseFrame {
+  struct Block {
+    uint64_t segment = 0;
+    uint64_t offset = 0;
+  };
+  std::vector<Block> blocks;
+};
+
+using LinkFrame = std::variant<HelloFrame, BindFrame, UnbindFrame, RunFrame, TensorsFrame,
+                               ChunkFrame, EndFrame, CancelFrame, ReceivedFrame, PingFrame,
+                               PongFrame, ByeFrame, SegmentFrame, ReleaseFrame>;
 
 // Gathers frames. What the reader would refuse is not written: InvalidArgument, and the writer is
 // as it was.
@@ -223,6 +250,9 @@ class FrameWriter {
   Status Add(const PingFrame& frame);
   Status Add(const PongFrame& frame);
   Status Add(const ByeFrame& frame);
+  // `fd` leaves with the frame; null when the segment is gone, and in tests.
+  Status Add(const SegmentFrame& frame, std::shared_ptr<const OwnedFd> fd = nullptr);
+  Status Add(const ReleaseFrame& frame);
 
   // An entry takes at most so many bytes of the head; TENSORS without entries takes less than 64.
   static uint64_t MaxEntryHeadBytes(const TensorEntry& entry);
@@ -232,7 +262,8 @@ class FrameWriter {
   ByteChain Finish();
 
  private:
-  Status Put(FrameKind kind, absl::string_view head, uint64_t payload_bytes = 0);
+  Status Put(FrameKind kind, absl::string_view head, uint64_t payload_bytes = 0,
+             std::shared_ptr<const OwnedFd> fd = nullptr);
 
   ByteChain chain_;
 };
@@ -270,6 +301,9 @@ class FrameReader {
   // from its begin, as far as bytes have come, and told by Filled(how many).
   absl::Span<char> Direct();
   Status Filled(size_t num_bytes);
+
+  // A frame of this kind has begun and not ended.
+  bool IsWithin(FrameKind kind) const { return state_ != State::kKind && kind_ == kind; }
 
   // No more bytes come: InvalidArgument in the middle of a frame.
   Status End();

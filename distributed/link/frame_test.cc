@@ -129,13 +129,33 @@ std::vector<LinkFrame> SomeFrames() {
     entry.left_ns = entry.is_dead ? 0 : INT64_MIN;
     tensors.tensors.push_back(std::move(entry));
   }
+  TensorEntry pooled;
+  pooled.index = 13;
+  pooled.segment = UINT64_MAX;
+  pooled.offset = 1 << 20;
+  pooled.dtype = DT_FLOAT;
+  pooled.shape = Shape{1 << 20, 3};
+  pooled.num_bytes = int64_t{12} << 20;
+  tensors.tensors.push_back(pooled);
+  pooled.index = 14;
+  pooled.form = WireTensor::Form::kProto;
+  pooled.dtype = DT_INVALID;
+  pooled.shape = Shape();
+  pooled.num_bytes = INT32_MAX;
+  tensors.tensors.push_back(InLoop(pooled, 9, 4));
+  pooled.index = 15;
+  pooled.form = WireTensor::Form::kNarrow;
+  pooled.dtype = DT_INT64;
+  pooled.shape = Shape{100, 200};
+  pooled.num_bytes = 80'000;
+  tensors.tensors.push_back(pooled);
   TensorsFrame none;
   none.purpose = TensorsPurpose::kReport;
   Status ended = absl::AbortedError("the run is over");
   ended.SetPayload(kRunEndKind, absl::Cord("why"));
   return {
       HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, -1, int64_t{64} << 20, "", true},
-      HelloFrame{kLinkVersion, "", 0, 0, 0, std::string(256, '\xff'), false},
+      HelloFrame{kLinkVersion, "", 0, 0, 0, std::string(256, '\xff'), false, INT64_MAX},
       BindFrame{3, "session", "graph"},
       UnbindFrame{UINT64_MAX},
       RunFrame{INT64_MIN, 3, true, false, 1'000'000, 2},
@@ -150,6 +170,10 @@ std::vector<LinkFrame> SomeFrames() {
       PingFrame{INT64_MIN},
       PongFrame{1, 2},
       ByeFrame{absl::UnavailableError("the server stops")},
+      SegmentFrame{1, int64_t{64} << 20},
+      SegmentFrame{UINT64_MAX, 0},
+      ReleaseFrame{{}},
+      ReleaseFrame{{{1, 0}, {UINT64_MAX, UINT64_MAX}, {1, 0}}},
   };
 }
 
@@ -239,7 +263,7 @@ std::string Bytes(std::initializer_list<int> bytes) {
 }
 
 constexpr uint8_t kHello = 1, kBind = 2, kRun = 4, kTensors = 5, kChunk = 6, kEnd = 7, kCancel = 8,
-                  kReceived = 9, kBye = 12;
+                  kReceived = 9, kBye = 12, kSegment = 13, kRelease = 14;
 
 // Step 7, of edges, fingerprint 0, `count` entries, then `entries`.
 std::string TensorsHead(uint64_t count, std::initializer_list<int> entries, int purpose = 0) {
@@ -265,7 +289,7 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
     std::string message;
   } const cases[] = {
       {"kind 0", Bytes({0}), "frame of no kind must be well formed, got kind 0"},
-      {"kind of a later version", Bytes({13}), "got kind 13"},
+      {"kind of a later version", Bytes({15}), "got kind 15"},
       {"kind 255", Bytes({255}), "got kind 255"},
       {"head of eleven bytes' varint", Bytes({kRun}) + ones + Bytes({0x81, 0}),
        "frame RUN must be well formed, got a varint of more than 64 bits"},
@@ -288,17 +312,17 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
        "a varint of more than 64 bits"},
       {"window of 2^63",
        RawFrame(kHello,
-                Bytes({3, 0}) + std::string(16, '\0') + std::string(9, '\x80') + Bytes({1})),
+                Bytes({4, 0}) + std::string(16, '\0') + std::string(9, '\x80') + Bytes({1})),
        "a count of more than 63 bits"},
       {"HELLO without an offer",
-       RawFrame(kHello, Bytes({3, 0}) + std::string(16, '\0') + Bytes({1})),
+       RawFrame(kHello, Bytes({4, 0}) + std::string(16, '\0') + Bytes({1, 0})),
        "an end within a field"},
       {"offer of 257 bytes",
-       RawFrame(kHello, Bytes({3, 0}) + std::string(16, '\0') + Bytes({1, 0x81, 0x02}) +
+       RawFrame(kHello, Bytes({4, 0}) + std::string(16, '\0') + Bytes({1, 0, 0x81, 0x02}) +
                             std::string(258, 'a')),
        "a text that is too long"},
       {"offer taken twice",
-       RawFrame(kHello, Bytes({3, 0}) + std::string(16, '\0') + Bytes({1, 0, 2})),
+       RawFrame(kHello, Bytes({4, 0}) + std::string(16, '\0') + Bytes({1, 0, 0, 2})),
        "a flag of another version"},
       {"version of 33 bits", RawFrame(kHello, Bytes({0x80, 0x80, 0x80, 0x80, 0x10})),
        "a number of more than 32 bits"},
@@ -360,6 +384,23 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"doubled tensor", RawFrame(kTensors, TensorsHead(3, {5, 1, 2, 1, 5, 1})),
        "tensor number 5 twice"},
       {"CHUNK without bytes", RawFrame(kChunk, Bytes({1, 0})), "no payload"},
+      {"dead in a pool", RawFrame(kTensors, TensorsHead(1, {0, 1 | 32})), "bytes of a dead tensor"},
+      {"in a pool and in parts",
+       RawFrame(kTensors, TensorsHead(1, {0, 8 | 32, DT_FLOAT, 0, 1, 1, 0, 4})),
+       "a transfer of pooled bytes"},
+      {"in segment 0", RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 0, 0, 0, 4})),
+       "a segment without a number"},
+      {"no bytes in a pool", RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 1, 0, 1, 0, 0})),
+       "a pooled tensor without bytes"},
+      {"bytes next to those in a pool",
+       RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 0, 1, 0, 4}), "abcd"),
+       "a payload of more bytes than its tensors"},
+      {"segment 0", RawFrame(kSegment, Bytes({0, 1})), "a segment without a number"},
+      {"segment of 2^63", RawFrame(kSegment, Bytes({1}) + std::string(9, '\x80') + Bytes({1})),
+       "a count of more than 63 bits"},
+      {"SEGMENT with a payload", RawFrame(kSegment, Bytes({1, 1}), "a"), "got a payload"},
+      {"more blocks than bytes", RawFrame(kRelease, Bytes({0xff, 0xff, 0xff, 0x7f})),
+       "more things than there are bytes"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.what);
@@ -396,6 +437,13 @@ TEST(FrameTest, BytesThatAreNotThoseOfTheShapeAreRefused) {
       {TensorsHead(1, {0, 16, DT_INT64, 1, 0x81, 0x80, 0x08, 4}),
        "Link: a narrow tensor must have at most 1048576 bytes, got int64[131073]"},
   };
+  // In a pool.
+  Kept pooled;
+  FrameReader of_pool(&pooled);
+  EXPECT_STATUS(of_pool.Read(RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 1, 2, 1, 0, 4}))),
+                absl::StatusCode::kInvalidArgument,
+                "Link: a tensor float[2] must have 8 bytes, got 4");
+  EXPECT_TRUE(pooled.texts.empty());
   for (const auto& c : cases) {
     SCOPED_TRACE(c.message);
     Kept kept;
@@ -611,6 +659,32 @@ TEST(FrameTest, EntriesTakeNoMoreOfTheHeadThanSaid) {
   uint64_t head_bytes = 0;
   ASSERT_TRUE(GetVarint64(&in, &head_bytes));
   EXPECT_LE(head_bytes, 64 + FrameWriter::MaxEntryHeadBytes(entry));
+  TensorEntry pooled;
+  pooled.index = UINT32_MAX;
+  pooled.segment = pooled.offset = UINT64_MAX;
+  pooled.dtype = DT_FLOAT;
+  pooled.shape = Shape{int64_t{1} << 38, 1, 1};
+  pooled.num_bytes = INT64_MAX;
+  pooled = InLoop(pooled, UINT64_MAX, INT64_MAX);
+  one.tensors = {pooled};
+  const std::string pooled_bytes = FrameBytes(one);
+  in = absl::string_view(pooled_bytes).substr(1);
+  ASSERT_TRUE(GetVarint64(&in, &head_bytes));
+  EXPECT_LE(head_bytes, 64 + FrameWriter::MaxEntryHeadBytes(pooled));
+}
+
+// The reader knows within which frame it is, so that what came with its first byte can be told from
+// what nobody has announced.
+TEST(FrameTest, AFrameThatHasBegunIsKnownByItsKind) {
+  Kept kept;
+  FrameReader reader(&kept);
+  const std::string bytes = FrameBytes(SegmentFrame{1, 4096});
+  EXPECT_FALSE(reader.IsWithin(FrameKind::kSegment));
+  ASSERT_OK(reader.Read(absl::string_view(bytes).substr(0, 1)));
+  EXPECT_TRUE(reader.IsWithin(FrameKind::kSegment));
+  EXPECT_FALSE(reader.IsWithin(FrameKind::kHello));
+  ASSERT_OK(reader.Read(absl::string_view(bytes).substr(1)));
+  EXPECT_FALSE(reader.IsWithin(FrameKind::kSegment));
 }
 
 }  // namespace

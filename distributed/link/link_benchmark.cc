@@ -6,10 +6,11 @@
 //   MILLRACE_LINK_KINDS=unix,grpc bazel run -c opt //distributed/link:link_benchmark
 //
 // BM_Turns/<kind>/0: RUN there and RUN back. BM_Turns/<kind>/<bytes>: a tensor of that size there
-// and another one back. The ends answer on the threads of the network; the program's thread sleeps
-// until a batch of turns is over. `switches` and `cpu_us` are of one turn and of all threads. Both
-// ends share the process, so the memory of tensors is recycled as in two processes, but the cores'
-// caches are warmer. Tasks of a simulation are left out: their time is not real.
+// and another one back; of kind `pools` they are those of `unix`, and tensors lie in shared memory.
+// The ends answer on the threads of the network; the program's thread sleeps until a batch of turns
+// is over. `switches` and `cpu_us` are of one turn and of all threads. Both ends share the process,
+// so the memory of tensors is recycled as in two processes, but the cores' caches are warmer. Tasks
+// of a simulation are left out: their time is not real.
 
 #include <sys/resource.h>
 #include <sys/time.h>

@@ -10,9 +10,9 @@ namespace millrace {
 
 IncomingTransfers::IncomingTransfers(const TransferLimits& limits)
     : limits_(limits),
-      pending_(limits.pending != nullptr
-                   ? limits.pending
-                   : std::make_shared<PendingBytes>(limits.max_pending_bytes)) {}
+      pending_(limits.pending != nullptr ? limits.pending
+                                         : std::make_shared<ByteBudget>(limits.max_pending_bytes)) {
+}
 
 Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry& entry) {
   if (entry.transfer <= last_) {

@@ -21,9 +21,9 @@
 #include <set>
 
 #include "absl/types/span.h"
+#include "core/byte_budget.h"
 #include "core/status.h"
 #include "distributed/link/frame.h"
-#include "distributed/link/pending_bytes.h"
 
 namespace millrace {
 
@@ -33,7 +33,7 @@ struct TransferLimits {
   // Of all that are arriving on the link.
   int64_t max_pending_bytes = int64_t{16} << 30;
   // Instead of that: of all that are arriving on this link and on the others that share it.
-  std::shared_ptr<PendingBytes> pending;
+  std::shared_ptr<ByteBudget> pending;
   // Transfers at a time; a step of any graph has fewer large edges.
   int64_t max_transfers = 10'000;
 };
@@ -85,7 +85,7 @@ class IncomingTransfers {
   void LetGoOf(int64_t bytes);
 
   const TransferLimits limits_;
-  const std::shared_ptr<PendingBytes> pending_;
+  const std::shared_ptr<ByteBudget> pending_;
   std::map<uint64_t, Transfer> open_;               // by number
   std::map<int64_t, std::set<uint64_t>> of_steps_;  // the numbers of each step that has any
   uint64_t last_ = 0;                               // announced

@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "absl/types/span.h"
+#include "core/byte_budget.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/link/pending_bytes.h"
 #include "gtest/gtest.h"
 
 // covers: clusters: tensors that arrive in parts stay within their receiver's limits, one that does
@@ -100,7 +100,7 @@ TEST(TransfersTest, WhatPassesALimitIsSkipped) {
 // Each caller may open a link: a bound of each would be none of the task.
 TEST(TransfersTest, LinksMayShareTheBoundOfWhatArrives) {
   TransferLimits limits;
-  limits.pending = std::make_shared<PendingBytes>(600);
+  limits.pending = std::make_shared<ByteBudget>(600);
   IncomingTransfers first(limits);
   auto second = std::make_unique<IncomingTransfers>(limits);
   ASSERT_OK(first.Announce(OfStep(1), Parts(1, 100)));

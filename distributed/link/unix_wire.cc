@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
+#include "core/owned_fd.h"
 #include "core/status.h"
 #include "core/visit.h"
 #include "distributed/link/byte_chain.h"
@@ -45,6 +47,55 @@ bool IsEndOfPeer(int error) { return error == ECONNRESET || error == EPIPE; }
 Status EndOfPeer() {
   return absl::UnavailableError("the peer closed the socket, or its process ended");
 }
+
+// Of a message, for a descriptor that is sent or for some that come.
+class DescriptorRoom {
+ public:
+  void Put(int fd, msghdr* message) {
+    message->msg_control = bytes_;
+    message->msg_controllen = CMSG_SPACE(sizeof(int));
+    cmsghdr* const header = CMSG_FIRSTHDR(message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(int));
+  }
+  void Open(msghdr* message) {
+    message->msg_control = bytes_;
+    message->msg_controllen = sizeof(bytes_);
+  }
+  // The one that has come; none most of the time. Others are closed.
+  static Status Take(msghdr* message, OwnedFd* descriptor) {
+    bool is_one = true;
+    for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr;
+         header = CMSG_NXTHDR(message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const size_t num = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < num; ++i) {
+        int fd = -1;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        OwnedFd came(fd);
+        if (descriptor->open()) {
+          is_one = false;
+        } else {
+          *descriptor = std::move(came);
+        }
+      }
+    }
+    if (!is_one) {
+      return InvalidArgument("the peer must send one descriptor at a time, got several");
+    }
+    // The system has closed what found no room: this process has as many as it may, or there were
+    // more than four.
+    if ((message->msg_flags & MSG_CTRUNC) != 0) {
+      return absl::UnavailableError("a descriptor of the peer must find room here, got none");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  alignas(cmsghdr) char bytes_[CMSG_SPACE(4 * sizeof(int))] = {};
+};
 
 class Connection final : public UnixPoller::Source,
                          public std::enable_shared_from_this<Connection> {
@@ -165,12 +216,19 @@ Connection::Sent Connection::SendOut(int fd) {
     iovec parts[kPiecesPerCall];
     size_t num_parts = 0;
     for (size_t i = out_piece_; i < pieces.size() && num_parts < kPiecesPerCall; ++i) {
+      // A descriptor leaves with the first byte of a call.
+      if (i > out_piece_ && pieces[i].descriptor() != nullptr) break;
       const absl::string_view bytes = pieces[i].bytes().substr(i == out_piece_ ? out_offset_ : 0);
       parts[num_parts++] = {const_cast<char*>(bytes.data()), bytes.size()};
     }
     msghdr message = {};
     message.msg_iov = parts;
     message.msg_iovlen = num_parts;
+    // Once a byte of its piece has left, so has the descriptor.
+    DescriptorRoom room;
+    if (out_offset_ == 0 && pieces[out_piece_].descriptor() != nullptr) {
+      room.Put(pieces[out_piece_].descriptor()->get(), &message);
+    }
     const ssize_t result = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (result < 0) {
       if (errno == EINTR) continue;
@@ -248,9 +306,10 @@ bool Connection::ReadOnce(int fd, Visit::Work** work) {
   msghdr message = {};
   message.msg_iov = place_bytes > 0 ? parts : parts + 1;
   message.msg_iovlen = place_bytes > 0 ? 2 : 1;
+  DescriptorRoom room;
   ssize_t result = -1;
   do {
-    // Descriptors that a peer sends along are closed by the system: there is no room for them.
+    room.Open(&message);
     result = ::recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (result < 0 && errno == EINTR);
   if (result < 0) {
@@ -267,11 +326,16 @@ bool Connection::ReadOnce(int fd, Visit::Work** work) {
     end_ = EndOfPeer();
     return false;
   }
+  OwnedFd descriptor;
+  end_ = DescriptorRoom::Take(&message, &descriptor);
+  if (!end_.ok()) return false;
   const size_t num_bytes = static_cast<size_t>(result);
   const size_t in_place = std::min(num_bytes, place_bytes);
   Visit visit;
   const Status status = NoExceptions("Unix wire", [&] {
     if (in_place > 0) user_->OnFilled(in_place);
+    // It came with a byte behind the place, of which nothing leaves with a descriptor.
+    if (descriptor.open()) user_->OnDescriptor(std::move(descriptor));
     if (num_bytes > in_place) user_->OnBytes(absl::string_view(buffer, num_bytes - in_place));
     return absl::OkStatus();
   });
@@ -365,6 +429,7 @@ class UnixWire final : public ByteWire {
   UnixWire(UnixPoller* poller, OwnedFd socket)
       : connection_(std::make_shared<Connection>(poller, std::move(socket))) {}
   ~UnixWire() override { connection_->Close(); }
+  bool passes_descriptors() const override { return true; }
   void Start(std::shared_ptr<User> user) override { connection_->Start(std::move(user)); }
   bool Write(ByteChain bytes) override {
     return connection_->Write(std::move(bytes), /*later=*/false);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/unix_wire.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +14,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -58,6 +62,7 @@ class Listener : public ByteWire::User {
   // With what came. Set before Start.
   std::function<void(absl::string_view)> on_bytes;
   std::function<void()> on_written;
+  std::function<void(OwnedFd)> on_descriptor;
 
   void OnBytes(absl::string_view bytes) override { Hear(bytes); }
   absl::Span<char> Place() override {
@@ -68,6 +73,9 @@ class Listener : public ByteWire::User {
   void OnFilled(size_t num_bytes) override {
     ++num_fills_;
     Hear(absl::string_view(place_.data(), num_bytes));
+  }
+  void OnDescriptor(OwnedFd descriptor) override {
+    if (on_descriptor) on_descriptor(std::move(descriptor));
   }
   void OnWritten() override {
     if (on_written) on_written();
@@ -670,6 +678,149 @@ TEST(UnixWireTest, ALongVisitStopsNobody) {
 
 // covers: clusters: a Unix socket may be closed by either side, at any time and by any thread: both
 //   hear it once, and no descriptor is left
+// covers: clusters: tensors in shared memory go on any thread, also while their link closes
+TEST(UnixWireTest, SharedTensorsGoOnAnyThreadWhileTheLinkCloses) {
+  constexpr int kTensors = 40;
+  for (int round = 0; round < 8; ++round) {
+    Mutex mu;
+    std::vector<Tensor> arrived;  // under mu
+    size_t num_arrived = 0;       // under mu
+    const std::unique_ptr<LinkPair> pair = MakeUnixPair({"/job:worker/replica:0/task:0", 41},
+                                                        {"/job:ps/replica:0/task:0", 42}, 8 << 20);
+    pair->worker_end->writes_down = pair->ps_end->writes_down = false;
+    pair->ps_end->on_tensors = [&](const SentTensors& tensors) {
+      MutexLock lock(&mu);
+      for (const SentTensor& tensor : tensors.tensors) arrived.push_back(tensor.value);
+      num_arrived += tensors.tensors.size();
+    };
+    pair->Settle();
+    const std::shared_ptr<Link> worker = pair->worker_end->link(), ps = pair->ps_end->link();
+    ASSERT_TRUE(worker != nullptr && ps != nullptr);
+    std::atomic<int> senders = 2;
+    std::vector<std::thread> threads;
+    for (int sender = 0; sender < 2; ++sender) {
+      threads.emplace_back([&, sender] {
+        for (int i = 0; i < kTensors; ++i) {
+          SentTensors message;
+          message.step_id = sender * kTensors + i;
+          message.tensors.emplace_back().value = *Tensor::Zeros(DT_FLOAT, Shape{64 << 10});
+          worker->Send(std::move(message)).IgnoreError();  // the link may be lost
+        }
+        senders.fetch_sub(1);
+      });
+    }
+    for (int dropper = 0; dropper < 2; ++dropper) {
+      threads.emplace_back([&] {
+        while (senders.load() > 0) {
+          std::vector<Tensor> dropped;
+          {
+            MutexLock lock(&mu);
+            dropped.swap(arrived);
+          }
+          for (const Tensor& tensor : dropped) EXPECT_EQ(tensor.flat<float>().back(), 0.0f);
+          dropped.clear();
+          ps->Flush();
+        }
+      });
+    }
+    // Somewhere in the middle; in the last rounds not at all.
+    threads.emplace_back([&] {
+      const size_t until = static_cast<size_t>(round) * 15;
+      for (;;) {
+        {
+          MutexLock lock(&mu);
+          if (num_arrived >= until) break;
+        }
+        if (senders.load() == 0) return;
+        std::this_thread::yield();
+      }
+      (round % 2 == 0 ? worker : ps)->Close(absl::AbortedError("in the middle"));
+    });
+    for (std::thread& thread : threads) thread.join();
+    pair->Settle();
+    // Some outlive the pair.
+  }
+}
+
+// covers: clusters: a descriptor comes over a Unix socket once, before the byte that it left with
+TEST(UnixWireTest, ADescriptorComesWithItsByte) {
+  TwoWires wires;
+  constexpr int kPieces = 21;  // the last one has none, and is read after all others
+  std::mt19937_64 random(1);
+  std::string all;
+  std::vector<OwnedFd> files;
+  std::vector<size_t> places;  // of the bytes that they leave with
+  ByteChain chain;
+  for (int i = 0; i < kPieces; ++i) {
+    const std::string text = RandomText(1 + random() % 200'000, &random);
+    if (i % 2 == 0) {
+      const BufferRef buffer = BufferOf(text);
+      chain.AppendReference(
+          buffer, absl::string_view(static_cast<const char*>(buffer->data()), text.size()));
+    } else {
+      files.emplace_back(::memfd_create("test", MFD_CLOEXEC));
+      ASSERT_EQ(::ftruncate(files.back().get(), i), 0);
+      places.push_back(all.size());
+      chain.AppendWithDescriptor(
+          text, std::make_shared<const OwnedFd>(::fcntl(files.back().get(), F_DUPFD_CLOEXEC, 0)));
+    }
+    all += text;
+  }
+  size_t num_heard = 0;                          // by the wire's threads, one after the other
+  std::vector<std::pair<size_t, int64_t>> came;  // after how many bytes, and the file's size
+  wires.users[1]->on_bytes = [&](absl::string_view bytes) { num_heard += bytes.size(); };
+  wires.users[1]->place_bytes = [] { return size_t{20'000}; };
+  wires.users[1]->on_descriptor = [&](OwnedFd descriptor) {
+    struct stat file = {};
+    EXPECT_EQ(::fstat(descriptor.get(), &file), 0);
+    EXPECT_NE(::fcntl(descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
+    came.emplace_back(num_heard, file.st_size);
+  };
+  wires.Start();
+  if (!wires.wires[0]->Write(std::move(chain))) wires.users[0]->AwaitWritten(1);
+  EXPECT_EQ(wires.users[1]->AwaitBytes(all.size()), all);
+  ASSERT_EQ(came.size(), files.size());
+  for (size_t i = 0; i < came.size(); ++i) {
+    EXPECT_EQ(came[i].second, static_cast<int64_t>(2 * i + 1));
+    // Never behind the next one, and its byte is in the same read, or in the next one when the read
+    // ended before it.
+    EXPECT_LE(i == 0 ? 0 : places[i - 1], came[i].first);
+    EXPECT_LE(came[i].first, places[i] + 20'000);
+  }
+}
+
+// covers: clusters: descriptors that nobody has asked for are closed
+TEST(UnixWireTest, SeveralDescriptorsAtOnceBreakTheWire) {
+  for (const int num : {2, 5}) {
+    SCOPED_TRACE(num);
+    Poller();  // has a descriptor of its own, from its first use on
+    const int before = NumFds();
+    {
+      OneWire one;
+      one.wire->Start(one.user);
+      msghdr message = {};
+      char byte = 'x';
+      iovec part = {&byte, 1};
+      alignas(cmsghdr) char room[CMSG_SPACE(5 * sizeof(int))] = {};
+      message.msg_iov = &part;
+      message.msg_iovlen = 1;
+      message.msg_control = room;
+      message.msg_controllen = CMSG_SPACE(static_cast<size_t>(num) * sizeof(int));
+      cmsghdr* const header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(static_cast<size_t>(num) * sizeof(int));
+      const std::vector<int> fds(static_cast<size_t>(num), one.sockets.second.get());
+      std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+      ASSERT_EQ(::sendmsg(one.sockets.second.get(), &message, MSG_NOSIGNAL), 1);
+      EXPECT_FALSE(one.user->AwaitClosed());
+      EXPECT_STATUS(one.user->status(), absl::StatusCode::kInvalidArgument,
+                    "must send one descriptor at a time, got several");
+    }
+    Await("all are closed", [before] { return NumFds() <= before; });
+  }
+}
+
 TEST(UnixWireTest, ClosesAtAnyTimeLeaveNoDescriptor) {
   Poller();
   const int before = NumFds();

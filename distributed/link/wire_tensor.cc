@@ -203,60 +203,57 @@ StatusOr<WireTensor> WireTensor::Of(const Tensor& tensor) {
   return result;
 }
 
-StatusOr<WireTensor> WireTensor::For(Form form, DType dtype, const Shape& shape,
-                                     int64_t num_bytes) {
+Status WireTensor::CheckBytes(Form form, DType dtype, const Shape& shape, int64_t num_bytes) {
   switch (form) {
-    case Form::kRaw:
-      return ForRaw(dtype, shape, num_bytes);
-    case Form::kNarrow:
-      return ForNarrow(dtype, shape, num_bytes);
+    case Form::kRaw: {
+      if (!IsRaw(dtype)) {
+        return InvalidArgument("Link: raw bytes must be of a dtype of fixed size, got ", dtype);
+      }
+      // At most 2^40 elements of 16 bytes.
+      const int64_t wanted = shape.num_elements() * static_cast<int64_t>(DTypeSize(dtype));
+      if (num_bytes == wanted) return absl::OkStatus();
+      return InvalidArgument("Link: a tensor ", dtype, shape, " must have ", wanted, " bytes, got ",
+                             num_bytes);
+    }
+    case Form::kNarrow: {
+      if (dtype != DT_INT64) {
+        return InvalidArgument("Link: narrow bytes must be of int64, got ", dtype);
+      }
+      const int64_t elements = shape.num_elements();  // at most 2^40
+      if (elements > kMaxNarrowedBytes / static_cast<int64_t>(sizeof(int64_t))) {
+        return InvalidArgument("Link: a narrow tensor must have at most ", kMaxNarrowedBytes,
+                               " bytes, got int64", shape);
+      }
+      const int64_t wanted = elements * static_cast<int64_t>(sizeof(int32_t));
+      if (num_bytes == wanted) return absl::OkStatus();
+      return InvalidArgument("Link: a narrow tensor int64", shape, " must have ", wanted,
+                             " bytes, got ", num_bytes);
+    }
     case Form::kProto:
-      return ForProto(num_bytes);
+      if (num_bytes >= 0 && num_bytes <= kMaxProtoBytes) return absl::OkStatus();
+      return InvalidArgument("Link: a TensorProto must be below 2 GiB, got ", num_bytes, " bytes");
   }
   return Internal("Link: a tensor must have a form, got number ", static_cast<int>(form));
 }
 
-StatusOr<WireTensor> WireTensor::ForRaw(DType dtype, const Shape& shape, int64_t num_bytes) {
-  if (!IsRaw(dtype)) {
-    return InvalidArgument("Link: raw bytes must be of a dtype of fixed size, got ", dtype);
-  }
-  // At most 2^40 elements of 16 bytes.
-  const int64_t wanted = shape.num_elements() * static_cast<int64_t>(DTypeSize(dtype));
-  if (num_bytes != wanted) {
-    return InvalidArgument("Link: a tensor ", dtype, shape, " must have ", wanted, " bytes, got ",
-                           num_bytes);
-  }
-  MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(Form::kRaw, num_bytes));
+StatusOr<WireTensor> WireTensor::For(Form form, DType dtype, const Shape& shape,
+                                     int64_t num_bytes) {
+  MR_RETURN_IF_ERROR(CheckBytes(form, dtype, shape, num_bytes));
+  MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(form, num_bytes));
+  if (form == Form::kProto) return result;
   result.dtype_ = dtype;
   result.shape_ = shape;
   return result;
 }
 
-StatusOr<WireTensor> WireTensor::ForNarrow(DType dtype, const Shape& shape, int64_t num_bytes) {
-  if (dtype != DT_INT64) {
-    return InvalidArgument("Link: narrow bytes must be of int64, got ", dtype);
-  }
-  const int64_t elements = shape.num_elements();  // at most 2^40
-  if (elements > kMaxNarrowedBytes / static_cast<int64_t>(sizeof(int64_t))) {
-    return InvalidArgument("Link: a narrow tensor must have at most ", kMaxNarrowedBytes,
-                           " bytes, got int64", shape);
-  }
-  const int64_t wanted = elements * static_cast<int64_t>(sizeof(int32_t));
-  if (num_bytes != wanted) {
-    return InvalidArgument("Link: a narrow tensor int64", shape, " must have ", wanted,
-                           " bytes, got ", num_bytes);
-  }
-  MR_ASSIGN_OR_RETURN(WireTensor result, Allocate(Form::kNarrow, num_bytes));
+WireTensor WireTensor::Over(DType dtype, const Shape& shape, BufferRef buffer) {
+  WireTensor result;
   result.dtype_ = dtype;
   result.shape_ = shape;
+  result.buffer_ = std::move(buffer);
+  result.bytes_ =
+      absl::string_view(static_cast<const char*>(result.buffer_->data()), result.buffer_->size());
   return result;
-}
-
-StatusOr<WireTensor> WireTensor::ForProto(int64_t num_bytes) {
-  if (num_bytes < 0 || num_bytes > kMaxProtoBytes) {
-    return InvalidArgument("Link: a TensorProto must be below 2 GiB, got ", num_bytes, " bytes");
-  }
-  return Allocate(Form::kProto, num_bytes);
 }
 
 absl::Span<char> WireTensor::mutable_bytes() {

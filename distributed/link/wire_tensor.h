@@ -48,6 +48,11 @@ class WireTensor {
   // InvalidArgument when `num_bytes` are not those of the form, the dtype and the shape.
   static StatusOr<WireTensor> For(Form form, DType dtype, const Shape& shape, int64_t num_bytes);
 
+  // What For asks of them; allocates nothing.
+  static Status CheckBytes(Form form, DType dtype, const Shape& shape, int64_t num_bytes);
+  // Of a pooled tensor that is handed over: `buffer`, which has the bytes and is never written.
+  static WireTensor Over(DType dtype, const Shape& shape, BufferRef buffer);
+
   Form form() const { return form_; }
   // Of the tensor, unless it is a proto.
   DType dtype() const { return dtype_; }
@@ -68,9 +73,6 @@ class WireTensor {
 
  private:
   static StatusOr<WireTensor> Allocate(Form form, int64_t num_bytes);
-  static StatusOr<WireTensor> ForRaw(DType dtype, const Shape& shape, int64_t num_bytes);
-  static StatusOr<WireTensor> ForNarrow(DType dtype, const Shape& shape, int64_t num_bytes);
-  static StatusOr<WireTensor> ForProto(int64_t num_bytes);
   StatusOr<Tensor> Widened() const;
 
   Form form_ = Form::kRaw;

@@ -503,7 +503,7 @@ TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
    public:
     void Get(absl::string_view task, Got got) override {
       got(absl::FailedPreconditionError(absl::StrCat(
-          "Link to ", task, " was closed by the peer: Link: both tasks must speak version 3 of ",
+          "Link to ", task, " was closed by the peer: Link: both tasks must speak version 4 of ",
           "links, got a peer of version 2; run the same release in all tasks")));
     }
   } links;
@@ -521,7 +521,7 @@ TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
       EXPECT_STATUS(ended, absl::StatusCode::kAborted,
                     "Worker '/job:ps/replica:0/task:0' restarted during step ");
     } else {
-      EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition, "must speak version 3 of links");
+      EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition, "must speak version 4 of links");
     }
   }
 }

@@ -49,7 +49,7 @@ class Checker : public FrameReader::Owner {
     if (auto* const got = std::get_if<TensorsFrame>(&frame)) {
       int64_t splat_bytes = int64_t{1} << 20, bytes = 0;
       for (TensorEntry& entry : got->tensors) {
-        if (entry.is_dead || entry.transfer != 0) continue;
+        if (entry.is_dead || entry.transfer != 0 || entry.segment != 0) continue;
         const StatusOr<Tensor> tensor = entry.value.TakeTensor(&splat_bytes);
         if (tensor.ok() && tensor->has_value()) bytes += tensor->TotalBytes();
         tensors += tensor.ok() ? 1 : 0;
@@ -108,6 +108,12 @@ std::vector<std::string> Corpus() {
   parts.shape = Shape{100};
   parts.num_bytes = 400;
   tensors.tensors.push_back(parts);
+  TensorEntry pooled = parts;
+  pooled.index = 10;
+  pooled.transfer = 0;
+  pooled.segment = 2;
+  pooled.offset = 4096;
+  tensors.tensors.push_back(pooled);
   TensorEntry dead;
   dead.is_dead = dead.in_loop = true;
   dead.frame_id = 5;
@@ -125,7 +131,7 @@ std::vector<std::string> Corpus() {
   return {
       FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20}) +
           FrameBytes(HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, 5, int64_t{64} << 20,
-                                UnixOffer().Encode(), true}),
+                                UnixOffer().Encode(), true, int64_t{1} << 30}),
       FrameBytes(BindFrame{3, "session", "graph"}) + FrameBytes(UnbindFrame{3}),
       FrameBytes(RunFrame{7, 3, true, false, 1'000'000, 2}),
       FrameBytes(tensors),
@@ -135,6 +141,8 @@ std::vector<std::string> Corpus() {
       FrameBytes(ReceivedFrame{1 << 20, {{1, 2}, {-1, 3}}}),
       FrameBytes(PingFrame{1}) + FrameBytes(PongFrame{1, 2}),
       FrameBytes(ByeFrame{error}),
+      FrameBytes(SegmentFrame{2, int64_t{64} << 20}) + FrameBytes(SegmentFrame{1, 0}) +
+          FrameBytes(ReleaseFrame{{{2, 4096}, {2, 0}}}),
   };
 }
 
@@ -167,7 +175,7 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
     frames += checker.frames;
     tensors += checker.tensors;
   });
-  // The 6,250 valid inputs have 12 frames in 10 members, and one member of eight tensors.
+  // The 6,250 valid inputs have 16 frames in 11 members, and one member of eight tensors.
   EXPECT_GT(frames, 6'250);
   EXPECT_GT(tensors, 2'000);
   EXPECT_GT(refused, 10'000);

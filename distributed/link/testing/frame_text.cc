@@ -31,6 +31,7 @@ std::string Text(const HelloFrame& f) {
   return absl::StrCat(
       "HELLO version=", f.version, " task=", f.task, " incarnation=", f.incarnation,
       " clock=", f.clock_ns, " window=", f.window_bytes,
+      f.pool_bytes == 0 ? "" : absl::StrCat(" pool=", f.pool_bytes),
       f.offer.empty() ? "" : absl::StrCat(" offer=", absl::BytesToHexString(f.offer)),
       f.takes_offer ? " takes" : "");
 }
@@ -61,6 +62,10 @@ std::string Text(const TensorsFrame& f) {
     } else if (entry.transfer != 0) {
       absl::StrAppend(&text, " transfer=", entry.transfer, Text(entry.form), " ",
                       DTypeName(entry.dtype), entry.shape.ToString(), " bytes=", entry.num_bytes);
+    } else if (entry.segment != 0) {
+      absl::StrAppend(&text, " segment=", entry.segment, " offset=", entry.offset, Text(entry.form),
+                      " ", DTypeName(entry.dtype), entry.shape.ToString(),
+                      " bytes=", entry.num_bytes);
     } else {
       absl::StrAppend(&text, Text(entry.value.form()), " ", DTypeName(entry.value.dtype()),
                       entry.value.shape().ToString(), " ",
@@ -91,6 +96,16 @@ std::string Text(const PongFrame& f) {
   return absl::StrCat("PONG ping=", f.ping_clock_ns, " clock=", f.clock_ns);
 }
 std::string Text(const ByeFrame& f) { return absl::StrCat("BYE ", f.status.ToString()); }
+std::string Text(const SegmentFrame& f) {
+  return absl::StrCat("SEGMENT segment=", f.segment, " bytes=", f.num_bytes);
+}
+std::string Text(const ReleaseFrame& f) {
+  std::string text = "RELEASE";
+  for (const ReleaseFrame::Block& block : f.blocks) {
+    absl::StrAppend(&text, " ", block.segment, ":", block.offset);
+  }
+  return text;
+}
 
 }  // namespace
 

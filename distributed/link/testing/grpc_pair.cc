@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/owned_fd.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/byte_chain.h"
@@ -40,6 +41,7 @@ class CountedUser : public ByteWire::User {
     user_->OnFilled(num_bytes);
     AddRead(num_bytes);
   }
+  void OnDescriptor(OwnedFd descriptor) override { user_->OnDescriptor(std::move(descriptor)); }
   // The write that has left was busy, and so is the user until it has written more.
   void OnWritten() override {
     user_->OnWritten();
@@ -66,6 +68,7 @@ class CountedWire : public ByteWire {
   CountedWire(std::unique_ptr<ByteWire> wire, std::shared_ptr<WireCounts> counts, int end)
       : wire_(std::move(wire)), counts_(std::move(counts)), end_(end) {}
 
+  bool passes_descriptors() const override { return wire_->passes_descriptors(); }
   void Start(std::shared_ptr<User> user) override {
     wire_->Start(std::make_shared<CountedUser>(std::move(user), counts_, end_));
     counts_->Count(end_, [](WireCounts::End* end) { end->is_started = true; });

@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kWorkerTask[] = "/job:worker/replica:0/task:0";
 constexpr char kPsTask[] = "/job:ps/replica:0/task:0";
+constexpr int64_t kPoolBytes = int64_t{1} << 30;
 constexpr uint64_t kWorkerIncarnation = 41, kPsIncarnation = 42;
 
 class InProcessPair : public LinkPair {
@@ -206,6 +207,11 @@ std::vector<LinkKind> LinkKinds() {
       {"unix",
        [] {
          return MakeUnixPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation});
+       }},
+      {"pools",
+       [] {
+         return MakeUnixPair({kWorkerTask, kWorkerIncarnation}, {kPsTask, kPsIncarnation},
+                             kPoolBytes);
        }},
   };
   const char* const wanted = std::getenv("MILLRACE_LINK_KINDS");

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/testing/simulated_wire.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/owned_fd.h"
 #include "core/status.h"
 
 namespace millrace {
@@ -50,6 +53,7 @@ bool SeededTime::RunFor(absl::Duration duration, int64_t max_events) {
 class SimulatedWay::Wire : public ByteWire {
  public:
   Wire(std::shared_ptr<SimulatedWay> way, int end) : way_(std::move(way)), end_(end) {}
+  bool passes_descriptors() const override { return way_->options_.passes_descriptors; }
   void Start(std::shared_ptr<User> user) override { way_->Start(end_, std::move(user)); }
   bool Write(ByteChain bytes) override { return way_->Write(end_, bytes, /*later=*/false); }
   bool WriteLater(ByteChain bytes) override { return way_->Write(end_, bytes, /*later=*/true); }
@@ -83,7 +87,12 @@ bool SimulatedWay::Write(int end, const ByteChain& bytes, bool later) {
   if (is_broken_ || from.is_closed || ends_[1 - end].is_closed) return !later;  // lost
   ++from.num_writes;
   from.written_bytes += static_cast<uint64_t>(bytes.num_bytes());
-  from.out += bytes.ToString();
+  for (const ByteChain::Piece& piece : bytes.pieces()) {
+    if (options_.passes_descriptors && piece.descriptor() != nullptr) {
+      from.descriptors.emplace_back(from.out.size(), piece.descriptor());
+    }
+    from.out.append(piece.bytes().data(), piece.bytes().size());
+  }
   Schedule(1 - end);
   if (from.out.size() > options_.buffer_bytes) {
     from.writer_waits = true;
@@ -121,10 +130,24 @@ void SimulatedWay::Arrive(int end) {
   uint64_t n = 1 + time_->Draw(std::min<uint64_t>(from.out.size(), options_.max_piece_bytes));
   if (from.breaks) n = std::min(n, from.breaks_after);
   const absl::Span<char> place = user->Place();
-  const bool in_place = !place.empty() && time_->Draw(2) == 0;
+  bool in_place = !place.empty() && time_->Draw(2) == 0;
+  std::shared_ptr<const OwnedFd> descriptor;
+  if (!from.descriptors.empty()) {
+    const uint64_t at = from.descriptors.front().first;
+    if (in_place && at < std::min<uint64_t>(n, place.size())) {
+      if (at > 0) n = at;
+      in_place = at > 0;
+    }
+    if (!in_place && at < n) {
+      descriptor = std::move(from.descriptors.front().second);
+      from.descriptors.pop_front();
+      if (!from.descriptors.empty()) n = std::min(n, from.descriptors.front().first);
+    }
+  }
   if (in_place) n = std::min<uint64_t>(n, place.size());
   const std::string piece = from.out.substr(0, static_cast<size_t>(n));
   from.out.erase(0, static_cast<size_t>(n));
+  for (auto& [at, later] : from.descriptors) at -= n;
   if (from.breaks) from.breaks_after -= n;
   if (from.writer_waits && from.out.size() <= options_.buffer_bytes) {
     from.writer_waits = false;
@@ -132,6 +155,9 @@ void SimulatedWay::Arrive(int end) {
       const std::shared_ptr<ByteWire::User> told = way->ends_[writer].user;
       if (told != nullptr) told->OnWritten();
     });
+  }
+  if (descriptor != nullptr) {
+    user->OnDescriptor(OwnedFd(::fcntl(descriptor->get(), F_DUPFD_CLOEXEC, 0)));
   }
   if (in_place) {
     std::copy(piece.begin(), piece.end(), place.begin());
@@ -161,6 +187,7 @@ void SimulatedWay::Break() {
   is_broken_ = true;
   for (int end = 0; end < 2; ++end) {
     ends_[end].out.clear();
+    ends_[end].descriptors.clear();
     TellClosed(end, absl::Milliseconds(static_cast<int64_t>(time_->Draw(30'000))),
                "the connection was lost", false);
   }
@@ -171,6 +198,7 @@ void SimulatedWay::Close(int end) {
   if (closing.is_closed) return;
   closing.is_closed = true;
   ends_[1 - end].out.clear();  // nobody reads it
+  ends_[1 - end].descriptors.clear();
   TellClosed(end, absl::ZeroDuration(), "closed here", false);
   if (ends_[1 - end].writer_waits) {
     ends_[1 - end].writer_waits = false;

@@ -5,7 +5,8 @@
 // SimulatedWay: the two ends of a way for bytes (byte_wire.h), whose delays and cuts a seed
 // decides.
 //
-// Bytes arrive in order, in pieces of any size, some by OnBytes and some in place. A writer has to
+// Bytes arrive in order, in pieces of any size, some by OnBytes and some in place, and descriptors
+// with them if the way passes them. A writer has to
 // wait while more than `buffer_bytes` are under way, as with a socket. Faults are asked for:
 //   * the way is lost after so many bytes, in the middle of whatever they are: both ends hear it,
 //     at different times, up to 30 s later;
@@ -19,14 +20,17 @@
 // after they were closed. Failure: none.
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "core/clock.h"
+#include "core/owned_fd.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_wire.h"
 
@@ -67,6 +71,8 @@ class SimulatedWay : public std::enable_shared_from_this<SimulatedWay> {
     uint64_t max_piece_bytes = 100'000;
     uint64_t buffer_bytes = 64 << 10;
     absl::Duration longest_delay = absl::Milliseconds(3);
+    // As a Unix socket: each comes in a piece with the first byte of its own, one at a time.
+    bool passes_descriptors = false;
   };
 
   static std::shared_ptr<SimulatedWay> Make(SimulatedTime* time, const Options& options);
@@ -89,7 +95,9 @@ class SimulatedWay : public std::enable_shared_from_this<SimulatedWay> {
   class Wire;
   struct End {
     std::shared_ptr<ByteWire::User> user;
-    std::string out;            // on its way from this end to the other one
+    std::string out;  // on its way from this end to the other one
+    // What comes with a byte of `out`, which is so many bytes from its begin.
+    std::deque<std::pair<uint64_t, std::shared_ptr<const OwnedFd>>> descriptors;
     bool writer_waits = false;  // until `out` is shorter
     bool is_closed = false;     // by this end: `out` arrives, then the end
     bool is_stopped = false;    // does not read

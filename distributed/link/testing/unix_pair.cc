@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/testing/unix_pair.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -20,7 +21,8 @@ namespace {
 
 class UnixPair : public LinkPair {
  public:
-  UnixPair(const LinkPeer& worker, const LinkPeer& ps) : worker_(worker), ps_(ps) {}
+  UnixPair(const LinkPeer& worker, const LinkPeer& ps, int64_t max_pool_bytes)
+      : worker_(worker), ps_(ps), max_pool_bytes_(max_pool_bytes) {}
   ~UnixPair() override {
     for (const auto& end : {worker_end, ps_end}) {
       if (end->link() != nullptr) end->link()->Close(absl::AbortedError("the test is over"));
@@ -59,20 +61,23 @@ class UnixPair : public LinkPair {
     ByteLinkOptions ps;
     ps.task = ps_.task;
     ps.incarnation = ps_.incarnation;
+    worker.max_pool_bytes = ps.max_pool_bytes = max_pool_bytes_;
     is_open_ = true;
     ByteLink::Open(MakeCountedWire(std::move(dialled), counts_, 0), worker_end, worker);
     ByteLink::Open(MakeCountedWire(*std::move(accepted->wire), counts_, 1), ps_end, ps);
   }
 
   const LinkPeer worker_, ps_;
+  const int64_t max_pool_bytes_;
   const std::shared_ptr<WireCounts> counts_ = std::make_shared<WireCounts>();
   bool is_open_ = false;
 };
 
 }  // namespace
 
-std::unique_ptr<LinkPair> MakeUnixPair(const LinkPeer& worker, const LinkPeer& ps) {
-  return std::make_unique<UnixPair>(worker, ps);
+std::unique_ptr<LinkPair> MakeUnixPair(const LinkPeer& worker, const LinkPeer& ps,
+                                       int64_t max_pool_bytes) {
+  return std::make_unique<UnixPair>(worker, ps, max_pool_bytes);
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 //
 // Failure: a pair that does not open, or does not settle within a minute, fails the test.
 
+#include <cstdint>
 #include <memory>
 
 #include "distributed/link/link.h"
@@ -14,8 +15,9 @@
 
 namespace millrace {
 
-// The ps offers, the worker dials.
-std::unique_ptr<LinkPair> MakeUnixPair(const LinkPeer& worker, const LinkPeer& ps);
+// The ps offers, the worker dials. Each end has a pool of so many bytes.
+std::unique_ptr<LinkPair> MakeUnixPair(const LinkPeer& worker, const LinkPeer& ps,
+                                       int64_t max_pool_bytes = 0);
 
 }  // namespace millrace
 

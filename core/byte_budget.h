@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_CORE_BYTE_BUDGET_H_
+#define MILLRACE_CORE_BYTE_BUDGET_H_
+
+// ByteBudget: how much memory several owners may take together: the tensors that arrive in parts on
+// all links of a task (ServerLimits::max_pending_bytes), its pools.
+//
+// Thread-safety: all methods. Lifetime: the owners share it.
+
+#include <atomic>
+#include <cstdint>
+
+namespace millrace {
+
+class ByteBudget {
+ public:
+  explicit ByteBudget(int64_t limit) : limit_(limit) {}
+  ByteBudget(const ByteBudget&) = delete;
+  ByteBudget& operator=(const ByteBudget&) = delete;
+
+  // False when they would be more than the limit. `bytes` >= 0; the caller Returns what it took.
+  bool Take(int64_t bytes) {
+    int64_t taken = bytes_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > limit_ - taken) return false;
+    } while (!bytes_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  void Return(int64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+  int64_t left() const { return limit_ - bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  const int64_t limit_;
+  std::atomic<int64_t> bytes_{0};  // relaxed: a sum for a bound, no protocol
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CORE_BYTE_BUDGET_H_

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/shared_pool.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/dcheck.h"
+#include "core/logging.h"
+
+namespace millrace {
+namespace {
+
+// Younger than some headers.
+constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE, Linux 5.1
+constexpr int kPopulateWrite = 23;        // MADV_POPULATE_WRITE, Linux 5.14
+
+int64_t PageBytes() {
+  static const int64_t bytes = ::sysconf(_SC_PAGESIZE);
+  return bytes;
+}
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+int64_t RoundDown(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
+
+Status SystemRefuses(const char* call) {
+  return absl::UnavailableError(
+      absl::StrCat("Shared pool: the system must give sealed memory files, got ",
+                   std::generic_category().message(errno), " of ", call));
+}
+
+}  // namespace
+
+// One memory file, mapped to be written.
+class SharedPool::Segment {
+ public:
+  // `budget` has `bytes` for it already, or is null.
+  static StatusOr<std::unique_ptr<Segment>> Make(uint64_t number, int64_t bytes,
+                                                 std::shared_ptr<ByteBudget> budget,
+                                                 std::shared_ptr<const OwnedFd>* fd) {
+    // Gives the bytes back when something fails.
+    std::unique_ptr<Segment> segment(new Segment(number, bytes, std::move(budget)));
+    auto owned = std::make_shared<const OwnedFd>(
+        ::memfd_create("millrace-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!owned->open()) return SystemRefuses("memfd_create");
+    if (::ftruncate(owned->get(), bytes) != 0) return SystemRefuses("ftruncate");
+    void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                              MAP_SHARED, owned->get(), 0);
+    if (data == MAP_FAILED) return SystemRefuses("mmap");
+    segment->data_ = static_cast<char*>(data);
+    // From here on this mapping is the only way to write.
+    if (::fcntl(owned->get(), F_ADD_SEALS,
+                F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL) != 0) {
+      return SystemRefuses("F_ADD_SEALS");
+    }
+    segment->extents[0] = {bytes, Use::kFree};
+    *fd = std::move(owned);
+    return segment;
+  }
+  ~Segment() {
+    if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes));
+    if (budget_ != nullptr) budget_->Return(bytes);
+  }
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  char* data() const { return data_; }
+
+  const uint64_t number;
+  const int64_t bytes;
+  std::map<int64_t, Extent> extents;  // by offset: all bytes, in each exactly one
+  int64_t blocks = 0;                 // extents that are not free
+  int64_t asked = 0;                  // the pages below were asked of the system, or are being
+
+ private:
+  Segment(uint64_t n, int64_t size, std::shared_ptr<ByteBudget> budget)
+      : number(n), bytes(size), budget_(std::move(budget)) {}
+
+  char* data_ = nullptr;
+  const std::shared_ptr<ByteBudget> budget_;
+};
+
+SharedPool::SharedPool(Options options) : options_(std::move(options)) {}
+
+SharedPool::~SharedPool() = default;
+
+std::shared_ptr<SharedPool> SharedPool::Make(Options options) {
+  return std::shared_ptr<SharedPool>(new SharedPool(std::move(options)));
+}
+
+SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes) {
+  if (segments_.size() >= kMaxSegments) return nullptr;
+  int64_t left = options_.max_bytes - segment_bytes_;
+  if (options_.budget != nullptr) left = std::min(left, options_.budget->left());
+  const int64_t page = PageBytes();
+  const int64_t least = RoundUp(bytes, page);
+  if (least > left) return nullptr;
+  const int64_t size =
+      std::max(least, std::min(RoundUp(options_.segment_bytes, page), RoundDown(left, page)));
+  if (options_.budget != nullptr && !options_.budget->Take(size)) return nullptr;
+  News made;
+  StatusOr<std::unique_ptr<Segment>> segment =
+      Segment::Make(last_segment_ + 1, size, options_.budget, &made.fd);
+  if (!segment.ok()) {
+    SwitchOff(segment.status());
+    return nullptr;
+  }
+  made.segment = (*segment)->number;
+  made.bytes = size;
+  // And that each is gone: nothing is allocated to free a block.
+  news_.reserve(news_.size() + segments_.size() + 2);
+  Segment* const result = segment->get();
+  segments_.emplace(result->number, *std::move(segment));
+  news_.push_back(std::move(made));
+  has_news_.store(true, std::memory_order_relaxed);
+  ++last_segment_;
+  segment_bytes_ += size;
+  return result;
+}
+
+void SharedPool::SwitchOff(const Status& why) {
+  is_off_ = true;
+  LogWarning(absl::StrCat(why.message(), "; tensors go through the socket"));
+}
+
+SharedBlock SharedPool::Allocate(int64_t bytes) {
+  if (bytes <= 0 || bytes > options_.max_bytes) return {};
+  const int64_t size = RoundUp(bytes, kAlignment);
+  SharedBlock block;
+  int64_t ask_from = 0, ask_to = 0;
+  {
+    MutexLock lock(&mu_);
+    if (is_off_) return {};
+    Segment* segment = nullptr;
+    std::map<int64_t, Extent>::iterator extent;
+    for (const auto& [number, candidate] : segments_) {
+      extent = std::find_if(candidate->extents.begin(), candidate->extents.end(),
+                            [size](const auto& part) {
+                              return part.second.use == Use::kFree && part.second.bytes >= size;
+                            });
+      if (extent == candidate->extents.end()) continue;
+      segment = candidate.get();
+      break;
+    }
+    if (segment == nullptr) {
+      segment = MakeSegment(size);
+      if (segment == nullptr) return {};
+      extent = segment->extents.begin();
+    }
+    const int64_t offset = extent->first;
+    if (extent->second.bytes > size) {
+      segment->extents.emplace(offset + size, Extent{extent->second.bytes - size, Use::kFree});
+      extent->second.bytes = size;
+    }
+    extent->second.use = Use::kHeld;
+    ++segment->blocks;
+    block = SharedBlock(shared_from_this(), segment->data() + offset, segment->number, offset);
+    ask_to = std::min(RoundUp(offset + size, PageBytes()), segment->bytes);
+    ask_from = std::min(segment->asked, ask_to);
+    segment->asked = std::max(segment->asked, ask_to);
+    ask_to -= offset;
+    ask_from -= offset;
+  }
+  if (ask_from == ask_to) return block;
+  // Without an answer from older systems the pages come as they are written.
+  if (::madvise(block.data() + ask_from, static_cast<size_t>(ask_to - ask_from), kPopulateWrite) !=
+          0 &&
+      errno != EINVAL) {
+    const Status why = SystemRefuses("MADV_POPULATE_WRITE");
+    MutexLock lock(&mu_);
+    SwitchOff(why);
+    return {};  // the block goes after the lock
+  }
+  return block;
+}
+
+void SharedPool::Give(uint64_t segment, int64_t offset) {
+  MutexLock lock(&mu_);
+  Extent& extent = segments_.at(segment)->extents.at(offset);
+  MR_DCHECK(extent.use == Use::kHeld, "a Block is held");
+  extent.use = Use::kGiven;
+}
+
+void SharedPool::Free(uint64_t segment, int64_t offset) {
+  std::unique_ptr<Segment> gone;  // unmapped without the lock
+  MutexLock lock(&mu_);
+  Segment* const found = segments_.at(segment).get();
+  gone = FreeExtent(found, found->extents.find(offset));
+}
+
+Status SharedPool::Release(uint64_t segment, uint64_t offset) {
+  std::unique_ptr<Segment> gone;  // unmapped without the lock
+  MutexLock lock(&mu_);
+  const auto found = segments_.find(segment);
+  if (found != segments_.end() && offset < static_cast<uint64_t>(found->second->bytes)) {
+    const auto extent = found->second->extents.find(static_cast<int64_t>(offset));
+    if (extent != found->second->extents.end() && extent->second.use == Use::kGiven) {
+      gone = FreeExtent(found->second.get(), extent);
+      return absl::OkStatus();
+    }
+  }
+  return InvalidArgument("Shared pool: a block that is released must have been given, got offset ",
+                         offset, " of segment ", segment);
+}
+
+std::unique_ptr<SharedPool::Segment> SharedPool::FreeExtent(
+    Segment* segment, std::map<int64_t, Extent>::iterator extent) {
+  std::map<int64_t, Extent>& extents = segment->extents;
+  extent->second.use = Use::kFree;
+  --segment->blocks;
+  if (extent != extents.begin()) {
+    const auto before = std::prev(extent);
+    if (before->second.use == Use::kFree) {
+      before->second.bytes += extent->second.bytes;
+      extents.erase(extent);
+      extent = before;
+    }
+  }
+  const auto after = std::next(extent);
+  if (after != extents.end() && after->second.use == Use::kFree) {
+    extent->second.bytes += after->second.bytes;
+    extents.erase(after);
+  }
+  if (segment->blocks > 0) return nullptr;
+  const bool another_is_empty =
+      std::any_of(segments_.begin(), segments_.end(), [segment](const auto& other) {
+        return other.second.get() != segment && other.second->blocks == 0;
+      });
+  if (!another_is_empty) return nullptr;
+  const auto found = segments_.find(segment->number);
+  std::unique_ptr<Segment> gone = std::move(found->second);
+  segments_.erase(found);
+  segment_bytes_ -= gone->bytes;
+  news_.push_back({gone->number, 0, nullptr});
+  has_news_.store(true, std::memory_order_relaxed);
+  return gone;
+}
+
+std::vector<SharedPool::News> SharedPool::TakeNews() {
+  std::vector<News> news;
+  if (!has_news_.load(std::memory_order_relaxed)) return news;  // no lock for each write of a link
+  MutexLock lock(&mu_);
+  has_news_.store(false, std::memory_order_relaxed);
+  std::vector<News> next;
+  next.reserve(segments_.size());  // that they are gone
+  news = std::exchange(news_, std::move(next));
+  return news;
+}
+
+SharedPool::Counts SharedPool::counts() const {
+  Counts counts;
+  MutexLock lock(&mu_);
+  counts.segments = static_cast<int64_t>(segments_.size());
+  counts.segment_bytes = segment_bytes_;
+  for (const auto& [number, segment] : segments_) {
+    for (const auto& [offset, extent] : segment->extents) {
+      counts.held += extent.use == Use::kHeld ? 1 : 0;
+      counts.given += extent.use == Use::kGiven ? 1 : 0;
+    }
+  }
+  return counts;
+}
+
+}  // namespace millrace

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_CORE_SHARED_POOL_H_
+#define MILLRACE_CORE_SHARED_POOL_H_
+
+// SharedPool: memory that this process writes and one other process of the host reads
+// (shared_segments.h), in blocks.
+//
+// A pool has segments: memory files without a name (memfd), which the peer maps once. Each is
+// sealed when this process has mapped it: nobody can change its size, and nobody but its owner can
+// write, so the peer may read it without fear. Blocks lie in segments:
+//
+//   free -> held     Allocate: a Block, filled by who has it
+//   held -> free     the Block is gone
+//   held -> given    Give: the peer reads it
+//   given -> free    Release: the peer says that it does not any more
+//
+// Freed blocks are taken again, the lowest first, so that the same pages are used. Segments come as
+// blocks need them, and one that is empty stays; what is empty beyond that is unmapped. What the
+// peer must hear of segments is News, in order. Nothing is left in the system when both processes
+// have ended, however they ended.
+//
+// Thread-safety: all methods. No other lock is taken, and nobody called, under the pool's.
+// Lifetime: blocks keep the pool. The memory goes with the pool, given or not.
+// Failure: a pool without room, or a system that gives no such memory, gives no block; Release is
+// InvalidArgument for what was not given. Memory is asked of the system before it is written, so
+// its lack is an answer, not a signal.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/byte_budget.h"
+#include "core/mutex.h"
+#include "core/owned_fd.h"
+#include "core/status.h"
+
+namespace millrace {
+
+class SharedPool : public std::enable_shared_from_this<SharedPool> {
+ public:
+  // Of blocks. As that of tensors.
+  static constexpr int64_t kAlignment = 64;
+  // Of one pool; who reads it takes no more.
+  static constexpr size_t kMaxSegments = 1024;
+  static constexpr int64_t kSegmentBytes = int64_t{64} << 20;
+
+  struct Options {
+    // Of all segments.
+    int64_t max_bytes = 0;
+    // Of one; a block that is larger has one of its own.
+    int64_t segment_bytes = kSegmentBytes;
+    // What this pool shares with others; null: nothing.
+    std::shared_ptr<ByteBudget> budget;
+  };
+
+  // A segment that was made, or is gone.
+  struct News {
+    uint64_t segment = 0;  // from 1 on, never again
+    int64_t bytes = 0;     // 0: it is gone
+    std::shared_ptr<const OwnedFd> fd;
+  };
+
+  struct Counts {
+    int64_t segments = 0;
+    int64_t segment_bytes = 0;
+    int64_t held = 0, given = 0;  // blocks
+  };
+
+  // A block that this process holds; its owner fills it. Moves. Thread-compatible.
+  class Block {
+   public:
+    Block() = default;
+    Block(Block&& other) noexcept = default;
+    Block& operator=(Block&& other) noexcept {
+      std::swap(pool_, other.pool_);
+      std::swap(data_, other.data_);
+      std::swap(segment_, other.segment_);
+      std::swap(offset_, other.offset_);
+      return *this;
+    }
+    ~Block() {
+      if (pool_ != nullptr) pool_->Free(segment_, offset_);
+    }
+
+    explicit operator bool() const { return pool_ != nullptr; }
+    char* data() const { return data_; }
+    uint64_t segment() const { return segment_; }
+    uint64_t offset() const { return static_cast<uint64_t>(offset_); }
+
+    // The peer will hear of it. This is none afterwards.
+    void Give() {
+      pool_->Give(segment_, offset_);
+      pool_ = nullptr;
+    }
+
+    // For Allocate: takes over what lies there.
+    Block(std::shared_ptr<SharedPool> pool, char* data, uint64_t segment, int64_t offset)
+        : pool_(std::move(pool)), data_(data), segment_(segment), offset_(offset) {}
+
+   private:
+    std::shared_ptr<SharedPool> pool_;  // null: none
+    char* data_ = nullptr;
+    uint64_t segment_ = 0;
+    int64_t offset_ = 0;
+  };
+
+  static std::shared_ptr<SharedPool> Make(Options options);
+  ~SharedPool();
+  SharedPool(const SharedPool&) = delete;
+  SharedPool& operator=(const SharedPool&) = delete;
+
+  // None when there is no room. Not initialised: what it was used for last may stand there.
+  Block Allocate(int64_t bytes);
+  // By the peer's word.
+  Status Release(uint64_t segment, uint64_t offset);
+  // Since the last call, in order. A segment is in it before Allocate returns a block of it.
+  std::vector<News> TakeNews();
+
+  Counts counts() const;
+
+ private:
+  enum class Use { kFree, kHeld, kGiven };
+  struct Extent {
+    int64_t bytes = 0;
+    Use use = Use::kFree;
+  };
+  class Segment;
+
+  explicit SharedPool(Options options);
+  // With room for so many bytes; null when there is none.
+  Segment* MakeSegment(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SwitchOff(const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Give(uint64_t segment, int64_t offset);
+  void Free(uint64_t segment, int64_t offset);
+  // The segment if it is gone by that; to be destroyed without the lock.
+  std::unique_ptr<Segment> FreeExtent(Segment* segment, std::map<int64_t, Extent>::iterator extent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  mutable Mutex mu_;
+  std::map<uint64_t, std::unique_ptr<Segment>> segments_ ABSL_GUARDED_BY(mu_);  // by number
+  std::vector<News> news_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> has_news_{false};  // relaxed: who must see a segment has seen its block before
+  uint64_t last_segment_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t segment_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool is_off_ ABSL_GUARDED_BY(mu_) = false;  // the system gives no such memory
+};
+
+using SharedBlock = SharedPool::Block;
+
+}  // namespace millrace
+
+#endif  // MILLRACE_CORE_SHARED_POOL_H_

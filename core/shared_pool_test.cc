@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/shared_pool.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "core/buffer.h"
+#include "core/byte_budget.h"
+#include "core/owned_fd.h"
+#include "core/shared_segments.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+
+// covers: clusters: memory that two tasks of a host share: what the owner says of it is checked,
+//   blocks come back when the last reference goes, and all is bounded
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+OwnedFd Copy(const OwnedFd& fd) { return OwnedFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); }
+
+std::shared_ptr<SharedPool> PoolOf(int64_t max_bytes, int64_t segment_bytes,
+                                   std::shared_ptr<ByteBudget> budget = nullptr) {
+  return SharedPool::Make({max_bytes, segment_bytes, std::move(budget)});
+}
+
+// What the pool says, to those that read it.
+void Tell(SharedPool* pool, SharedSegments* segments) {
+  for (const SharedPool::News& news : pool->TakeNews()) {
+    if (news.bytes == 0) {
+      EXPECT_OK(segments->Remove(news.segment));
+    } else {
+      EXPECT_OK(segments->Add(news.segment, news.bytes, Copy(*news.fd)));
+    }
+  }
+}
+
+// What was released, to the pool.
+void TellBack(SharedSegments* segments, SharedPool* pool) {
+  for (const SharedSegments::Block& block : segments->TakeReleased()) {
+    EXPECT_OK(pool->Release(block.segment, block.offset));
+  }
+}
+
+OwnedFd MemoryFile(int64_t bytes, int seals) {
+  OwnedFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(::ftruncate(fd.get(), bytes), 0);
+  EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+TEST(SharedPoolTest, WhatTheOwnerWritesThePeerReads) {
+  const auto pool = PoolOf(4 * kMiB, kMiB);
+  const auto segments = SharedSegments::Make(4 * kMiB);
+  SharedBlock block = pool->Allocate(100'000);
+  ASSERT_TRUE(block);
+  Tell(pool.get(), segments.get());
+  std::memset(block.data(), 7, 100'000);
+  const uint64_t segment = block.segment(), offset = block.offset();
+  block.Give();
+  EXPECT_FALSE(block);
+  EXPECT_EQ(pool->counts().given, 1);
+  {
+    ASSERT_OK_AND_ASSIGN(const BufferRef read, segments->Take(segment, offset, 100'000));
+    EXPECT_EQ(read->size(), 100'000u);
+    EXPECT_TRUE(read->is_read_only());
+    EXPECT_EQ(absl::string_view(static_cast<const char*>(read->data()), 100'000),
+              std::string(100'000, 7));
+    EXPECT_TRUE(segments->TakeReleased().empty());
+  }
+  EXPECT_EQ(segments->released_bytes(), 100'000);
+  TellBack(segments.get(), pool.get());
+  EXPECT_EQ(segments->released_bytes(), 0);
+  EXPECT_EQ(pool->counts().given, 0);
+  // The same memory again.
+  EXPECT_EQ(pool->Allocate(100'000).offset(), offset);
+  EXPECT_TRUE(pool->TakeNews().empty());
+}
+
+TEST(SharedPoolTest, BlocksLieApartAndComeBackWhole) {
+  const auto pool = PoolOf(kMiB, kMiB);
+  std::vector<SharedBlock> blocks;
+  const int64_t size = 100'000, taken = 100'032;  // a multiple of 64
+  for (;;) {
+    SharedBlock block = pool->Allocate(size);
+    if (!block) break;
+    EXPECT_EQ(block.offset() % SharedPool::kAlignment, 0u);
+    std::memset(block.data(), static_cast<int>(blocks.size()), size);
+    blocks.push_back(std::move(block));
+  }
+  EXPECT_EQ(static_cast<int64_t>(blocks.size()), kMiB / taken);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_EQ(blocks[i].data()[0], static_cast<char>(i));
+    EXPECT_EQ(blocks[i].data()[size - 1], static_cast<char>(i));
+  }
+  // Every second one leaves holes that take as much again; all of them are one.
+  for (size_t i = 0; i < blocks.size(); i += 2) blocks[i] = SharedBlock();
+  EXPECT_FALSE(pool->Allocate(2 * size));
+  blocks[0] = pool->Allocate(size);
+  EXPECT_EQ(blocks[0].offset(), 0u);
+  blocks.clear();
+  EXPECT_TRUE(pool->Allocate(kMiB));
+  EXPECT_EQ(pool->counts().segments, 1);
+}
+
+TEST(SharedPoolTest, SegmentsComeAsTheyAreNeededAndOneEmptyOneStays) {
+  const auto pool = PoolOf(8 * kMiB, kMiB);
+  const auto segments = SharedSegments::Make(8 * kMiB);
+  SharedBlock first = pool->Allocate(kMiB), second = pool->Allocate(kMiB);
+  SharedBlock large = pool->Allocate(3 * kMiB);  // one of its own
+  ASSERT_TRUE(first && second && large);
+  EXPECT_EQ(pool->counts().segments, 3);
+  EXPECT_EQ(pool->counts().segment_bytes, 5 * kMiB);
+  Tell(pool.get(), segments.get());
+  large = SharedBlock();
+  EXPECT_EQ(pool->counts().segments, 3);
+  second = SharedBlock();
+  EXPECT_EQ(pool->counts().segments, 2);
+  EXPECT_EQ(pool->counts().segment_bytes, 4 * kMiB);
+  Tell(pool.get(), segments.get());  // Remove is checked there
+  EXPECT_TRUE(pool->Allocate(2 * kMiB));
+  EXPECT_TRUE(pool->TakeNews().empty());
+}
+
+TEST(SharedPoolTest, AllIsBounded) {
+  const auto budget = std::make_shared<ByteBudget>(3 * kMiB);
+  const auto pool = PoolOf(2 * kMiB, kMiB, budget), other = PoolOf(2 * kMiB, kMiB, budget);
+  EXPECT_FALSE(pool->Allocate(0));
+  EXPECT_FALSE(pool->Allocate(-1));
+  EXPECT_FALSE(pool->Allocate(INT64_MAX));
+  EXPECT_FALSE(pool->Allocate(2 * kMiB + 1));
+  SharedBlock a = pool->Allocate(kMiB), b = pool->Allocate(kMiB);
+  EXPECT_TRUE(a && b);
+  EXPECT_FALSE(pool->Allocate(1));
+  SharedBlock c = other->Allocate(kMiB);
+  EXPECT_TRUE(c);
+  EXPECT_FALSE(other->Allocate(1));
+  EXPECT_EQ(budget->left(), 0);
+  // What is left of a bound may be less than a segment.
+  const auto small = PoolOf(100'000, kMiB);
+  EXPECT_TRUE(small->Allocate(64'000));
+  EXPECT_LE(small->counts().segment_bytes, 100'000);
+}
+
+TEST(SharedPoolTest, ABoundIsFreeAgainWhenThePoolHasGone) {
+  const auto budget = std::make_shared<ByteBudget>(kMiB);
+  auto pool = PoolOf(kMiB, kMiB, budget);
+  SharedBlock given = pool->Allocate(1000), held = pool->Allocate(1000);
+  given.Give();
+  pool = nullptr;
+  held.data()[0] = 1;  // a block keeps its pool
+  EXPECT_EQ(budget->left(), 0);
+  held = SharedBlock();
+  EXPECT_EQ(budget->left(), kMiB);
+}
+
+TEST(SharedPoolTest, OnlyWhatWasGivenIsReleasedAndOnce) {
+  const auto pool = PoolOf(kMiB, kMiB);
+  SharedBlock held = pool->Allocate(1000), given = pool->Allocate(1000);
+  const uint64_t segment = given.segment(), offset = given.offset();
+  given.Give();
+  constexpr char kRule[] = "a block that is released must have been given";
+  EXPECT_STATUS(pool->Release(segment, held.offset()), absl::StatusCode::kInvalidArgument, kRule);
+  EXPECT_STATUS(pool->Release(segment, offset + 64), absl::StatusCode::kInvalidArgument, kRule);
+  EXPECT_STATUS(pool->Release(segment, UINT64_MAX), absl::StatusCode::kInvalidArgument, kRule);
+  EXPECT_STATUS(pool->Release(segment + 1, offset), absl::StatusCode::kInvalidArgument, kRule);
+  EXPECT_OK(pool->Release(segment, offset));
+  EXPECT_STATUS(pool->Release(segment, offset), absl::StatusCode::kInvalidArgument, kRule);
+}
+
+// Neither this process by another way, nor the peer, can write or change the size.
+TEST(SharedPoolTest, SegmentsAreSealed) {
+  const auto pool = PoolOf(kMiB, kMiB);
+  const SharedBlock block = pool->Allocate(1000);
+  const std::vector<SharedPool::News> news = pool->TakeNews();
+  ASSERT_EQ(news.size(), 1u);
+  const int fd = news[0].fd->get();
+  EXPECT_NE(::ftruncate(fd, 0), 0);
+  EXPECT_NE(::ftruncate(fd, 2 * kMiB), 0);
+  EXPECT_EQ(::pwrite(fd, "x", 1, 0), -1);
+  EXPECT_EQ(::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  EXPECT_NE(::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), 0);
+  EXPECT_NE(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), 0);
+  block.data()[0] = 'y';
+}
+
+TEST(SharedSegmentsTest, AFileThatIsNotWhatWasSaidIsRefused) {
+  constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  const auto segments = SharedSegments::Make(kMiB);
+  const auto refused = [&](int64_t bytes, OwnedFd fd, absl::string_view why) {
+    EXPECT_STATUS(segments->Add(1, bytes, std::move(fd)), absl::StatusCode::kInvalidArgument, why);
+  };
+  refused(4096, MemoryFile(4096, kAll & ~F_SEAL_SHRINK), "must be sealed");
+  refused(4096, MemoryFile(4096, kAll & ~F_SEAL_GROW), "must be sealed");
+  refused(4096, MemoryFile(4096, kAll & ~F_SEAL_WRITE), "must be sealed");
+  refused(4096, MemoryFile(4096, kAll & ~F_SEAL_SEAL), "must be sealed");
+  refused(4096, MemoryFile(4096, 0), "must be sealed");
+  refused(8192, MemoryFile(4096, kAll), "must have the 8192 bytes that were said, got 4096");
+  refused(2048, MemoryFile(4096, kAll), "must have the 2048 bytes that were said, got 4096");
+  refused(2 * kMiB, MemoryFile(2 * kMiB, kAll), "all must have at most 1048576 bytes");
+  refused(INT64_MAX, MemoryFile(4096, kAll), "all must have at most 1048576 bytes");
+  refused(0, MemoryFile(0, kAll), "all must have at most 1048576 bytes");
+  refused(-1, MemoryFile(0, kAll), "all must have at most 1048576 bytes");
+  refused(4096, OwnedFd(::open("/proc/version", O_RDONLY | O_CLOEXEC)), "must be a memory file");
+  int pipes[2];
+  ASSERT_EQ(::pipe2(pipes, O_CLOEXEC), 0);
+  const OwnedFd other(pipes[1]);
+  refused(4096, OwnedFd(pipes[0]), "must be a memory file");
+  EXPECT_FALSE(segments->Add(1, 4096, OwnedFd()).ok());
+  EXPECT_OK(segments->Add(1, 4096, MemoryFile(4096, kAll)));
+  refused(4096, MemoryFile(4096, kAll), "its number must be above 1, got 1");
+  EXPECT_STATUS(segments->Add(2, kMiB, MemoryFile(kMiB, kAll)), absl::StatusCode::kInvalidArgument,
+                "got 1048576 next to 4096");
+  EXPECT_OK(segments->Remove(1));
+  EXPECT_OK(segments->Add(2, kMiB, MemoryFile(kMiB, kAll)));
+  EXPECT_STATUS(segments->Remove(1), absl::StatusCode::kInvalidArgument, "must be there");
+}
+
+TEST(SharedSegmentsTest, BlocksLieWithinTheirSegmentAndApart) {
+  const auto pool = PoolOf(kMiB, kMiB);
+  const auto segments = SharedSegments::Make(kMiB);
+  const SharedBlock whole = pool->Allocate(kMiB);
+  Tell(pool.get(), segments.get());
+  const auto size = static_cast<uint64_t>(kMiB);
+  const struct {
+    uint64_t segment, offset;
+    int64_t bytes;
+    const char* why;
+  } outside[] = {
+      {2, 0, 64, "its segment must be there, got number 2"},
+      {1, size, 64, "must lie within"},
+      {1, size - 64, 65, "must lie within"},
+      {1, 0, kMiB + 1, "must lie within"},
+      {1, UINT64_MAX - 63, 128, "must lie within"},
+      {1, 0, INT64_MAX, "must lie within"},
+      {1, 0, 0, "must lie within"},
+      {1, 0, -64, "must lie within"},
+      {1, 32, 64, "at a multiple of 64"},
+  };
+  for (const auto& c : outside) {
+    EXPECT_STATUS(segments->Take(c.segment, c.offset, c.bytes), absl::StatusCode::kInvalidArgument,
+                  c.why);
+  }
+  ASSERT_OK_AND_ASSIGN(BufferRef middle, segments->Take(1, 640, 640));
+  constexpr char kApart[] = "must lie apart from those in use";
+  const std::pair<uint64_t, int64_t> overlapping[] = {{640, 640}, {640, 1},  {576, 128}, {1216, 64},
+                                                      {0, 641},   {0, kMiB}, {704, 64}};
+  for (const auto& [offset, bytes] : overlapping) {
+    EXPECT_STATUS(segments->Take(1, offset, bytes), absl::StatusCode::kInvalidArgument, kApart);
+  }
+  EXPECT_OK(segments->Take(1, 0, 640));
+  EXPECT_OK(segments->Take(1, 1280, 64));
+  EXPECT_STATUS(segments->Remove(1), absl::StatusCode::kInvalidArgument, "no block in use");
+  // Until the owner may hear of it the block is in use.
+  middle = BufferRef();
+  EXPECT_STATUS(segments->Take(1, 640, 640), absl::StatusCode::kInvalidArgument, kApart);
+  EXPECT_EQ(segments->TakeReleased().size(), 3u);
+  EXPECT_OK(segments->Take(1, 640, 640));
+}
+
+TEST(SharedSegmentsTest, WhatIsReferredToStaysMapped) {
+  auto pool = PoolOf(kMiB, kMiB);
+  auto segments = SharedSegments::Make(kMiB);
+  SharedBlock block = pool->Allocate(1000);
+  Tell(pool.get(), segments.get());
+  std::memset(block.data(), 3, 1000);
+  block.Give();
+  ASSERT_OK_AND_ASSIGN(BufferRef kept, segments->Take(1, 0, 1000));
+  segments->Close();
+  segments = nullptr;
+  pool = nullptr;
+  EXPECT_EQ(static_cast<const char*>(kept->data())[999], 3);
+  std::thread([last = std::move(kept)]() mutable { last = BufferRef(); }).join();
+}
+
+TEST(SharedSegmentsTest, BuffersGoOnAnyThreadWhileTheOwnerGoes) {
+  for (int round = 0; round < 20; ++round) {
+    const auto pool = PoolOf(kMiB, kMiB);
+    const auto segments = SharedSegments::Make(kMiB);
+    std::vector<std::vector<BufferRef>> of_threads(4);
+    std::vector<SharedBlock> blocks;
+    for (int i = 0; i < 64; ++i) blocks.push_back(pool->Allocate(4096));
+    Tell(pool.get(), segments.get());
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const uint64_t segment = blocks[i].segment(), offset = blocks[i].offset();
+      blocks[i].Give();
+      ASSERT_OK_AND_ASSIGN(BufferRef buffer, segments->Take(segment, offset, 4096));
+      of_threads[i % 4].push_back(std::move(buffer));
+    }
+    std::vector<std::thread> threads;
+    for (auto& buffers : of_threads) threads.emplace_back([&buffers] { buffers.clear(); });
+    TellBack(segments.get(), pool.get());
+    if (round % 2 == 0) segments->Close();
+    for (std::thread& thread : threads) thread.join();
+    TellBack(segments.get(), pool.get());
+    if (round % 2 == 1) {
+      EXPECT_EQ(pool->counts().given, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
