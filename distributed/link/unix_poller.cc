@@ -29,6 +29,10 @@ namespace {
 // Of no source.
 constexpr uint64_t kWakeId = 0;
 
+// For so long after the seat was in use the poller's threads leave the sockets to the next one who
+// sits down: longer than most steps pause.
+constexpr absl::Duration kSeatPause = absl::Milliseconds(1);
+
 thread_local bool is_in_seat = false;
 
 // For visits whose message was taken by a thread in the seat. They may wait for each other, so they
@@ -178,6 +182,7 @@ Visit::Work* UnixPoller::Handle(uint64_t event) noexcept {
 }
 
 void UnixPoller::PollOne() {
+  StandAside();
   const std::optional<uint64_t> event = AwaitEvent(absl::InfiniteFuture());
   if (!event) return;
   if (*event == kWakeId) return HandOnWake();
@@ -187,10 +192,27 @@ void UnixPoller::PollOne() {
 
 // --- The seat
 //
-// Who sits there waits in the same epoll descriptor as the threads of the poller. The system gives
-// an event to the thread that came last, which mostly is the one in the seat: so it needs to tell
-// nobody that it sits down, or that it leaves. Where the system chooses another one, a thread of
-// the poller serves, as it does without a seat, and the step that waits is woken by Wake.
+// Who sits there waits in the same epoll descriptor as the threads of the poller, and any of them
+// may get an event. But a thread of the poller that has handled one stands aside when it finds the
+// seat in use: so from the second step on the one in the seat is alone, and neither sitting down
+// nor leaving needs to tell anybody. One thread that stands aside looks at the time. When the seat
+// was left for a while, or its thread does not come back from a handler, they poll again.
+
+void UnixPoller::StandAside() {
+  MutexLock lock(&seat_mu_);
+  if (used_ == absl::InfinitePast()) return;
+  while (is_asleep_ || absl::Now() - used_ < kSeatPause) {
+    if (has_watch_) {
+      awake_.Wait(&seat_mu_);
+    } else {
+      has_watch_ = true;
+      awake_.WaitWithTimeout(&seat_mu_, kSeatPause);
+      has_watch_ = false;
+    }
+  }
+  used_ = absl::InfinitePast();
+  awake_.SignalAll();
+}
 
 bool UnixPoller::Take() {
   {
@@ -208,6 +230,7 @@ void UnixPoller::Serve(absl::Time limit) noexcept {
   {
     MutexLock lock(&seat_mu_);
     is_asleep_ = false;
+    used_ = absl::Now();
     ++times_awake_;
     if (num_aside_ > 0) awake_.SignalAll();
   }
@@ -235,6 +258,7 @@ void UnixPoller::Serve(absl::Time limit) noexcept {
 void UnixPoller::Leave() {
   MutexLock lock(&seat_mu_);
   is_taken_ = is_asleep_ = false;
+  used_ = absl::Now();
 }
 
 void UnixPoller::Wake() noexcept {

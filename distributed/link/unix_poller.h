@@ -13,7 +13,8 @@
 // other thread is woken for it.
 //
 // A thread that waits for a message may sit down at the descriptor itself (core/network_seat.h).
-// What its events make ready of other steps runs on other threads.
+// What its events make ready of other steps runs on other threads. While steps follow each other
+// the poller's threads leave the descriptor to it, and come back 1 ms after it was there last.
 //
 // Made when the first socket comes, and never destroyed, like the threads of gRPC's clients.
 //
@@ -85,7 +86,9 @@ class UnixPoller final : private NetworkSeat {
   // What became ready, null if nothing.
   Visit::Work* Handle(uint64_t event) noexcept;
   void PollOne();
-  // A thread of the poller that has taken what was meant for the one in the seat.
+  // Threads of the poller do not poll while the seat is in use.
+  void StandAside();
+  // One that has taken what was meant for the thread in the seat.
   void HandOnWake();
 
   bool Take() override;
@@ -103,7 +106,9 @@ class UnixPoller final : private NetworkSeat {
 
   //   free -> asleep -> awake -> free       Take, an event, Leave
   Mutex seat_mu_;
-  CondVar awake_;
+  CondVar awake_;                                                     // or unused again
+  absl::Time used_ ABSL_GUARDED_BY(seat_mu_) = absl::InfinitePast();  // when it was left by sleep
+  bool has_watch_ ABSL_GUARDED_BY(seat_mu_) = false;  // a thread in StandAside looks at the time
   bool is_taken_ ABSL_GUARDED_BY(seat_mu_) = false;
   bool is_asleep_ ABSL_GUARDED_BY(seat_mu_) = false;  // who has it, until an event
   uint64_t times_awake_ ABSL_GUARDED_BY(seat_mu_) = 0;
