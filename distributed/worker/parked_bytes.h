@@ -46,6 +46,14 @@ class ParkedBytes {
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     return share;
   }
+  // True: there is room within the limit for what TakeHeld took, so its credit need not be held any
+  // more, and the caller Returns the bytes alone.
+  bool LetGo(int64_t bytes, int64_t share) {
+    return AddIf(&held_, -share, [this, bytes, share](int64_t held) {
+      const int64_t parked = this->bytes();
+      return parked == bytes || parked - held + share <= limit_;
+    });
+  }
   void Return(int64_t bytes, int64_t held = 0) {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     held_.fetch_sub(held, std::memory_order_relaxed);
