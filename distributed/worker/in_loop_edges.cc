@@ -28,6 +28,7 @@ bool InLoopEdges::Keep(const Key& key, Entry* entry, SentTensor* tensor,
     if (entry->share == 0) return false;
   }
   entry->bytes = bytes;
+  kept_bytes_ += bytes;
   entry->value = std::move(tensor->value);
   entry->is_dead = tensor->is_dead;
   entry->link = link;
@@ -37,6 +38,18 @@ bool InLoopEdges::Keep(const Key& key, Entry* entry, SentTensor* tensor,
   entry->order = last_order_;
   entry->held = held != nullptr ? std::move(held) : std::make_shared<const HeldCredit>(link, bytes);
   return true;
+}
+
+Status InLoopEdges::NoRoom() const {
+  const int64_t limit = parked_ == nullptr ? 0 : parked_->limit();
+  const Status beyond =
+      BeyondLimit(absl::StrCat("Step ", step_id_, ": what other tasks push in loops"),
+                  "bytes that no iteration has asked for", "max_parked_bytes", limit,
+                  parked_ == nullptr ? 0 : parked_->bytes());
+  // A loop that has most of the room itself runs as far ahead at each try.
+  if (parked_ == nullptr || kept_bytes_ > (limit + parked_->held_room()) / 2) return beyond;
+  // It passes: what other steps keep is taken, and the next try has room.
+  return absl::UnavailableError(beyond.message());
 }
 
 Status InLoopEdges::Came(uint32_t number, SentTensor tensor, std::shared_ptr<Link> link,
@@ -54,13 +67,7 @@ Status InLoopEdges::Came(uint32_t number, SentTensor tensor, std::shared_ptr<Lin
       if (is_new) {
         if (Keep(key, &entry, &tensor, link, std::move(held))) return absl::OkStatus();
         entries_.erase(it);
-        const int64_t parked = parked_ == nullptr ? 0 : parked_->bytes();
-        // It passes: what is kept is taken, and the next try has room.
-        refused = absl::UnavailableError(
-            BeyondLimit(absl::StrCat("Step ", step_id_, ": what other tasks push in loops"),
-                        "bytes that no iteration has asked for", "max_parked_bytes",
-                        parked_ == nullptr ? 0 : parked_->limit(), parked)
-                .message());
+        refused = NoRoom();
       } else if (entry.waiter) {
         waiter = std::move(entry.waiter);
         entries_.erase(it);
@@ -84,6 +91,7 @@ void InLoopEdges::Return(const Entry& taken,
                          std::vector<std::shared_ptr<const HeldCredit>>* let_go) {
   MR_DCHECK(parked_ != nullptr, "without room nothing is kept");
   parked_->Return(taken.bytes, taken.share);
+  kept_bytes_ -= taken.bytes;
   beyond_.erase(taken.order);
   while (!beyond_.empty()) {
     const auto oldest = entries_.find(beyond_.begin()->second);

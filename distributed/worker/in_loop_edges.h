@@ -19,7 +19,9 @@
 //
 // Threads: all methods, from any thread; no lock is held when a link or a callback is called.
 // Lifetime: End before it is destroyed, so that no wait is left. Failure: Internal for a tensor or
-// a _Recv that is there twice, Unavailable when there is no room; after End what End was told.
+// a _Recv that is there twice. When there is no room: Unavailable, as the next try may have it, but
+// ResourceExhausted when this step alone has half of it, as it would at each try. After End what End
+// was told.
 
 #include <cstdint>
 #include <map>
@@ -68,6 +70,7 @@ class InLoopEdges {
     std::shared_ptr<const HeldCredit> held;  // beyond the bound; let go without the lock
     uint64_t order = 0;                      // in beyond_; 0: it holds nothing
   };
+  Status NoRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Fills a new entry; false when there is no room.
   bool Keep(const Key& key, Entry* entry, SentTensor* tensor, const std::shared_ptr<Link>& link,
             std::shared_ptr<const HeldCredit> held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -82,6 +85,7 @@ class InLoopEdges {
   HashMap<Key, Entry> entries_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Key> beyond_ ABSL_GUARDED_BY(mu_);  // those that hold credit, as they came
   uint64_t last_order_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t kept_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of parked_
   Status ended_ ABSL_GUARDED_BY(mu_);
 };
 
