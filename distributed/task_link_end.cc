@@ -48,9 +48,10 @@ void TaskLinkEnd::OnReceived(int64_t step_id, uint64_t tensors) {
   worker_.OnReceived(step_id, tensors);
 }
 void TaskLinkEnd::OnRefused(int64_t step_id, const Status& status) {
+  // Of edges and reports alike; a step that lacks either cannot end well. The worker would take a
+  // report for an edge, and keep the reason for a step that never begins there.
+  if (link_ != nullptr && parts_->OnRefused(link_.get(), step_id, status)) return;
   worker_.OnRefused(step_id, status);
-  // Of edges and reports alike; a step that lacks either cannot end well.
-  if (link_ != nullptr) parts_->OnRefused(link_.get(), step_id, status);
 }
 void TaskLinkEnd::OnLost(const Status& status, bool by_peer) {
   const std::shared_ptr<Link> link = std::move(link_);

@@ -321,14 +321,15 @@ void ByteLink::CountQueued(TensorsPurpose purpose, int64_t bytes) {
 void ByteLink::DropStep(int64_t step_id, Dropped* dropped) {
   for (auto it = tensors_.begin(); it != tensors_.end();) {
     const auto queued = it++;
-    if (queued->step_id != step_id) continue;
+    if (queued->step_id != step_id || queued->purpose == TensorsPurpose::kReport) continue;
     CountQueued(queued->purpose, -CostOf(*queued));
     dropped->tensors.splice(dropped->tensors.end(), tensors_, queued);
   }
   for (auto it = transfers_.begin(); it != transfers_.end();) {
     const auto transfer = it++;
-    if (transfer->step_id != step_id) continue;
-    CountQueued(transfer->announcement.purpose, -CostOf(*transfer));
+    const TensorsPurpose purpose = transfer->announcement.purpose;
+    if (transfer->step_id != step_id || purpose == TensorsPurpose::kReport) continue;
+    CountQueued(purpose, -CostOf(*transfer));
     dropped->transfers.splice(dropped->transfers.end(), transfers_, transfer);
   }
   if (tensors_.empty() && transfers_.empty()) send_credit_.StopWaiting();

@@ -222,6 +222,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   // `bytes`: one frame without tensors. With `ended_step`, nothing more of it leaves.
   Status QueueMessage(ByteChain bytes, const int64_t* ended_step = nullptr);
   Status MayQueue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // But for a report.
   void DropStep(int64_t step_id, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropAll(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of tensors that begin to wait; negative: that have left, or were dropped.

@@ -461,6 +461,24 @@ TEST(ByteLinkTest, ACancelInTheMiddleOfALargeTensor) {
   }
 }
 
+// The master waits for it: END came before.
+TEST(ByteLinkTest, ACancelInTheMiddleOfALargeReportLetsItCome) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    World world(seed);
+    world.OpenBoth();
+    SentTensors report = Of(7, 0, Filled(8 << 20, 1));
+    report.purpose = TensorsPurpose::kReport;
+    ASSERT_OK(world.links[0]->Send(std::move(report)));
+    ASSERT_TRUE(world.time.RunFor(absl::Milliseconds(static_cast<int64_t>(seed))));
+    ASSERT_OK(world.links[0]->Send(CancelFrame{7, absl::CancelledError("enough")}));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(CountLines(*world.ends[1], "tensors step=7"), 1);
+    EXPECT_EQ(CountLines(*world.ends[1], "cancel step=7"), 1);
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+    EXPECT_EQ(world.ends[1]->num_losses(), 0);
+  }
+}
+
 // covers: clusters: a tensor above its receiver's limits ends its step and not the link
 TEST(ByteLinkTest, ATensorAboveTheLimitEndsItsStepOnly) {
   World world;

@@ -203,13 +203,17 @@ class Direction {
     if (tensors != nullptr && tensors->purpose != TensorsPurpose::kEdges) bounded_bytes_ += bytes;
   }
 
-  // Of the step; of all steps when it is null.
+  // Of the step, but for a report; of all steps when it is null.
   void DropTensors(const int64_t* step_id, std::list<Item>* dropped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (auto it = queue_.begin(); it != queue_.end();) {
       const auto item = it++;
       const SentTensors* const tensors = TensorsIn(*item);
-      if (tensors == nullptr || (step_id != nullptr && tensors->step_id != *step_id)) continue;
+      if (tensors == nullptr) continue;
+      if (step_id != nullptr &&
+          (tensors->step_id != *step_id || tensors->purpose == TensorsPurpose::kReport)) {
+        continue;
+      }
       Count(*item, -item->bytes);
       dropped->splice(dropped->end(), queue_, item);
     }

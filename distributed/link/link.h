@@ -17,7 +17,8 @@
 // they were sent, and before tensors that were sent after them. Tensors may be overtaken by what
 // was sent after them: large ones by small ones, and all of them by messages without tensors while
 // the peer is slow. So a receiver counts (RunFrame::num_args, EndFrame::num_results), and an END
-// that is an error, or a CANCEL, drops what its sender still holds of the step.
+// that is an error, or a CANCEL, drops what its sender still holds of the step, but for a report:
+// that part has ended well, and its master waits for it.
 //
 // Threads. Send, Flush, queued_bytes and Close: any thread, also within a call of a LinkEnd; none
 // of them waits for the peer. An end's methods are called one at a time, by whichever thread takes

@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/mutex.h"
@@ -288,6 +289,35 @@ TEST(LinkPromisesTest, AnEndedStepDropsWhatWaits) {
     EXPECT_EQ(pair->worker_end->lines(),
               (Lines{"open /job:ps/replica:0/task:0 42", "tensors step=3 0", "cancel step=1 stop",
                      "end step=2 broken", "end step=3 OK"}));
+    EXPECT_EQ(pair->ps()->queued_bytes(), 0);
+  });
+}
+
+// A small and a large report: the second one comes behind CANCEL where it comes in parts.
+// covers: clusters: a CANCEL of what a step pushes does not drop the report of its part
+TEST(LinkPromisesTest, AReportOutlivesTheCancelOfItsStep) {
+  ForEachOpen([](LinkPair* pair) {
+    {
+      LinkCork cork;
+      for (const int64_t step : {1, 2}) {
+        SentTensors report =
+            Of(step, {Numbered(7, step == 1 ? Tensor::Vector<float>({1}) : Large(1))});
+        report.purpose = TensorsPurpose::kReport;
+        ASSERT_OK(pair->ps()->Send(Of(step, {Numbered(0, Tensor::Vector<float>({1}))})));
+        ASSERT_OK(pair->ps()->Send(std::move(report)));
+        ASSERT_OK(pair->ps()->Send(EndOf(step)));
+        ASSERT_OK(pair->ps()->Send(CancelFrame{step, absl::CancelledError("stop")}));
+      }
+    }
+    pair->Settle();
+    const Lines lines = pair->worker_end->lines();
+    for (const int64_t step : {1, 2}) {
+      EXPECT_EQ(std::count(lines.begin(), lines.end(), absl::StrCat("tensors step=", step, " 7")),
+                1);
+      EXPECT_EQ(
+          std::count(lines.begin(), lines.end(), absl::StrCat("cancel step=", step, " stop")), 1);
+    }
+    EXPECT_EQ(pair->worker_end->num_losses(), 0);
     EXPECT_EQ(pair->ps()->queued_bytes(), 0);
   });
 }

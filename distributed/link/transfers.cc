@@ -25,7 +25,9 @@ Status IncomingTransfers::Announce(const TensorsFrame& frame, const TensorEntry&
                            " that have not");
   }
   last_ = entry.transfer;
-  of_steps_[frame.step_id].insert(entry.transfer);
+  if (frame.purpose != TensorsPurpose::kReport) {
+    of_steps_[frame.step_id].insert(entry.transfer);
+  }
   Transfer& transfer = open_[entry.transfer];
   transfer.step_id = frame.step_id;
   transfer.num_bytes = static_cast<uint64_t>(entry.num_bytes);
@@ -91,8 +93,10 @@ std::unique_ptr<IncomingTransfers::Whole> IncomingTransfers::Filled(const ChunkF
   if (transfer.filled < transfer.num_bytes) return nullptr;
   std::unique_ptr<Whole> whole = std::move(transfer.tensor);
   const auto of_step = of_steps_.find(transfer.step_id);
-  of_step->second.erase(chunk.transfer);
-  if (of_step->second.empty()) of_steps_.erase(of_step);
+  if (of_step != of_steps_.end()) {
+    of_step->second.erase(chunk.transfer);
+    if (of_step->second.empty()) of_steps_.erase(of_step);
+  }
   open_.erase(it);
   if (whole != nullptr) LetGoOf(whole->entry.num_bytes);
   return whole;

@@ -65,7 +65,8 @@ class IncomingTransfers {
   // null otherwise, and for a dropped one.
   std::unique_ptr<Whole> Filled(const ChunkFrame& chunk);
 
-  // The peer sends no more of the step: its transfers are gone. Costs as much as there are of it.
+  // The peer sends no more of the step, but for a report: its other transfers are gone. Costs as
+  // much as there are of them.
   void EndStep(int64_t step_id);
   // The link is lost.
   void EndAll();
@@ -88,6 +89,7 @@ class IncomingTransfers {
   const std::shared_ptr<ByteBudget> pending_;
   std::map<uint64_t, Transfer> open_;               // by number
   std::map<int64_t, std::set<uint64_t>> of_steps_;  // the numbers of each step that has any
+                                                    // but a report
   uint64_t last_ = 0;                               // announced
   int64_t pending_bytes_ = 0;                       // taken of *pending_
 };

@@ -139,6 +139,25 @@ TEST(TransfersTest, AStepThatEndsTakesItsTransfersAlong) {
   transfers.EndStep(8);
 }
 
+TEST(TransfersTest, AReportOutlivesTheEndOfItsStep) {
+  IncomingTransfers transfers((TransferLimits()));
+  TensorsFrame report = OfStep(7);
+  report.purpose = TensorsPurpose::kReport;
+  ASSERT_OK(transfers.Announce(OfStep(7), Parts(1, 100)));
+  ASSERT_OK(transfers.Announce(report, Parts(2, 1)));
+  ASSERT_OK(transfers.Announce(report, Parts(3, 100)));
+  transfers.EndStep(7);
+  EXPECT_EQ(transfers.num_transfers(), 2);
+  const float value = 1;
+  const auto whole = Put(&transfers, {2, 0, 4}, reinterpret_cast<const char*>(&value));
+  ASSERT_TRUE(whole != nullptr);
+  EXPECT_EQ(whole->purpose, TensorsPurpose::kReport);
+  EXPECT_EQ(transfers.pending_bytes(), 400);
+  transfers.EndAll();
+  EXPECT_EQ(transfers.num_transfers(), 0);
+  EXPECT_EQ(transfers.pending_bytes(), 0);
+}
+
 // A stranger announces as much as it may, then cancels steps that are none: each costs a look-up,
 // not a walk over all transfers, which took minutes here.
 TEST(TransfersTest, StepsThatAreNotThereCostNothing) {

@@ -244,19 +244,20 @@ void LinkParts::OnReport(const Link* link, SentTensors tensors) {
   End(part, wrong);
 }
 
-void LinkParts::OnRefused(const Link* link, int64_t step_id, const Status& status) {
+bool LinkParts::OnRefused(const Link* link, int64_t step_id, const Status& status) {
   std::shared_ptr<Part> part;
   std::shared_ptr<Link> held;
   {
     MutexLock lock(&mu_);
     part = Find(link, step_id);
     // The step's own part hears of edges; a report is no one's but ours.
-    if (part == nullptr || !part->report.is_wanted()) return;
+    if (part == nullptr || !part->report.is_wanted()) return false;
     held = part->link;
   }
   End(part, status.ok() ? absl::InternalError("Link: what is refused must have a reason") : status);
   // If it was an edge, the part may still run.
   held->Send(CancelFrame{step_id, CancelledByMaster()}).IgnoreError();
+  return true;
 }
 
 Status LinkParts::TakeReport(Part* part) {

@@ -72,8 +72,10 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   void OnEnd(const Link* link, EndFrame end);
   // The tensors of a kReport.
   void OnReport(const Link* link, SentTensors tensors);
-  // Something of a step that came by the link could not be taken: a report, perhaps.
-  void OnRefused(const Link* link, int64_t step_id, const Status& status);
+  // Something of a step that came by the link could not be taken: a report, perhaps. True: a part
+  // that needs its report has ended for that, and with it its step, whose other parts its master
+  // cancels.
+  bool OnRefused(const Link* link, int64_t step_id, const Status& status);
   void OnLost(const Link* link, const Status& status);
 
   // For tests: graphs that are bound, on all links.

@@ -365,7 +365,8 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
        "must be a RunGraphResponse, got 3 other bytes"},
       {[&](int64_t step) {
          EndWithReport(step);
-         parts_->OnRefused(links_.link.get(), step, absl::ResourceExhaustedError("too large"));
+         EXPECT_TRUE(parts_->OnRefused(links_.link.get(), step,
+                                       absl::ResourceExhaustedError("too large")));
        },
        "too large"},
   };
@@ -382,7 +383,9 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
     EXPECT_EQ(ended->size(), 1u);
   }
   const auto plain = Run(++step);
-  parts_->OnRefused(links_.link.get(), step, absl::ResourceExhaustedError("an edge"));
+  const Status refused = absl::ResourceExhaustedError("an edge");
+  EXPECT_FALSE(parts_->OnRefused(links_.link.get(), step, refused));
+  EXPECT_FALSE(parts_->OnRefused(links_.link.get(), step + 1, refused));
   EXPECT_TRUE(plain->empty());
   EndWithReport(step);
   ASSERT_EQ(plain->size(), 1u);

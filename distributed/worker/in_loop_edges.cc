@@ -17,8 +17,8 @@ void InLoopEdges::Acknowledge(Link* link) const {
   if (link != nullptr) link->Acknowledge(step_id_, 1);
 }
 
-bool InLoopEdges::Keep(Entry* entry, SentTensor* tensor, const std::shared_ptr<Link>& link,
-                       std::shared_ptr<const HeldCredit> held) {
+bool InLoopEdges::Keep(const Key& key, Entry* entry, SentTensor* tensor,
+                       const std::shared_ptr<Link>& link, std::shared_ptr<const HeldCredit> held) {
   if (parked_ == nullptr) return false;
   const int64_t bytes =
       PushedMessage::kOverheadBytes + (tensor->is_dead ? 0 : tensor->value.TotalBytes());
@@ -28,13 +28,28 @@ bool InLoopEdges::Keep(Entry* entry, SentTensor* tensor, const std::shared_ptr<L
     if (entry->share == 0) return false;
   }
   entry->bytes = bytes;
+  kept_bytes_ += bytes;
   entry->value = std::move(tensor->value);
   entry->is_dead = tensor->is_dead;
   entry->link = link;
   if (has_room) return true;
-  // Last: it may find no memory.
+  // Last: they may find no memory.
+  beyond_.emplace(++last_order_, key);
+  entry->order = last_order_;
   entry->held = held != nullptr ? std::move(held) : std::make_shared<const HeldCredit>(link, bytes);
   return true;
+}
+
+Status InLoopEdges::NoRoom() const {
+  const int64_t limit = parked_ == nullptr ? 0 : parked_->limit();
+  const Status beyond =
+      BeyondLimit(absl::StrCat("Step ", step_id_, ": what other tasks push in loops"),
+                  "bytes that no iteration has asked for", "max_parked_bytes", limit,
+                  parked_ == nullptr ? 0 : parked_->bytes());
+  // A loop that has most of the room itself runs as far ahead at each try.
+  if (parked_ == nullptr || kept_bytes_ > (limit + parked_->held_room()) / 2) return beyond;
+  // It passes: what other steps keep is taken, and the next try has room.
+  return absl::UnavailableError(beyond.message());
 }
 
 Status InLoopEdges::Came(uint32_t number, SentTensor tensor, std::shared_ptr<Link> link,
@@ -46,19 +61,13 @@ Status InLoopEdges::Came(uint32_t number, SentTensor tensor, std::shared_ptr<Lin
     MutexLock lock(&mu_);
     has_ended = !ended_.ok();
     if (!has_ended) {
-      const auto [it, is_new] =
-          entries_.try_emplace(Key(number, tensor.frame_id, tensor.iteration));
+      const Key key(number, tensor.frame_id, tensor.iteration);
+      const auto [it, is_new] = entries_.try_emplace(key);
       Entry& entry = it->second;
       if (is_new) {
-        if (Keep(&entry, &tensor, link, std::move(held))) return absl::OkStatus();
+        if (Keep(key, &entry, &tensor, link, std::move(held))) return absl::OkStatus();
         entries_.erase(it);
-        const int64_t parked = parked_ == nullptr ? 0 : parked_->bytes();
-        // It passes: what is kept is taken, and the next try has room.
-        refused = absl::UnavailableError(
-            BeyondLimit(absl::StrCat("Step ", step_id_, ": what other tasks push in loops"),
-                        "bytes that no iteration has asked for", "max_parked_bytes",
-                        parked_ == nullptr ? 0 : parked_->limit(), parked)
-                .message());
+        refused = NoRoom();
       } else if (entry.waiter) {
         waiter = std::move(entry.waiter);
         entries_.erase(it);
@@ -78,9 +87,29 @@ Status InLoopEdges::Came(uint32_t number, SentTensor tensor, std::shared_ptr<Lin
   return refused;
 }
 
+void InLoopEdges::Return(const Entry& taken,
+                         std::vector<std::shared_ptr<const HeldCredit>>* let_go) {
+  MR_DCHECK(parked_ != nullptr, "without room nothing is kept");
+  parked_->Return(taken.bytes, taken.share);
+  kept_bytes_ -= taken.bytes;
+  beyond_.erase(taken.order);
+  while (!beyond_.empty()) {
+    const auto oldest = entries_.find(beyond_.begin()->second);
+    MR_DCHECK(oldest != entries_.end(), "what holds credit is kept");
+    Entry& entry = oldest->second;
+    let_go->emplace_back();  // first: it may find no memory
+    if (!parked_->LetGo(entry.bytes, entry.share)) return;
+    let_go->back() = std::move(entry.held);
+    entry.share = 0;
+    entry.order = 0;
+    beyond_.erase(beyond_.begin());
+  }
+}
+
 void InLoopEdges::RecvAsync(const Transfer& transfer, Rendezvous::DoneCallback done) {
   Status refused;
   Entry taken;
+  std::vector<std::shared_ptr<const HeldCredit>> let_go;
   {
     MutexLock lock(&mu_);
     refused = ended_;
@@ -98,14 +127,14 @@ void InLoopEdges::RecvAsync(const Transfer& transfer, Rendezvous::DoneCallback d
       } else {
         taken = std::move(it->second);
         entries_.erase(it);
-        MR_DCHECK(parked_ != nullptr, "without room nothing is kept");
-        parked_->Return(taken.bytes, taken.share);
+        Return(taken, &let_go);
       }
     }
   }
   if (!refused.ok()) return done(refused, Tensor(), false);
   Acknowledge(taken.link.get());
   taken.held = nullptr;  // the sender goes on
+  let_go.clear();
   done(absl::OkStatus(), std::move(taken.value), taken.is_dead);
 }
 
@@ -117,6 +146,7 @@ bool InLoopEdges::End(const Status& status) {
     if (!ended_.ok()) return false;
     ended_ = status;
     entries.swap(entries_);
+    beyond_.clear();
   }
   std::set<std::shared_ptr<Link>> links;
   for (auto& [key, entry] : entries) {

@@ -10,7 +10,8 @@
 //
 // How many will come is known to no one, and a task whose part of a loop needs nothing back runs
 // ahead. So what is kept counts as what is parked for steps that have not begun (parked_bytes.h):
-// beyond the bound its link holds back credit, until some of it is taken.
+// beyond the bound its link holds back credit. Each tensor that is taken lets go of as much, of
+// what came first: iterations take in order, and what came first may hold none.
 //
 // The sender hears of each tensor when its _Recv has it, and of the others at the end of the step.
 // A tensor that comes a second time while the first one is kept is an error; later it is only kept
@@ -18,11 +19,15 @@
 //
 // Threads: all methods, from any thread; no lock is held when a link or a callback is called.
 // Lifetime: End before it is destroyed, so that no wait is left. Failure: Internal for a tensor or
-// a _Recv that is there twice, Unavailable when there is no room; after End what End was told.
+// a _Recv that is there twice. When there is no room: Unavailable, as the next try may have it, but
+// ResourceExhausted when this step alone has half of it, as it would at each try. After End what End
+// was told.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "core/hash_table.h"
 #include "core/mutex.h"
@@ -63,16 +68,24 @@ class InLoopEdges {
     std::shared_ptr<Link> link;
     int64_t bytes = 0, share = 0;            // of parked_, as ParkedBytes::TakeHeld
     std::shared_ptr<const HeldCredit> held;  // beyond the bound; let go without the lock
+    uint64_t order = 0;                      // in beyond_; 0: it holds nothing
   };
+  Status NoRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Fills a new entry; false when there is no room.
-  bool Keep(Entry* entry, SentTensor* tensor, const std::shared_ptr<Link>& link,
+  bool Keep(const Key& key, Entry* entry, SentTensor* tensor, const std::shared_ptr<Link>& link,
             std::shared_ptr<const HeldCredit> held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A tensor was taken. What need not be held any more goes to `let_go`.
+  void Return(const Entry& taken, std::vector<std::shared_ptr<const HeldCredit>>* let_go)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Acknowledge(Link* link) const;
 
   const int64_t step_id_;
   const std::shared_ptr<ParkedBytes> parked_;  // may be null
   Mutex mu_;
   HashMap<Key, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, Key> beyond_ ABSL_GUARDED_BY(mu_);  // those that hold credit, as they came
+  uint64_t last_order_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t kept_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of parked_
   Status ended_ ABSL_GUARDED_BY(mu_);
 };
 

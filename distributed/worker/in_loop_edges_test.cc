@@ -181,22 +181,77 @@ TEST_F(InLoopEdgesTest, BeyondTheBoundCreditIsHeldUntilAnIterationTakesIt) {
   };
   for (int64_t i = 0; i < 32; ++i) ASSERT_OK(edges_.Came(3, Round(i, large()), link_, nullptr));
   EXPECT_EQ(link_->held, 150'000);
-  EXPECT_STATUS(edges_.Came(3, Round(32, large()), link_, nullptr), absl::StatusCode::kUnavailable,
-                "max_parked_bytes");
+  EXPECT_STATUS(edges_.Came(3, Round(32, large()), link_, nullptr),
+                absl::StatusCode::kResourceExhausted, "max_parked_bytes");
   EXPECT_EQ(link_->TakeEvents(), (Events{"taken 1"}));
-  // One that was within the bound; one that was not.
+  // One that was within the bound, in whose place the first one comes that was not; one that held
+  // credit itself.
   const auto ignore = [](const Status& status, Tensor, bool) { EXPECT_OK(status); };
   edges_.RecvAsync(Of(0), ignore);
-  EXPECT_EQ(link_->held, 150'000);
-  edges_.RecvAsync(Of(31), ignore);
   EXPECT_EQ(link_->held, 145'000);
+  edges_.RecvAsync(Of(31), ignore);
+  EXPECT_EQ(link_->held, 140'000);
   // Those that were parked together hold together, until the last one of them is taken.
   auto held = std::make_shared<const HeldCredit>(link_, 1'000);
   ASSERT_OK(edges_.Came(3, Round(33, large()), link_, held));
   held = nullptr;
-  EXPECT_EQ(link_->held, 146'000);
+  EXPECT_EQ(link_->held, 141'000);
   edges_.End(absl::AbortedError("over"));
   EXPECT_EQ(link_->held, 0);
+  EXPECT_EQ(parked_->bytes(), 0);
+}
+
+// 5,000 bytes each, as above: 32 have room. A job tries again what is Unavailable.
+TEST_F(InLoopEdgesTest, ALoopThatHasMostOfTheRoomItselfIsNotToldToTryAgain) {
+  const auto large = [] {
+    return *Tensor::Zeros(DT_INT8, Shape{5'000 - PushedMessage::kOverheadBytes});
+  };
+  InLoopEdges other(2, parked_);
+  for (int64_t i = 0; i < 20; ++i) ASSERT_OK(edges_.Came(3, Round(i, large()), link_, nullptr));
+  for (int64_t i = 0; i < 12; ++i) ASSERT_OK(other.Came(3, Round(i, large()), link_, nullptr));
+  EXPECT_STATUS(edges_.Came(3, Round(20, large()), link_, nullptr),
+                absl::StatusCode::kResourceExhausted, "max_parked_bytes");
+  EXPECT_STATUS(other.Came(3, Round(12, large()), link_, nullptr), absl::StatusCode::kUnavailable,
+                "max_parked_bytes");
+  // What was taken counts no more: 15 are less than half of it.
+  const auto ignore = [](const Status& status, Tensor, bool) { EXPECT_OK(status); };
+  for (int64_t i = 0; i < 5; ++i) edges_.RecvAsync(Of(i), ignore);
+  for (int64_t i = 12; i < 17; ++i) ASSERT_OK(other.Came(3, Round(i, large()), link_, nullptr));
+  EXPECT_STATUS(edges_.Came(3, Round(21, large()), link_, nullptr), absl::StatusCode::kUnavailable,
+                "max_parked_bytes");
+  edges_.End(absl::AbortedError("over"));
+  other.End(absl::AbortedError("over"));
+  EXPECT_EQ(parked_->bytes(), 0);
+  EXPECT_EQ(link_->held, 0);
+}
+
+// Whoever takes in order, as iterations do, gives back as much credit with each tensor, from the
+// first one on: a loop that runs ahead goes on, and the two that are kept last hold none.
+TEST_F(InLoopEdgesTest, ALoopThatRunsAheadGetsItsCreditBackAsIterationsTakeInOrder) {
+  const auto large = [] {
+    return *Tensor::Zeros(DT_INT8, Shape{5'000 - PushedMessage::kOverheadBytes});
+  };
+  const auto ignore = [](const Status& status, Tensor, bool) { EXPECT_OK(status); };
+  for (int64_t i = 0; i < 12; ++i) ASSERT_OK(edges_.Came(3, Round(i, large()), link_, nullptr));
+  EXPECT_EQ(link_->held, 50'000);
+  // Far beyond the bound, one for one.
+  for (int64_t i = 0; i < 100; ++i) {
+    edges_.RecvAsync(Of(i), ignore);
+    EXPECT_EQ(link_->held, 45'000) << i;
+    ASSERT_OK(edges_.Came(3, Round(12 + i, large()), link_, nullptr));
+    EXPECT_EQ(link_->held, 50'000) << i;
+  }
+  for (int64_t i = 100; i < 110; ++i) edges_.RecvAsync(Of(i), ignore);
+  EXPECT_EQ(link_->held, 0);
+  EXPECT_EQ(parked_->bytes(), 10'000);
+  // One that is larger than the bound holds none once it is alone.
+  ASSERT_OK(edges_.Came(3, Round(112, *Tensor::Zeros(DT_INT8, Shape{20'000})), link_, nullptr));
+  EXPECT_GT(link_->held, 20'000);
+  edges_.RecvAsync(Of(110), ignore);
+  EXPECT_GT(link_->held, 20'000);
+  edges_.RecvAsync(Of(111), ignore);
+  EXPECT_EQ(link_->held, 0);
+  edges_.RecvAsync(Of(112), ignore);
   EXPECT_EQ(parked_->bytes(), 0);
 }
 

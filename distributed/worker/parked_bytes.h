@@ -38,13 +38,19 @@ class ParkedBytes {
   // no room. The caller Returns both.
   int64_t TakeHeld(int64_t bytes) {
     const int64_t share = std::min(bytes, window_);
-    const int64_t links = std::max(links_.load(std::memory_order_relaxed), int64_t{1});
-    const bool has_room = AddIf(&held_, share, [this, share, links](int64_t held) {
-      return share <= kWindowsOfLink * window_ * links - held;
-    });
+    const bool has_room = AddIf(
+        &held_, share, [share, room = held_room()](int64_t held) { return share <= room - held; });
     if (!has_room) return 0;
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     return share;
+  }
+  // True: there is room within the limit for what TakeHeld took, so its credit need not be held any
+  // more, and the caller Returns the bytes alone.
+  bool LetGo(int64_t bytes, int64_t share) {
+    return AddIf(&held_, -share, [this, bytes, share](int64_t held) {
+      const int64_t parked = this->bytes();
+      return parked == bytes || parked - held + share <= limit_;
+    });
   }
   void Return(int64_t bytes, int64_t held = 0) {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -54,6 +60,11 @@ class ParkedBytes {
   void set_links(int64_t links) { links_.store(links, std::memory_order_relaxed); }
 
   int64_t limit() const { return limit_; }
+  // Beyond the limit, for what holds credit back.
+  int64_t held_room() const {
+    const int64_t links = std::max(links_.load(std::memory_order_relaxed), int64_t{1});
+    return kWindowsOfLink * window_ * links;
+  }
   // Also those that are held.
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 

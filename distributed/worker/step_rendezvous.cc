@@ -305,7 +305,9 @@ void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullS
   for (const StepEdges::Peer& peer : pull->edges->sends) {
     if (peer.task == request.dst_task) pull->peer = &peer;
   }
-  if (pull->peer == nullptr || pull->peer->numbers.size() != request.num_keys ||
+  // Of no tensor nothing would end: tasks do not ask peers for what only loops send.
+  if (pull->peer == nullptr || request.num_keys == 0 ||
+      pull->peer->numbers.size() != request.num_keys ||
       pull->peer->fingerprint != request.fingerprint) {
     return pull->End(absl::InternalError(absl::StrCat(
         "Pull of step ", step_id_, " by ", request.dst_task, ": both tasks must have parts of one ",

@@ -1073,6 +1073,15 @@ TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
   const std::string root = RendezvousKey::Make(std::string(kWorker) + "/device:CPU:0", 42,
                                                std::string(kPs) + "/device:CPU:0", "r", 77, 4);
   EXPECT_EQ(fetched, std::vector<std::string>{std::string(kWorker) + " " + root});
+  // A pull of nothing is answered.
+  auto sink = std::make_shared<Recorder>();
+  PullRequest nothing = Request();
+  nothing.num_keys = 0;
+  nothing.fingerprint = 0;
+  step->ServePull(nothing, sink, nullptr);
+  ASSERT_EQ(sink->events.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(sink->events[0], "got 0 tensors wanted and 0 sent"))
+      << sink->events[0];
   answers[0](absl::OkStatus(), Tensor::Scalar(3.0f), false);
   ExpectTensorEqual(received, Tensor::Scalar(3.0f));
   EXPECT_NE(step->Describe(r.number).find("tensor 'r' of /job:worker"), std::string::npos);
