@@ -62,7 +62,7 @@ struct ServerLimits : CallLimits {
   // Memory that this task shares with tasks of its host, for tensors of 64 KiB and more that it
   // sends them over Unix sockets: of all links together. Of what another task shares with this one,
   // as much is mapped for each link. 0: none; such tensors go through the socket.
-  int64_t max_link_shared_bytes = int64_t{1} << 30;
+  int64_t max_link_shared_bytes = 0;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.
   int64_t max_failed_step_bytes = int64_t{4} << 20;
