@@ -203,12 +203,12 @@ void LinkParts::OnEnd(const Link* link, EndFrame end) {
       end.status = absl::UnimplementedError(absl::StrCat(
           "Step ", end.step_id, ": what a link runs must have no results, got ", end.num_results));
     }
-    if (end.status.ok() && end.has_report != part->report.is_wanted()) {
-      end.status = absl::InternalError(
-          absl::StrCat("Step ", end.step_id, ": a part must have a report when one is wanted, got ",
-                       end.has_report ? "one that is not" : "none"));
+    if (end.status.ok() && end.has_report && !part->report.is_wanted()) {
+      end.status = absl::InternalError(absl::StrCat(
+          "Step ", end.step_id, ": a part must have a report when one is wanted, got one that is ",
+          "not"));
     }
-    if (end.status.ok() && part->report.is_wanted()) {
+    if (end.status.ok() && end.has_report) {
       part->is_over = true;
       if (part->report.wants_trace) part->answered_ns = absl::GetCurrentTimeNanos();
       if (!part->report_bytes.has_value()) return;
@@ -268,6 +268,7 @@ Status LinkParts::TakeReport(Part* part) {
     std::swap(bytes, part->report_bytes);
     asked_ns = part->asked_ns;
     answered_ns = part->answered_ns;
+    if (!part->is_over) return absl::OkStatus();  // END had none
   }
   tensorflow::RunGraphResponse* const response = part->report.response;
   if (!response->ParseFromArray(bytes.flat<uint8_t>().data(),

@@ -7,7 +7,7 @@
 //   Run -> [BIND, for the first run of a graph by a link] RUN -> [report] END -> `done`
 //
 // A part whose costs or graphs are wanted has ended when END and the report have come, in either
-// order.
+// order, or with an END that has none: its task could not send it, and the log there says why.
 // A part ends with its END, with the loss of its link, or with its cancellation, which the task is
 // told and does not have to answer: what it says later is dropped. As with calls.
 //
@@ -44,7 +44,7 @@ struct LinkedGraph {
 // What a part is to say of itself.
 struct LinkedReport {
   bool wants_trace = false, wants_graphs = false;
-  // Outlives `done`, which finds it filled when the part has ended well.
+  // Outlives `done`, which finds it filled when the part has ended well and had one.
   tensorflow::RunGraphResponse* response = nullptr;
   bool is_wanted() const { return wants_trace || wants_graphs; }
 };

@@ -349,7 +349,6 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
     std::function<void(int64_t step)> act;
     std::string error;
   } kCases[] = {
-      {[&](int64_t step) { End(step, absl::OkStatus()); }, "when one is wanted, got none"},
       {[&](int64_t step) { End(step, absl::AbortedError("the kernel failed")); },
        "the kernel failed"},
       {[&](int64_t step) { Report(step, other); }, "one report of bytes"},
@@ -399,6 +398,16 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
   EXPECT_TRUE(absl::IsCancelled((*cancelled)[0]));
   Report(step, report);
   EXPECT_EQ(cancelled->size(), 1u);
+}
+
+// Its task could not send it.
+TEST_F(LinkPartsTest, APartWithoutTheReportThatIsWantedHasEndedWell) {
+  tensorflow::RunGraphResponse response;
+  const auto ended = RunTraced(1, &response);
+  End(1, absl::OkStatus());
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_OK((*ended)[0]);
+  EXPECT_FALSE(ClockExchangeOf(response).has_value());
 }
 
 TEST_F(LinkPartsTest, ALostLinkEndsAPartThatWaitsForItsReport) {
