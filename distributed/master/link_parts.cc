@@ -204,9 +204,9 @@ void LinkParts::OnEnd(const Link* link, EndFrame end) {
           "Step ", end.step_id, ": what a link runs must have no results, got ", end.num_results));
     }
     if (end.status.ok() && end.has_report && !part->report.is_wanted()) {
-      end.status = absl::InternalError(absl::StrCat(
-          "Step ", end.step_id, ": a part must have a report when one is wanted, got one that is ",
-          "not"));
+      end.status = absl::InternalError(
+          absl::StrCat("Step ", end.step_id,
+                       ": a part must have a report when one is wanted, got one that is ", "not"));
     }
     if (end.status.ok() && end.has_report) {
       part->is_over = true;
