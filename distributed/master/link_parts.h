@@ -91,7 +91,7 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
     bool is_registered = false;
     LinkedReport report;
     // Guarded by mu_.
-    int64_t asked_ns = 0, answered_ns = 0;  // of a traced part: RUN left, END came
+    int64_t asked_ns = 0, answered_ns = 0;  // of a traced part: RUN was sent, END came
     bool is_over = false;                   // END has come, and waits for the report
     Tensor report_bytes;                    // none until it has come
     std::shared_ptr<Link> link;             // null while it waits for one
