@@ -12,9 +12,10 @@
 // told and does not have to answer: what it says later is dropped. As with calls.
 //
 // Invariant: `done` of a part is called once, without a lock.
-// Threads: all methods, from any thread. Lifetime: `links` and `clock` outlive the last Run. It
-// keeps nothing of a link that was lost.
-// Failure: what the worker's part ends with; why there is no link, or it was lost; Cancelled.
+// Threads: all methods, from any thread. A large report is parsed, and its part ends, on the
+// IoPool: the thread that reads the link reads on. Lifetime: `links` and `clock` outlive the last
+// Run. It keeps nothing of a link that was lost. Failure: what the worker's part ends with; why
+// there is no link, or it was lost; Cancelled.
 
 #include <cstdint>
 #include <map>
@@ -124,6 +125,7 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   // The part of a step that runs by the link; null when it was cancelled, or is a stranger's.
   std::shared_ptr<Part> Find(const Link* link, int64_t step_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // By who ends the part.
+  bool HasLargeReport(const Part& part);
   Status TakeReport(Part* part);
   // Whether the caller is the one that ends the part.
   bool Take(const std::shared_ptr<Part>& part);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/notification.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/in_process_link.h"
@@ -398,6 +400,29 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
   EXPECT_TRUE(absl::IsCancelled((*cancelled)[0]));
   Report(step, report);
   EXPECT_EQ(cancelled->size(), 1u);
+}
+
+// Larger than what the thread that reads may parse.
+TEST_F(LinkPartsTest, ALargeReportIsParsedByAnotherThread) {
+  tensorflow::RunGraphResponse report, response;
+  report.mutable_step_stats()->add_dev_stats()->set_device(std::string(2 << 20, 'd'));
+  Notification ended;
+  Status status;
+  std::thread::id ended_by;
+  parts_->Run({kPs, "session", "graph"}, 1, absl::InfiniteFuture(), &cancellation_,
+              [&](const Status& what) {
+                status = what;
+                ended_by = std::this_thread::get_id();
+                ended.Notify();
+              },
+              {.wants_trace = true, .wants_graphs = false, .response = &response});
+  Report(1, BytesOf(report));
+  EndWithReport(1);
+  ended.Wait();
+  EXPECT_OK(status);
+  EXPECT_NE(ended_by, std::this_thread::get_id());
+  ASSERT_EQ(response.step_stats().dev_stats_size(), 1);
+  EXPECT_EQ(response.step_stats().dev_stats(0).device().size(), size_t{2 << 20});
 }
 
 // Its task could not send it.
