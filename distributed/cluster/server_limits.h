@@ -48,8 +48,9 @@ struct ServerLimits : CallLimits {
   // loops that have not asked for them, each with 1 KiB more than its own. Tasks that send more
   // than that have to stop, each after 64 MiB and a large tensor, until these steps begin, or
   // iterations take them. What is beyond three times 64 MiB of each open link all the same, where a
-  // larger message counts as 64 MiB, fails the step that it is for with Unavailable; one message
-  // has room when nothing else is kept, whatever its size.
+  // larger message counts as 64 MiB, fails the step that it is for with Unavailable, or with
+  // ResourceExhausted a loop that has most of the room itself; one message has room when nothing
+  // else is kept, whatever its size.
   int64_t max_parked_bytes = int64_t{2} << 30;
   // Of one link to another task. A tensor that is larger than a frame and than max_tensor_bytes, or
   // beyond max_transfers that arrive at a time, fails its step. Tensors that arrive on all links

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "core/dtype.h"
 #include "core/exceptions.h"
+#include "core/io_pool.h"
 #include "distributed/transport/run_times.h"
 
 namespace millrace {
@@ -18,6 +19,9 @@ int64_t MicrosecondsUntil(absl::Time deadline, absl::Time now) {
   if (deadline == absl::InfiniteFuture()) return 0;
   return std::max(int64_t{1}, absl::ToInt64Microseconds(deadline - now));
 }
+
+// A report above it takes longer to parse than to hand to another thread, and PING would wait.
+constexpr int64_t kMaxBytesParsedByReader = 1 << 20;
 
 Status CancelledByMaster() { return absl::CancelledError("Step was cancelled by the master."); }
 
@@ -160,10 +164,22 @@ void LinkParts::End(const std::shared_ptr<Part>& part, const Status& status) {
   if (!Take(part)) return;
   if (part->is_registered) part->cancellation->Deregister(part->token);
   // From here on the part is this thread's alone.
-  const Status ended = status.ok() && part->report.is_wanted()
-                           ? NoExceptions("END", [&] { return TakeReport(part.get()); })
-                           : status;
-  part->done(ended);
+  if (!status.ok() || !part->report.is_wanted()) return part->done(status);
+  const auto end = [self = shared_from_this(), part] {
+    part->done(NoExceptions("END", [&] { return self->TakeReport(part.get()); }));
+  };
+  if (!HasLargeReport(*part)) return end();
+  const Status scheduled = NoExceptions("END", [&]() -> Status {
+    IoPool::Default()->Schedule(end);
+    return absl::OkStatus();
+  });
+  if (!scheduled.ok()) end();  // without memory for the task
+}
+
+bool LinkParts::HasLargeReport(const Part& part) {
+  MutexLock lock(&mu_);
+  return part.report_bytes.has_value() &&
+         part.report_bytes.num_elements() > kMaxBytesParsedByReader;
 }
 
 void LinkParts::Cancel(const std::shared_ptr<Part>& part) {
@@ -203,12 +219,12 @@ void LinkParts::OnEnd(const Link* link, EndFrame end) {
       end.status = absl::UnimplementedError(absl::StrCat(
           "Step ", end.step_id, ": what a link runs must have no results, got ", end.num_results));
     }
-    if (end.status.ok() && end.has_report != part->report.is_wanted()) {
+    if (end.status.ok() && end.has_report && !part->report.is_wanted()) {
       end.status = absl::InternalError(
-          absl::StrCat("Step ", end.step_id, ": a part must have a report when one is wanted, got ",
-                       end.has_report ? "one that is not" : "none"));
+          absl::StrCat("Step ", end.step_id,
+                       ": a part must have a report when one is wanted, got one that is ", "not"));
     }
-    if (end.status.ok() && part->report.is_wanted()) {
+    if (end.status.ok() && end.has_report) {
       part->is_over = true;
       if (part->report.wants_trace) part->answered_ns = absl::GetCurrentTimeNanos();
       if (!part->report_bytes.has_value()) return;
@@ -268,6 +284,7 @@ Status LinkParts::TakeReport(Part* part) {
     std::swap(bytes, part->report_bytes);
     asked_ns = part->asked_ns;
     answered_ns = part->answered_ns;
+    if (!part->is_over) return absl::OkStatus();  // END had none
   }
   tensorflow::RunGraphResponse* const response = part->report.response;
   if (!response->ParseFromArray(bytes.flat<uint8_t>().data(),

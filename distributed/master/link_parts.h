@@ -7,14 +7,15 @@
 //   Run -> [BIND, for the first run of a graph by a link] RUN -> [report] END -> `done`
 //
 // A part whose costs or graphs are wanted has ended when END and the report have come, in either
-// order.
+// order, or with an END that has none: its task could not send it, and the log there says why.
 // A part ends with its END, with the loss of its link, or with its cancellation, which the task is
 // told and does not have to answer: what it says later is dropped. As with calls.
 //
 // Invariant: `done` of a part is called once, without a lock.
-// Threads: all methods, from any thread. Lifetime: `links` and `clock` outlive the last Run. It
-// keeps nothing of a link that was lost.
-// Failure: what the worker's part ends with; why there is no link, or it was lost; Cancelled.
+// Threads: all methods, from any thread. A large report is parsed, and its part ends, on the
+// IoPool: the thread that reads the link reads on. Lifetime: `links` and `clock` outlive the last
+// Run. It keeps nothing of a link that was lost. Failure: what the worker's part ends with; why
+// there is no link, or it was lost; Cancelled.
 
 #include <cstdint>
 #include <map>
@@ -44,7 +45,7 @@ struct LinkedGraph {
 // What a part is to say of itself.
 struct LinkedReport {
   bool wants_trace = false, wants_graphs = false;
-  // Outlives `done`, which finds it filled when the part has ended well.
+  // Outlives `done`, which finds it filled when the part has ended well and had one.
   tensorflow::RunGraphResponse* response = nullptr;
   bool is_wanted() const { return wants_trace || wants_graphs; }
 };
@@ -91,7 +92,7 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
     bool is_registered = false;
     LinkedReport report;
     // Guarded by mu_.
-    int64_t asked_ns = 0, answered_ns = 0;  // of a traced part: RUN left, END came
+    int64_t asked_ns = 0, answered_ns = 0;  // of a traced part: RUN was sent, END came
     bool is_over = false;                   // END has come, and waits for the report
     Tensor report_bytes;                    // none until it has come
     std::shared_ptr<Link> link;             // null while it waits for one
@@ -124,6 +125,7 @@ class LinkParts : public std::enable_shared_from_this<LinkParts> {
   // The part of a step that runs by the link; null when it was cancelled, or is a stranger's.
   std::shared_ptr<Part> Find(const Link* link, int64_t step_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // By who ends the part.
+  bool HasLargeReport(const Part& part);
   Status TakeReport(Part* part);
   // Whether the caller is the one that ends the part.
   bool Take(const std::shared_ptr<Part>& part);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/notification.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/in_process_link.h"
@@ -349,7 +351,6 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
     std::function<void(int64_t step)> act;
     std::string error;
   } kCases[] = {
-      {[&](int64_t step) { End(step, absl::OkStatus()); }, "when one is wanted, got none"},
       {[&](int64_t step) { End(step, absl::AbortedError("the kernel failed")); },
        "the kernel failed"},
       {[&](int64_t step) { Report(step, other); }, "one report of bytes"},
@@ -365,8 +366,8 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
        "must be a RunGraphResponse, got 3 other bytes"},
       {[&](int64_t step) {
          EndWithReport(step);
-         EXPECT_TRUE(parts_->OnRefused(links_.link.get(), step,
-                                       absl::ResourceExhaustedError("too large")));
+         EXPECT_TRUE(
+             parts_->OnRefused(links_.link.get(), step, absl::ResourceExhaustedError("too large")));
        },
        "too large"},
   };
@@ -399,6 +400,39 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
   EXPECT_TRUE(absl::IsCancelled((*cancelled)[0]));
   Report(step, report);
   EXPECT_EQ(cancelled->size(), 1u);
+}
+
+// Larger than what the thread that reads may parse.
+TEST_F(LinkPartsTest, ALargeReportIsParsedByAnotherThread) {
+  tensorflow::RunGraphResponse report, response;
+  report.mutable_step_stats()->add_dev_stats()->set_device(std::string(2 << 20, 'd'));
+  Notification ended;
+  Status status;
+  std::thread::id ended_by;
+  parts_->Run({kPs, "session", "graph"}, 1, absl::InfiniteFuture(), &cancellation_,
+              [&](const Status& what) {
+                status = what;
+                ended_by = std::this_thread::get_id();
+                ended.Notify();
+              },
+              {.wants_trace = true, .wants_graphs = false, .response = &response});
+  Report(1, BytesOf(report));
+  EndWithReport(1);
+  ended.Wait();
+  EXPECT_OK(status);
+  EXPECT_NE(ended_by, std::this_thread::get_id());
+  ASSERT_EQ(response.step_stats().dev_stats_size(), 1);
+  EXPECT_EQ(response.step_stats().dev_stats(0).device().size(), size_t{2 << 20});
+}
+
+// Its task could not send it.
+TEST_F(LinkPartsTest, APartWithoutTheReportThatIsWantedHasEndedWell) {
+  tensorflow::RunGraphResponse response;
+  const auto ended = RunTraced(1, &response);
+  End(1, absl::OkStatus());
+  ASSERT_EQ(ended->size(), 1u);
+  EXPECT_OK((*ended)[0]);
+  EXPECT_FALSE(ClockExchangeOf(response).has_value());
 }
 
 TEST_F(LinkPartsTest, ALostLinkEndsAPartThatWaitsForItsReport) {

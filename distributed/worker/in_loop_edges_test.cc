@@ -49,6 +49,9 @@ constexpr uint64_t kFrame = 77;
 class LoopLink : public Link {
  public:
   Status Send(LinkMessage message) override {
+    if (std::holds_alternative<SentTensors>(message) && before_tensors) {
+      std::exchange(before_tensors, nullptr)();
+    }
     MutexLock lock(&mu_);
     if (const auto* const tensors = std::get_if<SentTensors>(&message)) {
       for (const SentTensor& t : tensors->tensors) {
@@ -78,8 +81,9 @@ class LoopLink : public Link {
     return std::exchange(events_, {});
   }
   std::atomic<int64_t> held{0}, num_taken{0};
-  Status sends;      // what Send returns
-  SentTensors last;  // what was sent last
+  Status sends;                          // what Send returns
+  std::function<void()> before_tensors;  // called once, before tensors are sent
+  SentTensors last;                      // what was sent last
 
  private:
   void Write(std::string event) {
@@ -427,6 +431,27 @@ TEST_F(LoopStepsTest, AnAbortIsToldToTheReceiverAndNothingIsSentAfterIt) {
     EXPECT_STATUS(Send(step.get(), 1), absl::StatusCode::kCancelled, "by its master");
     EXPECT_EQ(link_->TakeEvents(), Events());
     EXPECT_EQ(step->unpulled_bytes(), before ? 0 : 4);
+    table_->End(step.get(), absl::CancelledError("by its master"));
+  }
+}
+
+// Else they would be parked at a receiver whose step never begins.
+TEST_F(LoopStepsTest, ACancelThatTensorsOvertakeIsSentAgainBehindThem) {
+  for (const bool in_loop : {false, true}) {
+    const auto step = Start(in_loop ? 1 : 2);
+    const auto edges = EdgesOf(/*plain=*/true);
+    LinkSink sink(link_, step, edges, &edges->sends[0], nullptr);
+    link_->before_tensors = [&] { sink.OnDone(absl::CancelledError("by its master")); };
+    const auto send = [&] {
+      if (in_loop) return sink.OnTensorInLoop(0, kFrame, 4, Tensor::Scalar(1.0f), false);
+      sink.OnTensor(0, Tensor::Scalar(1.0f), false);
+      sink.Flush();
+    };
+    send();
+    EXPECT_EQ(link_->TakeEvents(),
+              (Events{"cancel", in_loop ? "sent 0 in 77:4" : "sent 0", "cancel"}));
+    send();  // later there is nothing to overtake
+    EXPECT_EQ(link_->TakeEvents(), Events());
     table_->End(step.get(), absl::CancelledError("by its master"));
   }
 }

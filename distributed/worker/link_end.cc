@@ -14,6 +14,7 @@
 #include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/io_pool.h"
+#include "core/logging.h"
 #include "core/mutex.h"
 #include "core/shape.h"
 #include "core/tensor.h"
@@ -109,8 +110,13 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
       if (it != runs_->parts.end() && it->second.get() == this) runs_->parts.erase(it);
     }
     if (end.status.ok() && request_.has_exec_opts()) {
-      end.status = NoExceptions("END", [this] { return Report(); });
-      end.has_report = end.status.ok();
+      const Status reported = NoExceptions("END", [this] { return Report(); });
+      end.has_report = reported.ok();
+      // The part has ended well, and others use what it has pushed: an error would drop that.
+      if (!reported.ok()) {
+        LogWarning(worker_->task(), ": step ", request_.step_id(), " ends without its trace and ",
+                   "graphs: ", reported.message());
+      }
     }
     // A link that is lost tells the peer as much.
     link_->Send(std::move(end)).IgnoreError();

@@ -9,7 +9,8 @@
 //   for TENSORS, RECEIVED, CANCEL                                what the peer's worker says
 //
 // A part that was begun here ends with END on the same link; CANCEL of its step, and the loss of
-// the link, cancel it. What comes after the loss goes nowhere.
+// the link, cancel it. A report that cannot be sent is left out, and the log says why. What comes
+// after the loss goes nowhere.
 //
 // What a peer can make it keep is bounded: ServerLimits::max_graphs graphs, with handles of 256
 // bytes (handles.h), and max_calls_of_connection parts that run.

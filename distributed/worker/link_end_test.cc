@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -90,6 +91,30 @@ class AskedLink : public Link {
   int64_t queued_bytes() const override { return 0; }
   void Close(const Status&) override {}
   std::vector<absl::AnyInvocable<void()>> questions;
+};
+
+// A link that takes no report, and writes down END.
+class NoReportLink : public Link {
+ public:
+  NoReportLink() { set_peer({kWorker, 2}); }
+  Status Send(LinkMessage message) override {
+    const auto* const tensors = std::get_if<SentTensors>(&message);
+    if (tensors != nullptr && tensors->purpose == TensorsPurpose::kReport) {
+      return absl::ResourceExhaustedError("too much waits");
+    }
+    if (const auto* const sent = std::get_if<EndFrame>(&message)) {
+      end = *sent;
+      ended.Notify();
+    }
+    return absl::OkStatus();
+  }
+  void Flush() override {}
+  void Acknowledge(int64_t, uint64_t) override {}
+  void Ask(absl::AnyInvocable<void()>) override {}
+  int64_t queued_bytes() const override { return 0; }
+  void Close(const Status&) override {}
+  EndFrame end;  // before `ended`
+  Notification ended;
 };
 
 class LinkEndTest : public ::testing::Test {
@@ -450,6 +475,22 @@ TEST_F(LinkEndTest, MessagesThatComeTwiceAreRefusedOrChangeNothing) {
   Run(3, 1);
   EXPECT_THAT(EndOf(3), HasSubstr("its graph must be bound"));
   EXPECT_EQ(peer_->num_losses(), 0);
+}
+
+TEST_F(LinkEndTest, APartWhoseReportCannotBeSentHasEndedWell) {
+  const auto link = std::make_shared<NoReportLink>();
+  WorkerLinkEnd end(std::shared_ptr<Worker>(std::shared_ptr<Worker>(), worker_.get()));
+  end.OnOpen(link);
+  end.OnBind({1, "session", RegisterSender("a")});
+  RunFrame run;
+  run.step_id = 5;
+  run.number = 1;
+  run.wants_trace = true;
+  end.OnRun(run);
+  link->ended.Wait();
+  EXPECT_OK(link->end.status);
+  EXPECT_FALSE(link->end.has_report);
+  end.OnLost(absl::UnavailableError("the test is over"), /*by_peer=*/false);
 }
 
 // What is sent has its times, and the report comes before END.

@@ -59,6 +59,7 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
 
 void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
                               bool is_dead) {
+  if (is_over_.load(std::memory_order_acquire)) return;
   const Status sent = NoExceptions("Push", [&]() -> Status {
     SentTensors message;
     message.step_id = step_id_;
@@ -77,6 +78,7 @@ void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iterati
     return link_->Send(std::move(message));
   });
   if (!sent.ok()) Abort(sent);
+  TellAgainIfOver();
 }
 
 void LinkSink::Abort(const Status& status) {
@@ -98,7 +100,7 @@ SentTensors LinkSink::Take(int64_t* since_ns) {
 void LinkSink::Flush() {
   int64_t since_ns = 0;
   SentTensors sent = Take(&since_ns);
-  if (sent.tensors.empty()) return;
+  if (sent.tensors.empty() || is_over_.load(std::memory_order_acquire)) return;
   if (is_traced_) {
     const int64_t now_ns = absl::GetCurrentTimeNanos();
     for (SentTensor& tensor : sent.tensors) tensor.left_ns = now_ns;
@@ -112,10 +114,18 @@ void LinkSink::Flush() {
   }
   const Status status = link_->Send(std::move(sent));
   if (!status.ok()) Abort(status);
+  TellAgainIfOver();
+}
+
+void LinkSink::TellAgainIfOver() {
+  if (!is_over_.load(std::memory_order_acquire)) return;
+  link_->Send(CancelFrame{step_id_, over_}).IgnoreError();
 }
 
 void LinkSink::OnDone(const Status& status) {
   if (status.ok()) return Flush();
+  over_ = status;
+  is_over_.store(true, std::memory_order_release);
   int64_t since_ns = 0;
   Take(&since_ns);
   // A link that is lost tells the peer as much.

@@ -17,6 +17,7 @@
 // of a link that is lost before all has come, or that does not take what is sent (peer_error.h).
 // A task that has no part in the step changes nothing.
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,12 +50,15 @@ class LinkSink : public PullSink {
   void OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
                       bool is_dead) override;
   void Flush() override;
-  // An error is told to the peer.
+  // An error is told to the peer, behind all that is sent: what leaves behind CANCEL would be
+  // parked there for a step that may never begin. So a thread that sends meanwhile tells it again.
   void OnDone(const Status& status) override;
 
  private:
   // What has been given so far, with its header, and when the first of it was.
   SentTensors Take(int64_t* since_ns);
+  // After each Send.
+  void TellAgainIfOver();
   // The step cannot send what it has.
   void Abort(const Status& status);
 
@@ -67,6 +71,9 @@ class LinkSink : public PullSink {
   const bool is_traced_;
   // By index, each used by the thread that brings its tensor; empty unless traced.
   std::vector<int64_t> ready_ns_;
+  // OnDone had an error, which is written before. release: before CANCEL is sent; acquire.
+  std::atomic<bool> is_over_{false};
+  Status over_;
   Mutex mu_;
   std::vector<SentTensor> gathered_ ABSL_GUARDED_BY(mu_);
   int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came; if it is counted
