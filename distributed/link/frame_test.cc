@@ -340,7 +340,7 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"more tensors than bytes", RawFrame(kTensors, TensorsHead(UINT64_MAX, {})),
        "more things than there are bytes"},
       {"purpose", RawFrame(kTensors, TensorsHead(0, {}, 4)), "a purpose of another version"},
-      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x40, 1, 0, 0})),
+      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 1, 0, 0})),
        "a flag of another version"},
       {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, 1 | 8})), "bytes of a dead tensor"},
       {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, 1 | 4})), "bytes of a dead tensor"},
@@ -384,16 +384,16 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"doubled tensor", RawFrame(kTensors, TensorsHead(3, {5, 1, 2, 1, 5, 1})),
        "tensor number 5 twice"},
       {"CHUNK without bytes", RawFrame(kChunk, Bytes({1, 0})), "no payload"},
-      {"dead in a pool", RawFrame(kTensors, TensorsHead(1, {0, 1 | 32})), "bytes of a dead tensor"},
+      {"dead in a pool", RawFrame(kTensors, TensorsHead(1, {0, 1 | 64})), "bytes of a dead tensor"},
       {"in a pool and in parts",
-       RawFrame(kTensors, TensorsHead(1, {0, 8 | 32, DT_FLOAT, 0, 1, 1, 0, 4})),
+       RawFrame(kTensors, TensorsHead(1, {0, 8 | 64, DT_FLOAT, 0, 1, 1, 0, 4})),
        "a transfer of pooled bytes"},
-      {"in segment 0", RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 0, 0, 0, 4})),
+      {"in segment 0", RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 0, 0, 4})),
        "a segment without a number"},
-      {"no bytes in a pool", RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 1, 0, 1, 0, 0})),
+      {"no bytes in a pool", RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 0, 1, 0, 0})),
        "a pooled tensor without bytes"},
       {"bytes next to those in a pool",
-       RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 0, 1, 0, 4}), "abcd"),
+       RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 1, 0, 4}), "abcd"),
        "a payload of more bytes than its tensors"},
       {"segment 0", RawFrame(kSegment, Bytes({0, 1})), "a segment without a number"},
       {"segment of 2^63", RawFrame(kSegment, Bytes({1}) + std::string(9, '\x80') + Bytes({1})),
@@ -440,7 +440,7 @@ TEST(FrameTest, BytesThatAreNotThoseOfTheShapeAreRefused) {
   // In a pool.
   Kept pooled;
   FrameReader of_pool(&pooled);
-  EXPECT_STATUS(of_pool.Read(RawFrame(kTensors, TensorsHead(1, {0, 32, DT_FLOAT, 1, 2, 1, 0, 4}))),
+  EXPECT_STATUS(of_pool.Read(RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 2, 1, 0, 4}))),
                 absl::StatusCode::kInvalidArgument,
                 "Link: a tensor float[2] must have 8 bytes, got 4");
   EXPECT_TRUE(pooled.texts.empty());
