@@ -42,7 +42,7 @@ constexpr int64_t kReleasedIsDueBytes = int64_t{16} << 20;
 constexpr size_t kMaxReleases = 1000;
 
 static_assert(kMinWindowBytes >= 4 * kMaxFrameBytes,
-              "credit.h: a frame waits only when more than three quarters are taken");
+              "credit.h: a frame waits only when more than three quarters are taken or held");
 
 // Of a frame that is within all limits by its construction.
 template <typename Frame>
@@ -230,6 +230,7 @@ Status ByteLink::Queue(const SentTensors& message) {
     queued.step_id = message.step_id;
     queued.purpose = message.purpose;
     queued.bytes = std::move(bytes);
+    if (!blocks.empty()) queued.frame = frame;
     queued.blocks = std::exchange(blocks, {});
     queued.pooled_bytes = pooled_bytes;
     cost += CostOf(queued);
@@ -416,12 +417,17 @@ void ByteLink::AddMessages(ByteChain* batch) {
     const bool may_take = has_credit && !tensors_.empty();
     if (may_take && (messages_.empty() || tensors_.front().order < messages_.front().order)) {
       QueuedTensors& next = tensors_.front();
-      has_credit = send_credit_.Take(
-          CreditOf(next.bytes.num_bytes(), next.pooled_bytes, send_credit_.window()), now);
+      const int64_t num_bytes = next.bytes.num_bytes();
+      if (next.blocks.empty()) {
+        has_credit = send_credit_.Take(num_bytes, now);
+      } else {
+        next.frame.credit_bytes = send_credit_.TakePooled(num_bytes, next.pooled_bytes, now);
+        has_credit = next.frame.credit_bytes > 0;
+      }
       if (!has_credit) continue;
-      for (SharedBlock& block : next.blocks) block.Give();
       CountQueued(next.purpose, -CostOf(next));
-      batch->Append(std::move(next.bytes));
+      batch->Append(next.blocks.empty() ? std::move(next.bytes) : Encoded(next.frame));
+      for (SharedBlock& block : next.blocks) block.Give();
       tensors_.pop_front();
     } else if (!messages_.empty()) {
       AddMessage(batch);
@@ -721,9 +727,9 @@ Status ByteLink::Take(RunFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::CountReceived(int64_t credit) {
+Status ByteLink::CountReceived(int64_t num_bytes) {
   MutexLock lock(&mu_);
-  return receive_credit_.Received(credit);
+  return receive_credit_.Received(num_bytes);
 }
 
 void ByteLink::AddReceipt(int64_t step_id, uint64_t tensors) {
@@ -795,7 +801,12 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
   for (const TensorEntry& entry : frame.tensors) {
     if (entry.segment != 0) pooled_bytes += entry.num_bytes;
   }
-  MR_RETURN_IF_ERROR(CountReceived(CreditOf(num_bytes, pooled_bytes, options_.window_bytes)));
+  if (pooled_bytes == 0) {
+    MR_RETURN_IF_ERROR(CountReceived(num_bytes));
+  } else {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(receive_credit_.ReceivedPooled(frame.credit_bytes, num_bytes, pooled_bytes));
+  }
   SentTensors tensors;
   tensors.step_id = frame.step_id;
   tensors.purpose = frame.purpose;

@@ -172,7 +172,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     int64_t step_id = 0;
     TensorsPurpose purpose = TensorsPurpose::kEdges;
     ByteChain bytes;  // one TENSORS frame
-    // Those of its tensors that lie in the pool.
+    // With tensors in the pool: what `bytes` are but for the credit, which is known as they leave.
+    TensorsFrame frame;
     std::vector<SharedBlock> blocks;
     int64_t pooled_bytes = 0;
   };
@@ -263,7 +264,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Take(ByeFrame frame, int64_t num_bytes);
   Status Take(SegmentFrame frame, int64_t num_bytes);
   Status Take(ReleaseFrame frame, int64_t num_bytes);
-  Status CountReceived(int64_t credit);
+  Status CountReceived(int64_t num_bytes);
   // The value of an entry that lies in the peer's pool. ResourceExhausted: its step cannot have it.
   Status TakePooled(TensorEntry* entry);
   // A descriptor that has come is that of the SEGMENT that has begun.

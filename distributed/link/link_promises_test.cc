@@ -314,8 +314,8 @@ TEST(LinkPromisesTest, AReportOutlivesTheCancelOfItsStep) {
     for (const int64_t step : {1, 2}) {
       EXPECT_EQ(std::count(lines.begin(), lines.end(), absl::StrCat("tensors step=", step, " 7")),
                 1);
-      EXPECT_EQ(
-          std::count(lines.begin(), lines.end(), absl::StrCat("cancel step=", step, " stop")), 1);
+      EXPECT_EQ(std::count(lines.begin(), lines.end(), absl::StrCat("cancel step=", step, " stop")),
+                1);
     }
     EXPECT_EQ(pair->worker_end->num_losses(), 0);
     EXPECT_EQ(pair->ps()->queued_bytes(), 0);

@@ -249,7 +249,7 @@ TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
   EXPECT_EQ(host.kept[1].size(), 5u);
 }
 
-// Each frame counts as three quarters of the window.
+// Each frame counts as three quarters of the window, or as what is left of it.
 TEST(PooledTensorsTest, TensorsAboveTheWindowArrive) {
   Host host(64 * kMiB);
   host.options[0].window_bytes = host.options[1].window_bytes = kMinWindowBytes;
@@ -264,6 +264,28 @@ TEST(PooledTensorsTest, TensorsAboveTheWindowArrive) {
   host.Run();
   EXPECT_EQ(received, 30);
   EXPECT_EQ(host.links[0]->queued_bytes(), 0);
+}
+
+// As when tensors wait here for a step that has not begun: a frame that would take three quarters
+// of the window takes what is left.
+TEST(PooledTensorsTest, TensorsArriveWhileMostOfTheWindowIsHeldBack) {
+  Host host(64 * kMiB);
+  host.OpenBoth();
+  const int64_t held = kDefaultWindowBytes - 2 * kMaxFrameBytes;
+  host.links[1]->HoldCredit(held);
+  int64_t received = 0;
+  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+    received += static_cast<int64_t>(tensors.tensors.size());
+  };
+  // More than the window in all, with what is held: the receiver returns what it need not hold.
+  for (int i = 0; i < 12; ++i) {
+    host.Send(Of({Floats(8 * kMiB, 1)}));
+    EXPECT_EQ(received, i + 1);
+    EXPECT_EQ(host.links[0]->queued_bytes(), 0);
+    host.links[1]->Flush();
+    host.Run();
+  }
+  EXPECT_EQ(host.num_pooled(), 12);
 }
 
 TEST(PooledTensorsTest, AllArrivesHoweverTheNetworkCuts) {
@@ -415,7 +437,9 @@ class Liar {
       Say(FrameBytes(SegmentFrame{news.segment, news.bytes}), std::move(news.fd));
     }
   }
-  void SayTensor(uint64_t segment, uint64_t offset, int64_t num_bytes, DType dtype = DT_FLOAT) {
+  // `credit_bytes`: what the frame says; 0: as little as it may.
+  void SayTensor(uint64_t segment, uint64_t offset, int64_t num_bytes, DType dtype = DT_FLOAT,
+                 int64_t credit_bytes = 0) {
     TensorsFrame frame;
     frame.step_id = 7;
     TensorEntry& entry = frame.tensors.emplace_back();
@@ -424,6 +448,8 @@ class Liar {
     entry.num_bytes = num_bytes;
     entry.segment = segment;
     entry.offset = offset;
+    frame.credit_bytes = credit_bytes;
+    if (credit_bytes == 0) frame.credit_bytes = static_cast<int64_t>(FrameBytes(frame).size());
     Say(FrameBytes(frame));
   }
   // The link is over, and said why.
@@ -488,6 +514,10 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
       {"an odd offset", [](Liar* liar) { liar->SayTensor(1, 4, kLeast); }, "at a multiple of 64"},
       {"a small block", [](Liar* liar) { liar->SayTensor(1, 0, kLeast - 4); },
        "a tensor in a pool must have at least 65536 bytes, got 65532"},
+      {"too little credit", [](Liar* liar) { liar->SayTensor(1, 0, kLeast, DT_FLOAT, 1); },
+       "a frame with tensors in a pool must take"},
+      {"too much credit", [](Liar* liar) { liar->SayTensor(1, 0, kLeast, DT_FLOAT, 2 * kLeast); },
+       "a frame with tensors in a pool must take"},
       {"a block that is in use",
        [](Liar* liar) {
          liar->SayTensor(1, 0, 2 * kLeast);

@@ -365,8 +365,8 @@ TEST_F(LinkPartsTest, AReportThatDoesNotFitOrDoesNotComeEndsThePart) {
        "must be a RunGraphResponse, got 3 other bytes"},
       {[&](int64_t step) {
          EndWithReport(step);
-         EXPECT_TRUE(parts_->OnRefused(links_.link.get(), step,
-                                       absl::ResourceExhaustedError("too large")));
+         EXPECT_TRUE(
+             parts_->OnRefused(links_.link.get(), step, absl::ResourceExhaustedError("too large")));
        },
        "too large"},
   };

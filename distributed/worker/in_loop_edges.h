@@ -20,8 +20,8 @@
 // Threads: all methods, from any thread; no lock is held when a link or a callback is called.
 // Lifetime: End before it is destroyed, so that no wait is left. Failure: Internal for a tensor or
 // a _Recv that is there twice. When there is no room: Unavailable, as the next try may have it, but
-// ResourceExhausted when this step alone has half of it, as it would at each try. After End what End
-// was told.
+// ResourceExhausted when this step alone has half of it, as it would at each try. After End what
+// End was told.
 
 #include <cstdint>
 #include <map>
