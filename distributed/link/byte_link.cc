@@ -1040,9 +1040,12 @@ absl::Time ByteLink::LinkTime() const {
 void ByteLink::Tick() {
   Status lost;
   bool pings = false, owed_is_old = false;
+  std::shared_ptr<SharedPool> pool;
+  absl::Time now;
   {
     MutexLock lock(&mu_);
-    const absl::Time now = link_time_ = LinkTime();
+    now = link_time_ = LinkTime();
+    pool = pool_;
     ticked_at_ = options_.clock->Now();
     const absl::Duration silent = now - since_;
     const absl::Duration unanswered = pinged_ ? now - pinged_at_ : absl::ZeroDuration();
@@ -1093,8 +1096,9 @@ void ByteLink::Tick() {
     }
   }
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
+  const bool has_news = pool != nullptr && pool->Trim(now);
   if (pings) return SendPing();
-  if (owed_is_old) Pump();
+  if (owed_is_old || has_news) Pump();
 }
 
 void ByteLink::Ping() {

@@ -39,8 +39,9 @@
 //
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
 // who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
-// credit. Nothing else waits for time. The link's time passes by Ticks and at most 5 s from one to
-// the next, so a process that was stopped, or whose clock was set, does not lose its links.
+// credit, and unmaps what its pool does not use. Nothing else waits for time. The link's time
+// passes by Ticks and at most 5 s from one to the next, so a process that was stopped, or whose
+// clock was set, does not lose its links.
 
 #include <atomic>
 #include <cstddef>

@@ -53,7 +53,8 @@ SimulatedWay::Options WithDescriptors(bool passes = true) {
   return options;
 }
 
-// Two ends with pools: end 0 is a worker, end 1 a ps. What comes is kept until the test lets go.
+// Two ends with pools, each with a budget of twice as much (one link has half at most): end 0 is a
+// worker, end 1 a ps. What comes is kept until the test lets go.
 class Host {
  public:
   explicit Host(int64_t pool_bytes, uint64_t seed = 1,
@@ -64,7 +65,7 @@ class Host {
       options[end].incarnation = end == 0 ? 41 : 42;
       options[end].clock = time.clock();
       options[end].max_pool_bytes = pool_bytes;
-      options[end].pools = pools[end] = std::make_shared<LinkPools>(pool_bytes);
+      options[end].pools = pools[end] = std::make_shared<LinkPools>(2 * pool_bytes);
       ends[end]->on_tensors = [this, end](const SentTensors& tensors) {
         for (const SentTensor& tensor : tensors.tensors) kept[end].push_back(tensor);
       };
@@ -228,6 +229,27 @@ TEST(PooledTensorsTest, ABlockComesBackWithAMessageOrWithTime) {
   EXPECT_EQ(host.num_pooled(), 5);
 }
 
+// covers: clusters: a pool that is not used gives its memory back, and is there again when it is
+TEST(PooledTensorsTest, MemoryThatIsNotUsedGoesWithTime) {
+  Host host(kMiB);
+  host.OpenBoth();
+  for (int round = 1; round <= 2; ++round) {
+    host.Send(Of({Floats(kMiB, 1)}));
+    EXPECT_EQ(host.num_pooled(), round);
+    EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
+    host.LetGo();
+    EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
+    for (int ticks = 0; ticks < 4; ++ticks) {
+      host.time.clock()->Advance(absl::Seconds(5));
+      host.links[0]->Tick();
+      host.Run();
+    }
+    EXPECT_EQ(host.pools[0]->budget->left(), 2 * kMiB);
+  }
+  // The peer has heard of it: it maps no more than 1 MiB.
+  EXPECT_EQ(host.ends[1]->num_losses(), 0) << host.ends[1]->lost();
+}
+
 TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
   Host host(kMiB);
   host.OpenBoth();
@@ -347,7 +369,7 @@ TEST(PooledTensorsTest, WhatTheReceiverHasOutlivesTheLink) {
     host.Run();
     EXPECT_EQ(host.ends[0]->num_losses(), 1);
     EXPECT_EQ(host.ends[1]->num_losses(), 1);
-    EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
+    EXPECT_EQ(host.pools[0]->budget->left(), 2 * kMiB);
     EXPECT_FALSE(host.links[0]->Send(Of({Floats(kMiB / 4, 3)})).ok());
     kept = host.kept[1];
   }
