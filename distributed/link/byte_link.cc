@@ -36,6 +36,8 @@ constexpr absl::Duration kMaxTickGap = absl::Seconds(5);
 // Tensors in a pool that one frame has, unless it has one that is larger: their credit comes back
 // frame by frame.
 constexpr int64_t kFramePooledBytes = int64_t{16} << 20;
+// Larger tensors that the receiver copies out of a pool come straight into its memory otherwise.
+constexpr int64_t kMaxCopiedBytes = int64_t{1} << 20;
 // So much that was let go of the peer's pool does not wait for a message to go with.
 constexpr int64_t kReleasedIsDueBytes = int64_t{16} << 20;
 // Blocks in one RELEASE, whose head holds 3,000.
@@ -122,9 +124,13 @@ Status ByteLink::Send(LinkMessage message) {
   return NoExceptions("Link", [&]() -> Status {
     MR_RETURN_IF_ERROR(CheckSendable(message));
     MR_RETURN_IF_ERROR(std::visit([this](const auto& m) { return Queue(m); }, message));
-    if (!LinkCork::Holds(this) || queued_bytes() >= kBatchBytes) Pump();
+    PumpUnlessCorked();
     return absl::OkStatus();
   });
+}
+
+void ByteLink::PumpUnlessCorked() {
+  if (!LinkCork::Holds(this) || queued_bytes() >= kBatchBytes) Pump();
 }
 
 Status ByteLink::MayQueue() const {
@@ -194,14 +200,19 @@ int64_t ByteLink::CostOf(const OutgoingTransfer& transfer) {
   return kTransferBytes + transfer.value.num_bytes() - static_cast<int64_t>(transfer.sent);
 }
 
-SharedBlock ByteLink::CopyToPool(const WireTensor& value) {
-  if (segments_ == nullptr || value.num_bytes() < kMinPooledBytes) return {};
-  std::shared_ptr<SharedPool> pool;
-  {
-    MutexLock lock(&mu_);
-    pool = pool_;
-  }
-  if (pool == nullptr) return {};
+std::shared_ptr<SharedPool> ByteLink::PoolForSending() const {
+  if (segments_ == nullptr) return nullptr;
+  MutexLock lock(&mu_);
+  return pool_;
+}
+
+bool ByteLink::IsForPool(const WireTensor& value) {
+  const int64_t num_bytes = value.num_bytes();
+  const bool is_handed_over = value.form() == WireTensor::Form::kRaw && IsFloating(value.dtype());
+  return num_bytes >= kMinPooledBytes && (is_handed_over || num_bytes <= kMaxCopiedBytes);
+}
+
+SharedBlock ByteLink::CopyToPool(SharedPool* pool, const WireTensor& value) {
   SharedBlock block = pool->Allocate(value.num_bytes());
   if (!block) return block;
   const absl::string_view bytes = value.bytes();
@@ -216,7 +227,7 @@ SharedBlock ByteLink::CopyToPool(const WireTensor& value) {
 Status ByteLink::Queue(const SentTensors& message) {
   std::list<QueuedTensors> frames;
   std::list<OutgoingTransfer> transfers;
-  int64_t cost = 0;
+  int64_t cost = 0;  // of both
   TensorsFrame frame;
   frame.step_id = message.step_id;
   frame.purpose = message.purpose;
@@ -225,6 +236,7 @@ Status ByteLink::Queue(const SentTensors& message) {
   int64_t tensor_bytes = 0, pooled_bytes = 0;
   std::vector<SharedBlock> blocks;
   const auto end_frame = [&]() -> Status {
+    if (frame.tensors.empty()) return absl::OkStatus();
     MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
     QueuedTensors& queued = frames.emplace_back();
     queued.step_id = message.step_id;
@@ -239,16 +251,37 @@ Status ByteLink::Queue(const SentTensors& message) {
     tensor_bytes = pooled_bytes = 0;
     return absl::OkStatus();
   };
+  // Its bytes are `whole_bytes` of the frame, or `block`.
+  const auto add_entry = [&](TensorEntry entry, int64_t whole_bytes, SharedBlock block) -> Status {
+    const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
+    const int64_t block_bytes = block ? entry.num_bytes : 0;
+    const bool is_much = pooled_bytes > 0 && block_bytes > kFramePooledBytes - pooled_bytes;
+    if (is_much || head_bytes + entry_bytes > kMaxFrameHeadBytes ||
+        tensor_bytes + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
+      MR_RETURN_IF_ERROR(end_frame());
+    }
+    head_bytes += entry_bytes;
+    tensor_bytes += whole_bytes;
+    pooled_bytes += block_bytes;
+    if (block) blocks.push_back(std::move(block));
+    frame.tensors.push_back(std::move(entry));
+    return absl::OkStatus();
+  };
+  // What comes in parts, or lies in a pool: told by the entry, which has no value then.
+  const auto tell = [](TensorEntry* entry) {
+    WireTensor value = std::exchange(entry->value, WireTensor());
+    entry->form = value.form();
+    entry->dtype = value.dtype();
+    entry->shape = value.shape();
+    entry->num_bytes = value.num_bytes();
+    return value;
+  };
   const auto add_transfer = [&](TensorEntry entry) -> Status {
     OutgoingTransfer& transfer = transfers.emplace_back();
     transfer.step_id = message.step_id;
-    transfer.value = std::exchange(entry.value, WireTensor());
+    transfer.value = tell(&entry);
     // Its number is given when it leaves; the longest one for now.
     entry.transfer = std::numeric_limits<uint64_t>::max();
-    entry.form = transfer.value.form();
-    entry.dtype = transfer.value.dtype();
-    entry.shape = transfer.value.shape();
-    entry.num_bytes = transfer.value.num_bytes();
     TensorsFrame& announced = transfer.announcement;
     announced.step_id = message.step_id;
     announced.purpose = message.purpose;
@@ -257,6 +290,8 @@ Status ByteLink::Queue(const SentTensors& message) {
     cost += CostOf(transfer);
     return Encode(announced).status();
   };
+  const std::shared_ptr<SharedPool> pool = PoolForSending();
+  std::vector<TensorEntry> for_pool;
   for (const SentTensor& tensor : message.tensors) {
     TensorEntry entry;
     entry.index = tensor.index;
@@ -269,48 +304,54 @@ Status ByteLink::Queue(const SentTensors& message) {
     if (!tensor.is_dead) {
       MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
     }
-    int64_t whole_bytes = entry.value.num_bytes(), added_pooled_bytes = 0;
-    SharedBlock block = CopyToPool(entry.value);
-    if (block) {
-      const WireTensor value = std::exchange(entry.value, WireTensor());
-      entry.segment = block.segment();
-      entry.offset = block.offset();
-      entry.form = value.form();
-      entry.dtype = value.dtype();
-      entry.shape = value.shape();
-      entry.num_bytes = added_pooled_bytes = whole_bytes;
-      whole_bytes = 0;
+    const int64_t whole_bytes = entry.value.num_bytes();
+    if (pool != nullptr && IsForPool(entry.value)) {
+      for_pool.push_back(std::move(entry));
     } else if (whole_bytes > kMaxWholeBytes) {
+      MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
+    } else {
+      MR_RETURN_IF_ERROR(add_entry(std::move(entry), whole_bytes, SharedBlock()));
+    }
+  }
+  MR_RETURN_IF_ERROR(end_frame());
+  // The peer reads what has left while the next is copied. What may be refused leaves as a whole.
+  const bool leaves_early = message.purpose == TensorsPurpose::kEdges;
+  for (TensorEntry& entry : for_pool) {
+    if (leaves_early && !frames.empty()) {
+      MR_RETURN_IF_ERROR(Queue(message.purpose, &frames, &transfers, std::exchange(cost, 0)));
+      PumpUnlessCorked();
+    }
+    SharedBlock block = CopyToPool(pool.get(), entry.value);
+    if (!block) {
       MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
       continue;
     }
-    const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
-    const bool is_much = pooled_bytes > 0 && added_pooled_bytes > kFramePooledBytes - pooled_bytes;
-    if (is_much || head_bytes + entry_bytes > kMaxFrameHeadBytes ||
-        tensor_bytes + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
-      MR_RETURN_IF_ERROR(end_frame());
-    }
-    head_bytes += entry_bytes;
-    tensor_bytes += whole_bytes;
-    pooled_bytes += added_pooled_bytes;
-    if (block) blocks.push_back(std::move(block));
-    frame.tensors.push_back(std::move(entry));
+    tell(&entry);
+    entry.segment = block.segment();
+    entry.offset = block.offset();
+    MR_RETURN_IF_ERROR(add_entry(std::move(entry), 0, std::move(block)));
+    if (pooled_bytes >= kFramePooledBytes) MR_RETURN_IF_ERROR(end_frame());
   }
-  if (!frame.tensors.empty()) MR_RETURN_IF_ERROR(end_frame());
+  MR_RETURN_IF_ERROR(end_frame());
+  return Queue(message.purpose, &frames, &transfers, cost);
+}
+
+Status ByteLink::Queue(TensorsPurpose purpose, std::list<QueuedTensors>* frames,
+                       std::list<OutgoingTransfer>* transfers, int64_t cost) {
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(MayQueue());
   // Edges are references to what the step has anyway: to refuse them would fail each step of a
   // model that is larger than the bound.
-  if (message.purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
+  if (purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
       cost > options_.max_queued_bytes - queued_bounded_bytes_) {
     return BeyondLimit(name_, "bytes of tensors that the peer has not taken", "max_queued_bytes",
                        options_.max_queued_bytes, queued_bounded_bytes_ + cost);
   }
-  for (QueuedTensors& queued : frames) queued.order = ++last_order_;
-  for (OutgoingTransfer& transfer : transfers) transfer.order = ++last_order_;
-  tensors_.splice(tensors_.end(), frames);
-  transfers_.splice(transfers_.end(), transfers);
-  CountQueued(message.purpose, cost);
+  for (QueuedTensors& queued : *frames) queued.order = ++last_order_;
+  for (OutgoingTransfer& transfer : *transfers) transfer.order = ++last_order_;
+  tensors_.splice(tensors_.end(), *frames);
+  transfers_.splice(transfers_.end(), *transfers);
+  CountQueued(purpose, cost);
   return absl::OkStatus();
 }
 
@@ -832,7 +873,10 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
       MR_RETURN_IF_ERROR(taken);
     }
     SentTensor& tensor = tensors.tensors.emplace_back();
-    if (!TakeTensor(frame.step_id, &entry, &splat_bytes, &tensor)) tensors.tensors.pop_back();
+    // A large tensor has what one that comes in parts has.
+    int64_t own_splat_bytes = options_.max_splat_bytes;
+    int64_t* const splat_left = entry.segment != 0 ? &own_splat_bytes : &splat_bytes;
+    if (!TakeTensor(frame.step_id, &entry, splat_left, &tensor)) tensors.tensors.pop_back();
   }
   if (!end_->acknowledges_edges()) AddReceipt(frame.step_id, tensors.tensors.size());
   if (!tensors.tensors.empty()) end_->OnTensors(std::move(tensors));

@@ -28,14 +28,15 @@
 // Frames are made when a message is sent and refer to the tensors' bytes; what waits costs
 // references.
 //
-// Where the wire passes descriptors and both ends allow it (max_pool_bytes), tensors of 64 KiB and
-// more do not go through the wire: the thread that sends copies them into a pool of this end
-// (core/shared_pool.h), and the frame says where they lie. While the pool is full they travel as
-// elsewhere. The receiver hands floats over where they lie, read-only, and copies all else out
-// before it looks at it, because a peer that breaks its word may still write there. Each block is
-// released when its tensor is gone: RELEASE rides as RECEIVED does, and at the latest two Ticks
-// later. The last reference may go on any thread, under any lock: it makes a note and sends
-// nothing.
+// Where the wire passes descriptors and both ends allow it (max_pool_bytes), floats of 64 KiB and
+// more, and other tensors up to 1 MiB, do not go through the wire: the thread that sends copies
+// them into a pool of this end (core/shared_pool.h), and the frame says where they lie. The rest of
+// the message leaves before they are copied, and each frame of 16 MiB before the next is filled.
+// While the pool is full they travel as elsewhere. The receiver hands floats over where they lie,
+// read-only, and copies all else out before it looks at it, because a peer that breaks its word may
+// still write there. Each block is released when its tensor is gone: RELEASE rides as RECEIVED
+// does, and at the latest two Ticks later. The last reference may go on any thread, under any lock:
+// it makes a note and sends nothing.
 //
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
 // who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
@@ -110,7 +111,7 @@ struct ByteLinkOptions {
   // their frames, the bytes of tensors, and what their places in a queue take.
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_queued_message_bytes = int64_t{16} << 20;
-  // Of elements that the tensors of one frame do not list.
+  // Of elements that the tensors of one frame, or a large tensor, do not list.
   int64_t max_splat_bytes = int64_t{32} << 20;
   TransferLimits transfers;
   // Of this end's pool, and of what it maps of the peer's; 0: no pools.
@@ -217,8 +218,15 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Queue(const UnbindFrame& frame);
   Status Queue(const RunFrame& frame);
   Status Queue(const SentTensors& message);
+  // As they are, in order; both are empty afterwards. `cost`: of both.
+  Status Queue(TensorsPurpose purpose, std::list<QueuedTensors>* frames,
+               std::list<OutgoingTransfer>* transfers, int64_t cost);
+  // Null without pools.
+  std::shared_ptr<SharedPool> PoolForSending() const;
+  // Whether a pool saves a copy, or as much in other ways.
+  static bool IsForPool(const WireTensor& value);
   // The tensor's place in the pool; none when it has none.
-  SharedBlock CopyToPool(const WireTensor& value);
+  SharedBlock CopyToPool(SharedPool* pool, const WireTensor& value);
   Status Queue(const EndFrame& frame);
   Status Queue(const CancelFrame& frame);
   // `bytes`: one frame without tensors. With `ended_step`, nothing more of it leaves.
@@ -235,6 +243,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   static int64_t CostOf(const OutgoingTransfer& transfer);
   // Writes until the wire is busy or nothing may leave. Loses the link when there is no memory.
   void Pump();
+  // What a cork holds leaves when it is enough for a write.
+  void PumpUnlessCorked();
   void WriteOn();
   ByteChain NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddSegments(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

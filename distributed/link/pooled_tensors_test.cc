@@ -37,6 +37,7 @@
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
+#include "distributed/link/wire_tensor.h"
 #include "gtest/gtest.h"
 
 // covers: clusters: large tensors of two tasks of a host lie in shared memory: floats are handed
@@ -171,6 +172,37 @@ TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
     ASSERT_LT(got.index, sent.size());
     ExpectTensorEqual(got.value, sent[got.index]);
     EXPECT_EQ(IsShared(got.value), got.index < num_floats || got.index == sent.size() - 2);
+  }
+}
+
+// What a reader may have first leaves first, and larger tensors in frames of their own.
+TEST(PooledTensorsTest, SmallTensorsDoNotWaitForCopies) {
+  Host host(64 * kMiB);
+  std::vector<std::vector<uint32_t>> came;  // by message
+  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+    std::vector<uint32_t>& indices = came.emplace_back();
+    for (const SentTensor& tensor : tensors.tensors) indices.push_back(tensor.index);
+  };
+  host.OpenBoth();
+  host.Send(
+      Of({Floats(9 * kMiB, 1), Floats(100, 2), Floats(9 * kMiB, 3), Floats(kMiB, 4), WideIds(80)}));
+  EXPECT_EQ(came, (std::vector<std::vector<uint32_t>>{{1, 4}, {0}, {2, 3}}));
+  EXPECT_EQ(host.num_pooled(), 3);
+}
+
+// The receiver would copy them, and there they come straight into their memory.
+TEST(PooledTensorsTest, LargeTensorsThatAreNoFloatsGoThroughTheWire) {
+  Host host(64 * kMiB);
+  host.OpenBoth();
+  const std::vector<Tensor> sent = {WideIds(kMiB + 8), *Tensor::Zeros(DT_COMPLEX64, Shape{kMiB}),
+                                    WideIds(kMiB), Floats(kMiB + 8, 1)};
+  host.Send(Of(sent));
+  EXPECT_EQ(host.num_pooled(), 2);
+  ASSERT_EQ(host.kept[1].size(), sent.size());
+  for (const SentTensor& got : host.kept[1]) {
+    SCOPED_TRACE(got.index);
+    ExpectTensorEqual(got.value, sent[got.index]);
+    EXPECT_EQ(IsShared(got.value), got.index == 3);
   }
 }
 
@@ -428,7 +460,9 @@ class RawUser : public ByteWire::User {
 // A ps in bytes, with a pool of 1 MiB, at end 1; the link is at end 0.
 class Liar {
  public:
-  explicit Liar(int64_t pool_bytes = kMiB) : host(pool_bytes), wire(host.way->TakeWire(1)) {
+  explicit Liar(int64_t pool_bytes = kMiB, int64_t max_splat_bytes = int64_t{1} << 20)
+      : host(pool_bytes), wire(host.way->TakeWire(1)) {
+    host.options[0].max_splat_bytes = max_splat_bytes;
     host.Open(0);
     wire->Start(user);
     HelloFrame hello;
@@ -515,6 +549,40 @@ TEST(PooledTensorsTest, AnOwnerThatScribblesSpoilsFloatsOnly) {
   const absl::Span<const int64_t> kept = liar.host.kept[0][1].value.flat<int64_t>();
   EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), [](int64_t id) { return id == 0; }));
   EXPECT_EQ(liar.host.ends[0]->num_losses(), 0);
+}
+
+// Each may have elements that it does not list, as far as one that comes in parts may.
+TEST(PooledTensorsTest, WhatIsNotListedIsBoundedForEachTensor) {
+  // A TensorProto of two strings, which lists the first one: dtype, shape, string_val.
+  const std::string text(70'000, 'x');
+  const std::string proto =
+      std::string("\x08\x07\x12\x04\x12\x02\x08\x02\x42\xf0\xa2\x04", 12) + text;
+  for (const int64_t max_splat_bytes : {100'000, 60'000}) {
+    SCOPED_TRACE(max_splat_bytes);
+    Liar liar(kMiB, max_splat_bytes);
+    TensorsFrame frame;
+    frame.step_id = 7;
+    std::vector<SharedBlock> blocks;
+    for (uint32_t i = 0; i < 3; ++i) {
+      blocks.push_back(liar.pool->Allocate(static_cast<int64_t>(proto.size())));
+      std::memcpy(blocks.back().data(), proto.data(), proto.size());
+      TensorEntry& entry = frame.tensors.emplace_back();
+      entry.index = i;
+      entry.form = WireTensor::Form::kProto;
+      entry.num_bytes = static_cast<int64_t>(proto.size());
+      entry.segment = blocks.back().segment();
+      entry.offset = blocks.back().offset();
+    }
+    liar.SayNews();
+    frame.credit_bytes = static_cast<int64_t>(FrameBytes(frame).size());
+    liar.Say(FrameBytes(frame));
+    const bool fits = max_splat_bytes > 70'000;
+    EXPECT_EQ(liar.host.kept[0].size(), fits ? 3u : 0u);
+    if (fits) {
+      ExpectTensorEqual(liar.host.kept[0][2].value, Tensor::Of<std::string>({text, text}));
+    }
+    EXPECT_EQ(liar.host.ends[0]->num_losses(), 0) << liar.host.ends[0]->lost();
+  }
 }
 
 TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
