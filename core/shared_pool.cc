@@ -31,6 +31,9 @@ int64_t PageBytes() {
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 int64_t RoundDown(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
 
+// Of descriptors; there may be some again at once.
+bool LacksDescriptors() { return errno == EMFILE || errno == ENFILE; }
+
 Status SystemRefuses(const char* call) {
   return absl::UnavailableError(
       absl::StrCat("Shared pool: the system must give sealed memory files, got ",
@@ -50,7 +53,10 @@ class SharedPool::Segment {
     std::unique_ptr<Segment> segment(new Segment(number, bytes, std::move(budget)));
     auto owned = std::make_shared<const OwnedFd>(
         ::memfd_create("millrace-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!owned->open()) return SystemRefuses("memfd_create");
+    if (!owned->open()) {
+      return LacksDescriptors() ? absl::ResourceExhaustedError("Shared pool: no descriptor is left")
+                                : SystemRefuses("memfd_create");
+    }
     if (::ftruncate(owned->get(), bytes) != 0) return SystemRefuses("ftruncate");
     void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                               MAP_SHARED, owned->get(), 0);
@@ -96,6 +102,10 @@ class SharedPool::Segment {
   std::shared_ptr<ByteBudget> budget_;  // null: it was returned
 };
 
+bool SharedPool::MeansNoMemory(int error) {
+  return error == ENOMEM || error == EFAULT || error == EHWPOISON;
+}
+
 SharedPool::SharedPool(Options options) : options_(std::move(options)) {}
 
 SharedPool::~SharedPool() = default;
@@ -134,7 +144,7 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes,
   StatusOr<std::unique_ptr<Segment>> segment =
       Segment::Make(last_segment_ + 1, size, options_.budget, &made.fd);
   if (!segment.ok()) {
-    SwitchOff(segment.status());
+    if (!absl::IsResourceExhausted(segment.status())) SwitchOff(segment.status());
     return nullptr;
   }
   made.segment = (*segment)->number;
@@ -241,10 +251,10 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
     ask_from -= offset;
   }
   if (ask_from == ask_to) return block;
-  // Without an answer from older systems the pages come as they are written.
+  // Without an answer, as from older systems, the pages come as they are written.
   if (::madvise(block.data() + ask_from, static_cast<size_t>(ask_to - ask_from), kPopulateWrite) !=
           0 &&
-      errno != EINVAL) {
+      MeansNoMemory(errno)) {
     const Status why = SystemRefuses("MADV_POPULATE_WRITE");
     MutexLock lock(&mu_);
     SwitchOff(why);

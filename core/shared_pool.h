@@ -27,9 +27,10 @@
 //
 // Thread-safety: all methods. No other lock is taken, and nobody called, under the pool's.
 // Lifetime: blocks keep the pool. The memory goes with the pool, given or not.
-// Failure: a pool without room, or a system that gives no such memory, gives no block; Release is
-// InvalidArgument for what was not given. Memory is asked of the system before it is written, so
-// its lack is an answer, not a signal.
+// Failure: a pool without room gives no block, nor one that has no descriptor for a segment, nor
+// any more a pool whose system gives no such memory; Release is InvalidArgument for what was not
+// given. Memory is asked of the system before it is written, so its lack is an answer, not a
+// signal.
 
 #include <atomic>
 #include <cstddef>
@@ -116,6 +117,10 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     uint64_t segment_ = 0;
     int64_t offset_ = 0;
   };
+
+  // Whether an error of madvise, which was asked for pages, says that there are none. All others
+  // mean that it could not be asked: the pages come as they are touched.
+  static bool MeansNoMemory(int error);
 
   static std::shared_ptr<SharedPool> Make(Options options);
   ~SharedPool();

@@ -657,6 +657,9 @@ void ByteLink::OnDescriptor(OwnedFd descriptor) {
   if (segments_ == nullptr) {
     status = InvalidArgument("Link: a descriptor must be asked for, got one on a link without ",
                              "pools");
+  } else if (!descriptor.open()) {
+    status = OfPool(
+        absl::UnavailableError("Link: a descriptor of the peer must find room here, got none"));
   } else if (descriptor_.open()) {
     status = InvalidArgument("Link: a descriptor must come with its SEGMENT, got another one ",
                              "before that");
@@ -810,6 +813,11 @@ bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_by
   return true;
 }
 
+Status ByteLink::OfPool(Status status) {
+  if (!status.ok() && options_.on_bad_pool) options_.on_bad_pool();
+  return status;
+}
+
 Status ByteLink::TakePooled(TensorEntry* entry) {
   if (segments_ == nullptr) {
     return InvalidArgument("Link: a tensor must come in its frame or in parts, got one in a pool ",
@@ -870,7 +878,7 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
         end_->OnRefused(frame.step_id, taken);
         continue;
       }
-      MR_RETURN_IF_ERROR(taken);
+      MR_RETURN_IF_ERROR(OfPool(taken));
     }
     SentTensor& tensor = tensors.tensors.emplace_back();
     // A large tensor has what one that comes in parts has.
@@ -960,7 +968,9 @@ Status ByteLink::Take(ByeFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::Take(SegmentFrame frame, int64_t) {
+Status ByteLink::Take(SegmentFrame frame, int64_t) { return OfPool(AddSegment(frame)); }
+
+Status ByteLink::AddSegment(const SegmentFrame& frame) {
   if (segments_ == nullptr) {
     return InvalidArgument("Link: SEGMENT must be asked for, got one on a link without pools");
   }

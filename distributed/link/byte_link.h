@@ -116,6 +116,9 @@ struct ByteLinkOptions {
   TransferLimits transfers;
   // Of this end's pool, and of what it maps of the peer's; 0: no pools.
   int64_t max_pool_bytes = 0;
+  // Called when the peer's pool is what ends the link, by the thread that reads, without a lock,
+  // before that: a segment or a block that cannot be had. Null: nobody is told.
+  std::function<void()> on_bad_pool;
   // What it shares with other links; null: nothing.
   std::shared_ptr<LinkPools> pools;
 
@@ -278,6 +281,9 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status CountReceived(int64_t num_bytes);
   // The value of an entry that lies in the peer's pool. ResourceExhausted: its step cannot have it.
   Status TakePooled(TensorEntry* entry);
+  Status AddSegment(const SegmentFrame& frame);
+  // `status`, and tells of it.
+  Status OfPool(Status status);
   // A descriptor that has come is that of the SEGMENT that has begun.
   Status CheckDescriptor() const;
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
