@@ -430,9 +430,12 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   } else {
     MR_ASSIGN_OR_RETURN(unix_links, UnixLinksOfEnvironment());
   }
+  auto limits = options.limits;
+  MR_ASSIGN_OR_RETURN(limits.max_link_shared_bytes,
+                      LinkSharedBytesOfEnvironment(limits.max_link_shared_bytes));
   MR_RETURN_IF_ERROR(SetFileRoots(options.file_roots));
   auto core = std::make_shared<ServerCore>();
-  core->limits = options.limits;
+  core->limits = limits;
   MR_ASSIGN_OR_RETURN(core->credentials, options.security.has_value()
                                              ? Credentials::Load(*options.security)
                                              : ClusterCredentials());
@@ -461,7 +464,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.io_pool = IoPool::Default();
   worker.run_linger = options.run_linger;
   worker.shutdown_bound = options.stop_bound;
-  worker.limits = options.limits;
+  worker.limits = limits;
   worker.peer = peer;
   worker.peer_counters = core->peer_counters;
   worker.links = &core->links;
@@ -470,7 +473,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   ServerLinksOptions links;
   links.task = own;
   links.incarnation = core->worker->DeviceAttributes()[0].incarnation();
-  links.limits = options.limits;
+  links.limits = limits;
   links.unix_links = unix_links;
   links.channel = [weak = std::weak_ptr<ServerCore>(core)](
                       const std::string& task) -> std::shared_ptr<RpcChannel> {
@@ -496,7 +499,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.cluster = cluster.cluster();
   master.default_config = std::move(config);
   master.lease = options.lease;
-  master.limits = options.limits;
+  master.limits = limits;
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
   master.peer = peer;

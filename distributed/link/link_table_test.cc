@@ -765,7 +765,7 @@ TEST(LinkTableTest, WhoCannotReadAPoolHasNoneForAWhile) {
     SentTensors message;
     message.tensors.emplace_back().value =
         *Tensor::Zeros(DT_FLOAT, Shape{ByteLink::kMinPooledBytes / 4});
-    ASSERT_OK((**link)->Send(std::move(message)));
+    ASSERT_OK((**link).value()->Send(std::move(message)));
     world.RunFor(absl::Seconds(2));
   };
   send();
