@@ -224,72 +224,92 @@ SharedBlock ByteLink::CopyToPool(SharedPool* pool, const WireTensor& value) {
   return block;
 }
 
-Status ByteLink::Queue(const SentTensors& message) {
+// What becomes of a message's tensors: frames and transfers that are not queued yet.
+class ByteLink::Outgoing {
+ public:
+  explicit Outgoing(const SentTensors& message) {
+    frame_.step_id = message.step_id;
+    frame_.purpose = message.purpose;
+    frame_.fingerprint = message.fingerprint;
+  }
+
+  // Its bytes are `whole_bytes` of the frame, or `block`.
+  Status Add(TensorEntry entry, int64_t whole_bytes, SharedBlock block) {
+    const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
+    const int64_t block_bytes = block ? entry.num_bytes : 0;
+    const bool is_much = pooled_bytes_ > 0 && block_bytes > kFramePooledBytes - pooled_bytes_;
+    if (is_much || head_bytes_ + entry_bytes > kMaxFrameHeadBytes ||
+        tensor_bytes_ + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
+      MR_RETURN_IF_ERROR(EndFrame());
+    }
+    head_bytes_ += entry_bytes;
+    tensor_bytes_ += whole_bytes;
+    pooled_bytes_ += block_bytes;
+    if (block) blocks_.push_back(std::move(block));
+    frame_.tensors.push_back(std::move(entry));
+    return pooled_bytes_ < kFramePooledBytes ? absl::OkStatus() : EndFrame();
+  }
+  Status AddPooled(TensorEntry entry, SharedBlock block) {
+    Tell(&entry);
+    entry.segment = block.segment();
+    entry.offset = block.offset();
+    return Add(std::move(entry), 0, std::move(block));
+  }
+  Status AddTransfer(TensorEntry entry) {
+    OutgoingTransfer& transfer = transfers.emplace_back();
+    transfer.step_id = frame_.step_id;
+    transfer.value = Tell(&entry);
+    // Its number is given when it leaves; the longest one for now.
+    entry.transfer = std::numeric_limits<uint64_t>::max();
+    TensorsFrame& announced = transfer.announcement;
+    announced.step_id = frame_.step_id;
+    announced.purpose = frame_.purpose;
+    announced.fingerprint = frame_.fingerprint;
+    announced.tensors.push_back(std::move(entry));
+    cost += CostOf(transfer);
+    return Encode(announced).status();
+  }
+  // What was added is in `frames`.
+  Status EndFrame() {
+    if (frame_.tensors.empty()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame_));
+    QueuedTensors& queued = frames.emplace_back();
+    queued.step_id = frame_.step_id;
+    queued.purpose = frame_.purpose;
+    queued.bytes = std::move(bytes);
+    if (!blocks_.empty()) queued.frame = frame_;
+    queued.blocks = std::exchange(blocks_, {});
+    queued.pooled_bytes = pooled_bytes_;
+    cost += CostOf(queued);
+    frame_.tensors.clear();
+    head_bytes_ = kTensorsHeadBytes;
+    tensor_bytes_ = pooled_bytes_ = 0;
+    return absl::OkStatus();
+  }
+
   std::list<QueuedTensors> frames;
   std::list<OutgoingTransfer> transfers;
   int64_t cost = 0;  // of both
-  TensorsFrame frame;
-  frame.step_id = message.step_id;
-  frame.purpose = message.purpose;
-  frame.fingerprint = message.fingerprint;
-  uint64_t head_bytes = kTensorsHeadBytes;
-  int64_t tensor_bytes = 0, pooled_bytes = 0;
-  std::vector<SharedBlock> blocks;
-  const auto end_frame = [&]() -> Status {
-    if (frame.tensors.empty()) return absl::OkStatus();
-    MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
-    QueuedTensors& queued = frames.emplace_back();
-    queued.step_id = message.step_id;
-    queued.purpose = message.purpose;
-    queued.bytes = std::move(bytes);
-    if (!blocks.empty()) queued.frame = frame;
-    queued.blocks = std::exchange(blocks, {});
-    queued.pooled_bytes = pooled_bytes;
-    cost += CostOf(queued);
-    frame.tensors.clear();
-    head_bytes = kTensorsHeadBytes;
-    tensor_bytes = pooled_bytes = 0;
-    return absl::OkStatus();
-  };
-  // Its bytes are `whole_bytes` of the frame, or `block`.
-  const auto add_entry = [&](TensorEntry entry, int64_t whole_bytes, SharedBlock block) -> Status {
-    const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
-    const int64_t block_bytes = block ? entry.num_bytes : 0;
-    const bool is_much = pooled_bytes > 0 && block_bytes > kFramePooledBytes - pooled_bytes;
-    if (is_much || head_bytes + entry_bytes > kMaxFrameHeadBytes ||
-        tensor_bytes + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
-      MR_RETURN_IF_ERROR(end_frame());
-    }
-    head_bytes += entry_bytes;
-    tensor_bytes += whole_bytes;
-    pooled_bytes += block_bytes;
-    if (block) blocks.push_back(std::move(block));
-    frame.tensors.push_back(std::move(entry));
-    return absl::OkStatus();
-  };
-  // What comes in parts, or lies in a pool: told by the entry, which has no value then.
-  const auto tell = [](TensorEntry* entry) {
+
+ private:
+  // Of what comes in parts, or lies in a pool: the entry says what its value was.
+  static WireTensor Tell(TensorEntry* entry) {
     WireTensor value = std::exchange(entry->value, WireTensor());
     entry->form = value.form();
     entry->dtype = value.dtype();
     entry->shape = value.shape();
     entry->num_bytes = value.num_bytes();
     return value;
-  };
-  const auto add_transfer = [&](TensorEntry entry) -> Status {
-    OutgoingTransfer& transfer = transfers.emplace_back();
-    transfer.step_id = message.step_id;
-    transfer.value = tell(&entry);
-    // Its number is given when it leaves; the longest one for now.
-    entry.transfer = std::numeric_limits<uint64_t>::max();
-    TensorsFrame& announced = transfer.announcement;
-    announced.step_id = message.step_id;
-    announced.purpose = message.purpose;
-    announced.fingerprint = message.fingerprint;
-    announced.tensors.push_back(std::move(entry));
-    cost += CostOf(transfer);
-    return Encode(announced).status();
-  };
+  }
+
+  TensorsFrame frame_;
+  uint64_t head_bytes_ = kTensorsHeadBytes;
+  int64_t tensor_bytes_ = 0, pooled_bytes_ = 0;
+  std::vector<SharedBlock> blocks_;
+};
+
+Status ByteLink::Queue(const SentTensors& message) {
+  Outgoing outgoing(message);
   const std::shared_ptr<SharedPool> pool = PoolForSending();
   std::vector<TensorEntry> for_pool;
   for (const SentTensor& tensor : message.tensors) {
@@ -308,38 +328,34 @@ Status ByteLink::Queue(const SentTensors& message) {
     if (pool != nullptr && IsForPool(entry.value)) {
       for_pool.push_back(std::move(entry));
     } else if (whole_bytes > kMaxWholeBytes) {
-      MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
+      MR_RETURN_IF_ERROR(outgoing.AddTransfer(std::move(entry)));
     } else {
-      MR_RETURN_IF_ERROR(add_entry(std::move(entry), whole_bytes, SharedBlock()));
+      MR_RETURN_IF_ERROR(outgoing.Add(std::move(entry), whole_bytes, SharedBlock()));
     }
   }
-  MR_RETURN_IF_ERROR(end_frame());
+  MR_RETURN_IF_ERROR(outgoing.EndFrame());
   // The peer reads what has left while the next is copied. What may be refused leaves as a whole.
   const bool leaves_early = message.purpose == TensorsPurpose::kEdges;
   for (TensorEntry& entry : for_pool) {
-    if (leaves_early && !frames.empty()) {
-      MR_RETURN_IF_ERROR(Queue(message.purpose, &frames, &transfers, std::exchange(cost, 0)));
+    if (leaves_early && !outgoing.frames.empty()) {
+      MR_RETURN_IF_ERROR(Queue(message.purpose, &outgoing));
       PumpUnlessCorked();
     }
     SharedBlock block = CopyToPool(pool.get(), entry.value);
-    if (!block) {
-      MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
-      continue;
+    if (block) {
+      MR_RETURN_IF_ERROR(outgoing.AddPooled(std::move(entry), std::move(block)));
+    } else {
+      MR_RETURN_IF_ERROR(outgoing.AddTransfer(std::move(entry)));
     }
-    tell(&entry);
-    entry.segment = block.segment();
-    entry.offset = block.offset();
-    MR_RETURN_IF_ERROR(add_entry(std::move(entry), 0, std::move(block)));
-    if (pooled_bytes >= kFramePooledBytes) MR_RETURN_IF_ERROR(end_frame());
   }
-  MR_RETURN_IF_ERROR(end_frame());
-  return Queue(message.purpose, &frames, &transfers, cost);
+  MR_RETURN_IF_ERROR(outgoing.EndFrame());
+  return Queue(message.purpose, &outgoing);
 }
 
-Status ByteLink::Queue(TensorsPurpose purpose, std::list<QueuedTensors>* frames,
-                       std::list<OutgoingTransfer>* transfers, int64_t cost) {
+Status ByteLink::Queue(TensorsPurpose purpose, Outgoing* outgoing) {
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(MayQueue());
+  const int64_t cost = std::exchange(outgoing->cost, 0);
   // Edges are references to what the step has anyway: to refuse them would fail each step of a
   // model that is larger than the bound.
   if (purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
@@ -347,10 +363,10 @@ Status ByteLink::Queue(TensorsPurpose purpose, std::list<QueuedTensors>* frames,
     return BeyondLimit(name_, "bytes of tensors that the peer has not taken", "max_queued_bytes",
                        options_.max_queued_bytes, queued_bounded_bytes_ + cost);
   }
-  for (QueuedTensors& queued : *frames) queued.order = ++last_order_;
-  for (OutgoingTransfer& transfer : *transfers) transfer.order = ++last_order_;
-  tensors_.splice(tensors_.end(), *frames);
-  transfers_.splice(transfers_.end(), *transfers);
+  for (QueuedTensors& queued : outgoing->frames) queued.order = ++last_order_;
+  for (OutgoingTransfer& transfer : outgoing->transfers) transfer.order = ++last_order_;
+  tensors_.splice(tensors_.end(), outgoing->frames);
+  transfers_.splice(transfers_.end(), outgoing->transfers);
   CountQueued(purpose, cost);
   return absl::OkStatus();
 }

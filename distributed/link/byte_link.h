@@ -189,6 +189,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     WireTensor value;
     uint64_t sent = 0;
   };
+  class Outgoing;
   // Waits for the answer to PING number `ping`, or to a later one.
   struct Question {
     uint64_t ping = 0;
@@ -221,9 +222,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Queue(const UnbindFrame& frame);
   Status Queue(const RunFrame& frame);
   Status Queue(const SentTensors& message);
-  // As they are, in order; both are empty afterwards. `cost`: of both.
-  Status Queue(TensorsPurpose purpose, std::list<QueuedTensors>* frames,
-               std::list<OutgoingTransfer>* transfers, int64_t cost);
+  // All of its frames and transfers, in order; it has none afterwards.
+  Status Queue(TensorsPurpose purpose, Outgoing* outgoing);
   // Null without pools.
   std::shared_ptr<SharedPool> PoolForSending() const;
   // Whether a pool saves a copy, or as much in other ways.
