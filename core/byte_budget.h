@@ -22,17 +22,26 @@ class ByteBudget {
   bool Take(int64_t bytes) {
     int64_t taken = bytes_.load(std::memory_order_relaxed);
     do {
-      if (bytes > limit_ - taken) return false;
+      if (bytes > limit_ - taken) {
+        NoteRefusal();
+        return false;
+      }
     } while (!bytes_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
     return true;
   }
   void Return(int64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 
+  // Somebody did not get what it wanted: those that have what they do not use may give it back.
+  void NoteRefusal() { refusals_.fetch_add(1, std::memory_order_relaxed); }
+  // Only grows.
+  int64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
+
   int64_t left() const { return limit_ - bytes_.load(std::memory_order_relaxed); }
 
  private:
   const int64_t limit_;
-  std::atomic<int64_t> bytes_{0};  // relaxed: a sum for a bound, no protocol
+  std::atomic<int64_t> bytes_{0};     // relaxed: a sum for a bound, no protocol
+  std::atomic<int64_t> refusals_{0};  // relaxed: a hint
 };
 
 }  // namespace millrace

@@ -10,8 +10,10 @@
 #include <iterator>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/dcheck.h"
 #include "core/logging.h"
 
@@ -28,6 +30,9 @@ int64_t PageBytes() {
 }
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 int64_t RoundDown(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
+
+// Of descriptors; there may be some again at once.
+bool LacksDescriptors() { return errno == EMFILE || errno == ENFILE; }
 
 Status SystemRefuses(const char* call) {
   return absl::UnavailableError(
@@ -48,7 +53,10 @@ class SharedPool::Segment {
     std::unique_ptr<Segment> segment(new Segment(number, bytes, std::move(budget)));
     auto owned = std::make_shared<const OwnedFd>(
         ::memfd_create("millrace-pool", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!owned->open()) return SystemRefuses("memfd_create");
+    if (!owned->open()) {
+      return LacksDescriptors() ? absl::ResourceExhaustedError("Shared pool: no descriptor is left")
+                                : SystemRefuses("memfd_create");
+    }
     if (::ftruncate(owned->get(), bytes) != 0) return SystemRefuses("ftruncate");
     void* const data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                               MAP_SHARED, owned->get(), 0);
@@ -60,22 +68,30 @@ class SharedPool::Segment {
       return SystemRefuses("F_ADD_SEALS");
     }
     segment->extents[0] = {bytes, Use::kFree};
+    segment->most_free = bytes;
     *fd = std::move(owned);
     return segment;
   }
   ~Segment() {
     if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes));
-    if (budget_ != nullptr) budget_->Return(bytes);
+    ReturnToBudget();
   }
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
   char* data() const { return data_; }
+  // Once, when it is going.
+  void ReturnToBudget() {
+    if (budget_ != nullptr) std::exchange(budget_, nullptr)->Return(bytes);
+  }
 
   const uint64_t number;
   const int64_t bytes;
   std::map<int64_t, Extent> extents;  // by offset: all bytes, in each exactly one
   int64_t blocks = 0;                 // extents that are not free
+  int64_t most_free = 0;              // no free extent is larger
+  bool was_used = true;               // since the last Trim
+  absl::Time used_at;                 // the last Trim that found it so
   int64_t asked = 0;                  // the pages below were asked of the system, or are being
 
  private:
@@ -83,8 +99,12 @@ class SharedPool::Segment {
       : number(n), bytes(size), budget_(std::move(budget)) {}
 
   char* data_ = nullptr;
-  const std::shared_ptr<ByteBudget> budget_;
+  std::shared_ptr<ByteBudget> budget_;  // null: it was returned
 };
+
+bool SharedPool::MeansNoMemory(int error) {
+  return error == ENOMEM || error == EFAULT || error == EHWPOISON;
+}
 
 SharedPool::SharedPool(Options options) : options_(std::move(options)) {}
 
@@ -94,21 +114,37 @@ std::shared_ptr<SharedPool> SharedPool::Make(Options options) {
   return std::shared_ptr<SharedPool>(new SharedPool(std::move(options)));
 }
 
-SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes) {
-  if (segments_.size() >= kMaxSegments) return nullptr;
-  int64_t left = options_.max_bytes - segment_bytes_;
-  if (options_.budget != nullptr) left = std::min(left, options_.budget->left());
+SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes,
+                                             std::vector<std::unique_ptr<Segment>>* gone) {
   const int64_t page = PageBytes();
   const int64_t least = RoundUp(bytes, page);
-  if (least > left) return nullptr;
-  const int64_t size =
-      std::max(least, std::min(RoundUp(options_.segment_bytes, page), RoundDown(left, page)));
+  // No empty one is large enough. As many go as make room for one that is, if all of them do.
+  int64_t empty_bytes = 0;
+  for (const auto& [number, segment] : segments_) {
+    if (segment->blocks == 0) empty_bytes += segment->bytes;
+  }
+  if (least <= LeftForSegments(empty_bytes)) {
+    for (auto it = segments_.begin(); it != segments_.end() && least > LeftForSegments(0);) {
+      const auto segment = it++;
+      if (segment->second->blocks == 0) gone->push_back(TakeOut(segment->first));
+    }
+  }
+  if (segments_.size() >= kMaxSegments) return nullptr;
+  const int64_t left = LeftForSegments(0);
+  if (least > left) {
+    if (options_.budget != nullptr && least <= options_.max_bytes - segment_bytes_) {
+      options_.budget->NoteRefusal();
+    }
+    return nullptr;
+  }
+  const int64_t wanted = RoundUp(std::min(next_bytes_, options_.segment_bytes), page);
+  const int64_t size = std::max(least, std::min(wanted, RoundDown(left, page)));
   if (options_.budget != nullptr && !options_.budget->Take(size)) return nullptr;
   News made;
   StatusOr<std::unique_ptr<Segment>> segment =
       Segment::Make(last_segment_ + 1, size, options_.budget, &made.fd);
   if (!segment.ok()) {
-    SwitchOff(segment.status());
+    if (!absl::IsResourceExhausted(segment.status())) SwitchOff(segment.status());
     return nullptr;
   }
   made.segment = (*segment)->number;
@@ -121,7 +157,46 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes) {
   has_news_.store(true, std::memory_order_relaxed);
   ++last_segment_;
   segment_bytes_ += size;
+  next_bytes_ = std::min(2 * next_bytes_, kSegmentBytes);
   return result;
+}
+
+int64_t SharedPool::LeftForSegments(int64_t returned) const {
+  const int64_t own = segment_bytes_ - returned;
+  const int64_t left = options_.max_bytes - own;
+  if (options_.budget == nullptr) return left;
+  // When this pool has taken that, as much is left for others as it has.
+  return std::min(left, (options_.budget->left() + returned - own) / 2);
+}
+
+std::unique_ptr<SharedPool::Segment> SharedPool::TakeOut(uint64_t number) {
+  const auto found = segments_.find(number);
+  std::unique_ptr<Segment> gone = std::move(found->second);
+  segments_.erase(found);
+  segment_bytes_ -= gone->bytes;
+  gone->ReturnToBudget();
+  if (segments_.empty()) next_bytes_ = kFirstSegmentBytes;
+  news_.push_back({gone->number, 0, nullptr});
+  has_news_.store(true, std::memory_order_relaxed);
+  return gone;
+}
+
+bool SharedPool::Trim(absl::Time now) {
+  std::vector<std::unique_ptr<Segment>> gone;  // unmapped without the lock
+  MutexLock lock(&mu_);
+  const int64_t refusals = options_.budget == nullptr ? 0 : options_.budget->refusals();
+  const bool others_want = std::exchange(refusals_, refusals) != refusals;
+  std::vector<uint64_t> unused;
+  for (const auto& [number, segment] : segments_) {
+    if (std::exchange(segment->was_used, segment->blocks > 0)) {
+      segment->used_at = now;
+    } else if (others_want || now - segment->used_at >= kKeepFor) {
+      unused.push_back(number);
+    }
+  }
+  gone.reserve(unused.size());
+  for (const uint64_t number : unused) gone.push_back(TakeOut(number));
+  return !gone.empty();
 }
 
 void SharedPool::SwitchOff(const Status& why) {
@@ -134,22 +209,29 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
   const int64_t size = RoundUp(bytes, kAlignment);
   SharedBlock block;
   int64_t ask_from = 0, ask_to = 0;
+  std::vector<std::unique_ptr<Segment>> gone;  // unmapped without the lock
   {
     MutexLock lock(&mu_);
     if (is_off_) return {};
     Segment* segment = nullptr;
     std::map<int64_t, Extent>::iterator extent;
     for (const auto& [number, candidate] : segments_) {
-      extent = std::find_if(candidate->extents.begin(), candidate->extents.end(),
-                            [size](const auto& part) {
-                              return part.second.use == Use::kFree && part.second.bytes >= size;
-                            });
-      if (extent == candidate->extents.end()) continue;
+      if (candidate->most_free < size) continue;
+      int64_t most_free = 0;
+      for (extent = candidate->extents.begin(); extent != candidate->extents.end(); ++extent) {
+        if (extent->second.use != Use::kFree) continue;
+        if (extent->second.bytes >= size) break;
+        most_free = std::max(most_free, extent->second.bytes);
+      }
+      if (extent == candidate->extents.end()) {
+        candidate->most_free = most_free;
+        continue;
+      }
       segment = candidate.get();
       break;
     }
     if (segment == nullptr) {
-      segment = MakeSegment(size);
+      segment = MakeSegment(size, &gone);
       if (segment == nullptr) return {};
       extent = segment->extents.begin();
     }
@@ -160,6 +242,7 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
     }
     extent->second.use = Use::kHeld;
     ++segment->blocks;
+    segment->was_used = true;
     block = SharedBlock(shared_from_this(), segment->data() + offset, segment->number, offset);
     ask_to = std::min(RoundUp(offset + size, PageBytes()), segment->bytes);
     ask_from = std::min(segment->asked, ask_to);
@@ -168,10 +251,10 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
     ask_from -= offset;
   }
   if (ask_from == ask_to) return block;
-  // Without an answer from older systems the pages come as they are written.
+  // Without an answer, as from older systems, the pages come as they are written.
   if (::madvise(block.data() + ask_from, static_cast<size_t>(ask_to - ask_from), kPopulateWrite) !=
           0 &&
-      errno != EINVAL) {
+      MeansNoMemory(errno)) {
     const Status why = SystemRefuses("MADV_POPULATE_WRITE");
     MutexLock lock(&mu_);
     SwitchOff(why);
@@ -227,19 +310,11 @@ std::unique_ptr<SharedPool::Segment> SharedPool::FreeExtent(
     extent->second.bytes += after->second.bytes;
     extents.erase(after);
   }
-  if (segment->blocks > 0) return nullptr;
-  const bool another_is_empty =
-      std::any_of(segments_.begin(), segments_.end(), [segment](const auto& other) {
-        return other.second.get() != segment && other.second->blocks == 0;
-      });
-  if (!another_is_empty) return nullptr;
-  const auto found = segments_.find(segment->number);
-  std::unique_ptr<Segment> gone = std::move(found->second);
-  segments_.erase(found);
-  segment_bytes_ -= gone->bytes;
-  news_.push_back({gone->number, 0, nullptr});
-  has_news_.store(true, std::memory_order_relaxed);
-  return gone;
+  segment->most_free = std::max(segment->most_free, extent->second.bytes);
+  if (segment->blocks > 0 || segment->bytes <= RoundUp(options_.segment_bytes, PageBytes())) {
+    return nullptr;
+  }
+  return TakeOut(segment->number);
 }
 
 std::vector<SharedPool::News> SharedPool::TakeNews() {

@@ -15,15 +15,22 @@
 //   given -> free    Release: the peer says that it does not any more
 //
 // Freed blocks are taken again, the lowest first, so that the same pages are used. Segments come as
-// blocks need them, and one that is empty stays; what is empty beyond that is unmapped. What the
-// peer must hear of segments is News, in order. Nothing is left in the system when both processes
-// have ended, however they ended.
+// blocks need them, each twice as large as the last one, from kFirstSegmentBytes up to
+// kSegmentBytes. One that is empty stays, unless it was made larger for one block, until
+//   * Trim finds that it was not used for kKeepFor, or somebody was refused by the budget;
+//   * this pool needs its bytes for a block that fits into no segment.
+// What the peer must hear of segments is News, in order. Nothing is left in the system when both
+// processes have ended, however they ended.
+//
+// A pool takes no more of its budget than it leaves to others: of a budget that nobody else uses
+// it has half, the next one half of the rest.
 //
 // Thread-safety: all methods. No other lock is taken, and nobody called, under the pool's.
 // Lifetime: blocks keep the pool. The memory goes with the pool, given or not.
-// Failure: a pool without room, or a system that gives no such memory, gives no block; Release is
-// InvalidArgument for what was not given. Memory is asked of the system before it is written, so
-// its lack is an answer, not a signal.
+// Failure: a pool without room gives no block, nor one that has no descriptor for a segment, nor
+// any more a pool whose system gives no such memory; Release is InvalidArgument for what was not
+// given. Memory is asked of the system before it is written, so its lack is an answer, not a
+// signal.
 
 #include <atomic>
 #include <cstddef>
@@ -33,6 +40,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "core/byte_budget.h"
 #include "core/mutex.h"
 #include "core/owned_fd.h"
@@ -46,12 +54,14 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   static constexpr int64_t kAlignment = 64;
   // Of one pool; who reads it takes no more.
   static constexpr size_t kMaxSegments = 1024;
+  static constexpr int64_t kFirstSegmentBytes = int64_t{4} << 20;
   static constexpr int64_t kSegmentBytes = int64_t{64} << 20;
+  static constexpr absl::Duration kKeepFor = absl::Seconds(10);
 
   struct Options {
     // Of all segments.
     int64_t max_bytes = 0;
-    // Of one; a block that is larger has one of its own.
+    // Of one at most; a block that is larger has one of its own.
     int64_t segment_bytes = kSegmentBytes;
     // What this pool shares with others; null: nothing.
     std::shared_ptr<ByteBudget> budget;
@@ -108,6 +118,10 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     int64_t offset_ = 0;
   };
 
+  // Whether an error of madvise, which was asked for pages, says that there are none. All others
+  // mean that it could not be asked: the pages come as they are touched.
+  static bool MeansNoMemory(int error);
+
   static std::shared_ptr<SharedPool> Make(Options options);
   ~SharedPool();
   SharedPool(const SharedPool&) = delete;
@@ -117,6 +131,9 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   Block Allocate(int64_t bytes);
   // By the peer's word.
   Status Release(uint64_t segment, uint64_t offset);
+  // Every few seconds, by a clock that does not go back: unmaps segments that are empty and were
+  // not used for a while. Whether there were any, and so news.
+  bool Trim(absl::Time now);
   // Since the last call, in order. A segment is in it before Allocate returns a block of it.
   std::vector<News> TakeNews();
 
@@ -131,14 +148,20 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   class Segment;
 
   explicit SharedPool(Options options);
-  // With room for so many bytes; null when there is none.
-  Segment* MakeSegment(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // With room for so many bytes; null when there is none. `gone`: empty ones that had to go for it,
+  // to be destroyed without the lock.
+  Segment* MakeSegment(int64_t bytes, std::vector<std::unique_ptr<Segment>>* gone)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SwitchOff(const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Give(uint64_t segment, int64_t offset);
   void Free(uint64_t segment, int64_t offset);
   // The segment if it is gone by that; to be destroyed without the lock.
   std::unique_ptr<Segment> FreeExtent(Segment* segment, std::map<int64_t, Extent>::iterator extent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What more segments may take, if those that are there gave back so much.
+  int64_t LeftForSegments(int64_t returned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of an empty segment. Allocates nothing.
+  std::unique_ptr<Segment> TakeOut(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   mutable Mutex mu_;
@@ -146,6 +169,8 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   std::vector<News> news_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> has_news_{false};  // relaxed: who must see a segment has seen its block before
   uint64_t last_segment_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t next_bytes_ ABSL_GUARDED_BY(mu_) = kFirstSegmentBytes;  // of the next segment
+  int64_t refusals_ ABSL_GUARDED_BY(mu_) = 0;                     // of the budget, at the last Trim
   int64_t segment_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_off_ ABSL_GUARDED_BY(mu_) = false;  // the system gives no such memory
 };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/buffer.h"
 #include "core/byte_budget.h"
 #include "core/owned_fd.h"
@@ -116,27 +117,97 @@ TEST(SharedPoolTest, BlocksLieApartAndComeBackWhole) {
   EXPECT_EQ(pool->counts().segments, 1);
 }
 
-TEST(SharedPoolTest, SegmentsComeAsTheyAreNeededAndOneEmptyOneStays) {
-  const auto pool = PoolOf(8 * kMiB, kMiB);
-  const auto segments = SharedSegments::Make(8 * kMiB);
+TEST(SharedPoolTest, SegmentsComeAsTheyAreNeededAndEmptyOnesStay) {
+  const auto pool = PoolOf(6 * kMiB, kMiB);
+  const auto segments = SharedSegments::Make(6 * kMiB);
   SharedBlock first = pool->Allocate(kMiB), second = pool->Allocate(kMiB);
   SharedBlock large = pool->Allocate(3 * kMiB);  // one of its own
   ASSERT_TRUE(first && second && large);
   EXPECT_EQ(pool->counts().segments, 3);
   EXPECT_EQ(pool->counts().segment_bytes, 5 * kMiB);
   Tell(pool.get(), segments.get());
+  // One that is larger than others goes with its block.
   large = SharedBlock();
-  EXPECT_EQ(pool->counts().segments, 3);
-  second = SharedBlock();
   EXPECT_EQ(pool->counts().segments, 2);
-  EXPECT_EQ(pool->counts().segment_bytes, 4 * kMiB);
   Tell(pool.get(), segments.get());  // Remove is checked there
-  EXPECT_TRUE(pool->Allocate(2 * kMiB));
+  first = SharedBlock();
+  second = SharedBlock();
+  for (int i = 0; i < 3; ++i) {
+    first = pool->Allocate(kMiB);
+    second = pool->Allocate(kMiB / 2);
+    ASSERT_TRUE(first && second);
+    first = SharedBlock();
+    second = SharedBlock();
+  }
+  EXPECT_EQ(pool->counts().segments, 2);
   EXPECT_TRUE(pool->TakeNews().empty());
+  // What fits only without an empty one takes its place; what does not fit then leaves them.
+  EXPECT_TRUE(pool->Allocate(5 * kMiB));
+  EXPECT_EQ(pool->counts().segments, 1);
+  first = pool->Allocate(kMiB);
+  EXPECT_FALSE(pool->Allocate(6 * kMiB));
+  EXPECT_EQ(pool->counts().segments, 1);
+  Tell(pool.get(), segments.get());
+}
+
+TEST(SharedPoolTest, SegmentsBeginSmallAndGrow) {
+  constexpr int64_t kFirst = SharedPool::kFirstSegmentBytes;
+  const auto pool = PoolOf(64 * kFirst, 4 * kFirst);
+  std::vector<SharedBlock> blocks;
+  int64_t all = 0;
+  for (const int64_t next : {kFirst, 2 * kFirst, 4 * kFirst, 4 * kFirst}) {
+    blocks.push_back(pool->Allocate(next));
+    all += next;
+    EXPECT_EQ(pool->counts().segment_bytes, all);
+  }
+  EXPECT_EQ(pool->counts().segments, 4);
+  blocks.clear();
+  EXPECT_FALSE(pool->Trim(absl::UnixEpoch()));
+  EXPECT_TRUE(pool->Trim(absl::UnixEpoch() + SharedPool::kKeepFor));
+  EXPECT_EQ(pool->counts().segments, 0);
+  // From the beginning.
+  EXPECT_TRUE(pool->Allocate(1000));
+  EXPECT_EQ(pool->counts().segment_bytes, kFirst);
+}
+
+TEST(SharedPoolTest, WhatIsNotUsedForAWhileIsUnmapped) {
+  const auto pool = PoolOf(8 * kMiB, kMiB);
+  const absl::Time start = absl::UnixEpoch();
+  const auto after = [&](int seconds) { return start + absl::Seconds(seconds); };
+  SharedBlock first = pool->Allocate(kMiB), second = pool->Allocate(kMiB);
+  EXPECT_FALSE(pool->Trim(after(0)));
+  EXPECT_FALSE(pool->Trim(after(100)));  // they are in use
+  second = SharedBlock();
+  EXPECT_FALSE(pool->Trim(after(105)));
+  EXPECT_FALSE(pool->Trim(after(110)));
+  second = pool->Allocate(kMiB);  // also for a moment
+  second = SharedBlock();
+  EXPECT_FALSE(pool->Trim(after(115)));
+  EXPECT_FALSE(pool->Trim(after(124)));
+  EXPECT_TRUE(pool->Trim(after(125)));
+  EXPECT_EQ(pool->counts().segments, 1);
+  EXPECT_FALSE(pool->Trim(after(1000)));
+  const std::vector<SharedPool::News> news = pool->TakeNews();
+  ASSERT_EQ(news.size(), 3u);  // two that came
+  EXPECT_EQ(news[2].segment, 2u);
+  EXPECT_EQ(news[2].bytes, 0);
+}
+
+TEST(SharedPoolTest, WhoIsRefusedGetsWhatOthersDoNotUse) {
+  const auto budget = std::make_shared<ByteBudget>(4 * kMiB);
+  const auto pool = PoolOf(4 * kMiB, 2 * kMiB, budget), other = PoolOf(4 * kMiB, 2 * kMiB, budget);
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_TRUE(pool->Allocate(2 * kMiB));
+  EXPECT_FALSE(pool->Trim(start));
+  EXPECT_FALSE(pool->Trim(start));
+  EXPECT_FALSE(other->Allocate(2 * kMiB));  // half of what is left is less
+  EXPECT_TRUE(pool->Trim(start));
+  EXPECT_EQ(budget->left(), 4 * kMiB);
+  EXPECT_TRUE(other->Allocate(2 * kMiB));
 }
 
 TEST(SharedPoolTest, AllIsBounded) {
-  const auto budget = std::make_shared<ByteBudget>(3 * kMiB);
+  const auto budget = std::make_shared<ByteBudget>(5 * kMiB);
   const auto pool = PoolOf(2 * kMiB, kMiB, budget), other = PoolOf(2 * kMiB, kMiB, budget);
   EXPECT_FALSE(pool->Allocate(0));
   EXPECT_FALSE(pool->Allocate(-1));
@@ -147,8 +218,12 @@ TEST(SharedPoolTest, AllIsBounded) {
   EXPECT_FALSE(pool->Allocate(1));
   SharedBlock c = other->Allocate(kMiB);
   EXPECT_TRUE(c);
-  EXPECT_FALSE(other->Allocate(1));
-  EXPECT_EQ(budget->left(), 0);
+  // Of the 3 MiB that the first one left it may have half: less than a whole segment more.
+  SharedBlock d = other->Allocate(1);
+  EXPECT_TRUE(d);
+  EXPECT_EQ(other->counts().segment_bytes, kMiB + kMiB / 2);
+  EXPECT_FALSE(other->Allocate(kMiB / 2));
+  EXPECT_EQ(budget->left(), kMiB + kMiB / 2);
   // What is left of a bound may be less than a segment.
   const auto small = PoolOf(100'000, kMiB);
   EXPECT_TRUE(small->Allocate(64'000));
@@ -156,15 +231,15 @@ TEST(SharedPoolTest, AllIsBounded) {
 }
 
 TEST(SharedPoolTest, ABoundIsFreeAgainWhenThePoolHasGone) {
-  const auto budget = std::make_shared<ByteBudget>(kMiB);
+  const auto budget = std::make_shared<ByteBudget>(2 * kMiB);
   auto pool = PoolOf(kMiB, kMiB, budget);
   SharedBlock given = pool->Allocate(1000), held = pool->Allocate(1000);
   given.Give();
   pool = nullptr;
   held.data()[0] = 1;  // a block keeps its pool
-  EXPECT_EQ(budget->left(), 0);
-  held = SharedBlock();
   EXPECT_EQ(budget->left(), kMiB);
+  held = SharedBlock();
+  EXPECT_EQ(budget->left(), 2 * kMiB);
 }
 
 TEST(SharedPoolTest, OnlyWhatWasGivenIsReleasedAndOnce) {

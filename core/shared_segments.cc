@@ -31,14 +31,15 @@ Status SystemRefuses(const char* call) {
 }
 
 Status CheckFile(int fd, int64_t bytes) {
+  // First: another file is not asked anything else, as its system may never answer.
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  const Status other = InvalidArgument("Shared segment: it must be a memory file, got another one");
+  if (seals < 0) return other;
   struct stat file = {};
   struct statfs system = {};
   if (::fstat(fd, &file) != 0) return SystemRefuses("fstat");
   if (::fstatfs(fd, &system) != 0) return SystemRefuses("fstatfs");
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (!S_ISREG(file.st_mode) || seals < 0 || static_cast<long>(system.f_type) != kTmpfs) {
-    return InvalidArgument("Shared segment: it must be a memory file, got another one");
-  }
+  if (!S_ISREG(file.st_mode) || static_cast<long>(system.f_type) != kTmpfs) return other;
   if (file.st_size != bytes) {
     return InvalidArgument("Shared segment: it must have the ", bytes,
                            " bytes that were said, got ", file.st_size);
@@ -80,7 +81,7 @@ class SharedSegments::Mapping {
     from -= from % page;
     if (::madvise(const_cast<char*>(data_) + from, static_cast<size_t>(to - from), kPopulateRead) ==
             0 ||
-        errno == EINVAL) {  // an older system
+        !SharedPool::MeansNoMemory(errno)) {
       return absl::OkStatus();
     }
     return SystemRefuses("MADV_POPULATE_READ");

@@ -410,6 +410,34 @@ ServerCounts CountsOf(const Server& server) {
   return grpc == nullptr ? ServerCounts() : grpc->counts();
 }
 
+namespace {
+
+// What the options leave to the environment.
+struct Wires {
+  StepWire of_steps = StepWire::kLinks;
+  bool within_host = true;
+  int64_t shared_bytes = 0;
+};
+
+StatusOr<Wires> WiresOf(const ServerOptions& options) {
+  Wires wires;
+  if (options.wire.has_value()) {
+    wires.of_steps = *options.wire;
+  } else {
+    MR_ASSIGN_OR_RETURN(wires.of_steps, StepWireOfEnvironment());
+  }
+  if (options.unix_links.has_value()) {
+    wires.within_host = *options.unix_links;
+  } else {
+    MR_ASSIGN_OR_RETURN(wires.within_host, UnixLinksOfEnvironment());
+  }
+  MR_ASSIGN_OR_RETURN(wires.shared_bytes,
+                      LinkSharedBytesOfEnvironment(options.limits.max_link_shared_bytes));
+  return wires;
+}
+
+}  // namespace
+
 StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
                                                 const ServerOptions& options) {
   if (cluster.is_local()) return std::unique_ptr<Server>(std::make_unique<LocalServer>());
@@ -418,21 +446,11 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     return InvalidArgument("Server: this process must be a task of the ", "cluster, got ",
                            cluster.task_device());
   }
-  StepWire step_wire = StepWire::kLinks;
-  if (options.wire.has_value()) {
-    step_wire = *options.wire;
-  } else {
-    MR_ASSIGN_OR_RETURN(step_wire, StepWireOfEnvironment());
-  }
-  bool unix_links = true;
-  if (options.unix_links.has_value()) {
-    unix_links = *options.unix_links;
-  } else {
-    MR_ASSIGN_OR_RETURN(unix_links, UnixLinksOfEnvironment());
-  }
+  MR_ASSIGN_OR_RETURN(const Wires wires, WiresOf(options));
   MR_RETURN_IF_ERROR(SetFileRoots(options.file_roots));
   auto core = std::make_shared<ServerCore>();
   core->limits = options.limits;
+  core->limits.max_link_shared_bytes = wires.shared_bytes;
   MR_ASSIGN_OR_RETURN(core->credentials, options.security.has_value()
                                              ? Credentials::Load(*options.security)
                                              : ClusterCredentials());
@@ -461,7 +479,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.io_pool = IoPool::Default();
   worker.run_linger = options.run_linger;
   worker.shutdown_bound = options.stop_bound;
-  worker.limits = options.limits;
+  worker.limits = core->limits;
   worker.peer = peer;
   worker.peer_counters = core->peer_counters;
   worker.links = &core->links;
@@ -470,8 +488,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   ServerLinksOptions links;
   links.task = own;
   links.incarnation = core->worker->DeviceAttributes()[0].incarnation();
-  links.limits = options.limits;
-  links.unix_links = unix_links;
+  links.limits = core->limits;
+  links.unix_links = wires.within_host;
   links.channel = [weak = std::weak_ptr<ServerCore>(core)](
                       const std::string& task) -> std::shared_ptr<RpcChannel> {
     const std::shared_ptr<ServerCore> alive = weak.lock();
@@ -496,11 +514,11 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.cluster = cluster.cluster();
   master.default_config = std::move(config);
   master.lease = options.lease;
-  master.limits = options.limits;
+  master.limits = core->limits;
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
   master.peer = peer;
-  if (step_wire == StepWire::kLinks) master.links = core->link_parts;
+  if (wires.of_steps == StepWire::kLinks) master.links = core->link_parts;
   core->master = std::make_unique<Master>(std::move(master));
 
   core->stop_grace = options.stop_grace;

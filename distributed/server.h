@@ -16,7 +16,8 @@
 //
 // Thread-safety: all methods, from any thread.
 // Failure of Start: FailedPrecondition "... port is in use", InvalidArgument for a bad config, or a
-// bad MILLRACE_WIRE or MILLRACE_UNIX_LINKS; what net/security.h says of its files.
+// bad MILLRACE_WIRE, MILLRACE_UNIX_LINKS or MILLRACE_LINK_SHARED_BYTES; what net/security.h says of
+// its files.
 
 #include <memory>
 #include <optional>

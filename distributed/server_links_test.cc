@@ -309,6 +309,12 @@ TEST(ServerLinksTest, WhatTheEnvironmentSaysMustBeKnown) {
   EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
                 "MILLRACE_UNIX_LINKS must be '0' or '1', got 'pigeons'");
   ::unsetenv("MILLRACE_UNIX_LINKS");
+  const char* const shared = std::getenv("MILLRACE_LINK_SHARED_BYTES");
+  const std::string kept_shared = shared == nullptr ? "" : shared;
+  ::setenv("MILLRACE_LINK_SHARED_BYTES", "-1", 1);
+  EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
+                "MILLRACE_LINK_SHARED_BYTES must be >= 0, got '-1'");
+  ::setenv("MILLRACE_LINK_SHARED_BYTES", kept_shared.c_str(), 1);
 }
 
 }  // namespace

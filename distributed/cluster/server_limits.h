@@ -62,7 +62,8 @@ struct ServerLimits : CallLimits {
   int64_t max_queued_bytes = int64_t{4} << 30;
   // Memory that this task shares with tasks of its host, for tensors of 64 KiB and more that it
   // sends them over Unix sockets: of all links together. Of what another task shares with this one,
-  // as much is mapped for each link. 0: none; such tensors go through the socket.
+  // as much is mapped for each link. 0: none; such tensors go through the socket. A link has half
+  // of what others leave at most. MILLRACE_LINK_SHARED_BYTES in the environment takes its place.
   int64_t max_link_shared_bytes = 0;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.

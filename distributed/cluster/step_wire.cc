@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 
+#include "absl/strings/numbers.h"
+
 namespace millrace {
 namespace {
 
@@ -34,6 +36,16 @@ StatusOr<bool> UnixLinksOfEnvironment() {
     return InvalidArgument("MILLRACE_UNIX_LINKS must be '0' or '1', got '", value, "'");
   }
   return value != "0" && Variable("MILLRACE_WIRE") != kGrpcLinks;
+}
+
+StatusOr<int64_t> LinkSharedBytesOfEnvironment(int64_t otherwise) {
+  const absl::string_view value = Variable("MILLRACE_LINK_SHARED_BYTES");
+  if (value.empty()) return otherwise;
+  int64_t bytes = 0;
+  if (!absl::SimpleAtoi(value, &bytes) || bytes < 0) {
+    return InvalidArgument("MILLRACE_LINK_SHARED_BYTES must be >= 0, got '", value, "'");
+  }
+  return bytes;
 }
 
 }  // namespace millrace

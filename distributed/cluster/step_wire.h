@@ -5,8 +5,10 @@
 // StepWire: what the steps of a master's sessions travel on.
 //
 // Thread-safety: functions of their arguments and the environment.
-// Failure: InvalidArgument for a name that is none, or a MILLRACE_UNIX_LINKS that is neither 0 nor
-// 1.
+// Failure: InvalidArgument for a name that is none, a MILLRACE_UNIX_LINKS that is neither 0 nor 1,
+// or a MILLRACE_LINK_SHARED_BYTES that is no number from 0 on.
+
+#include <cstdint>
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
@@ -27,6 +29,10 @@ StatusOr<StepWire> StepWireOfEnvironment();
 // "grpc", or the environment variable MILLRACE_UNIX_LINKS is "0". Its "1" and an empty one leave it
 // to the other variable.
 StatusOr<bool> UnixLinksOfEnvironment();
+
+// ServerLimits::max_link_shared_bytes of this process: that of the environment variable
+// MILLRACE_LINK_SHARED_BYTES; `otherwise` when it is not set, or empty.
+StatusOr<int64_t> LinkSharedBytesOfEnvironment(int64_t otherwise);
 
 }  // namespace millrace
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/cluster/step_wire.h"
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -49,6 +50,25 @@ TEST(StepWireTest, UnixLinksAreSwitchedOffByTheEnvironment) {
                   std::string("MILLRACE_UNIX_LINKS must be '0' or '1', got '") + text + "'");
   }
   ::unsetenv("MILLRACE_UNIX_LINKS");
+}
+
+TEST(StepWireTest, TheEnvironmentSaysHowMuchALinkShares) {
+  ::unsetenv("MILLRACE_LINK_SHARED_BYTES");
+  EXPECT_EQ(LinkSharedBytesOfEnvironment(5).value(), 5);
+  const struct {
+    const char* text;
+    int64_t bytes;
+  } kCases[] = {{"", 5}, {"0", 0}, {"1073741824", int64_t{1} << 30}};
+  for (const auto& c : kCases) {
+    ::setenv("MILLRACE_LINK_SHARED_BYTES", c.text, 1);
+    EXPECT_EQ(LinkSharedBytesOfEnvironment(5).value(), c.bytes) << c.text;
+  }
+  for (const char* const text : {"-1", "1G", "much", "99999999999999999999"}) {
+    ::setenv("MILLRACE_LINK_SHARED_BYTES", text, 1);
+    EXPECT_STATUS(LinkSharedBytesOfEnvironment(5).status(), absl::StatusCode::kInvalidArgument,
+                  std::string("MILLRACE_LINK_SHARED_BYTES must be >= 0, got '") + text + "'");
+  }
+  ::unsetenv("MILLRACE_LINK_SHARED_BYTES");
 }
 
 TEST(StepWireTest, UnixLinksAreOffWhereEitherVariableSaysSo) {

@@ -36,13 +36,15 @@ constexpr absl::Duration kMaxTickGap = absl::Seconds(5);
 // Tensors in a pool that one frame has, unless it has one that is larger: their credit comes back
 // frame by frame.
 constexpr int64_t kFramePooledBytes = int64_t{16} << 20;
+// Larger tensors that the receiver copies out of a pool come straight into its memory otherwise.
+constexpr int64_t kMaxCopiedBytes = int64_t{1} << 20;
 // So much that was let go of the peer's pool does not wait for a message to go with.
 constexpr int64_t kReleasedIsDueBytes = int64_t{16} << 20;
 // Blocks in one RELEASE, whose head holds 3,000.
 constexpr size_t kMaxReleases = 1000;
 
 static_assert(kMinWindowBytes >= 4 * kMaxFrameBytes,
-              "credit.h: a frame waits only when more than three quarters are taken");
+              "credit.h: a frame waits only when more than three quarters are taken or held");
 
 // Of a frame that is within all limits by its construction.
 template <typename Frame>
@@ -122,9 +124,13 @@ Status ByteLink::Send(LinkMessage message) {
   return NoExceptions("Link", [&]() -> Status {
     MR_RETURN_IF_ERROR(CheckSendable(message));
     MR_RETURN_IF_ERROR(std::visit([this](const auto& m) { return Queue(m); }, message));
-    if (!LinkCork::Holds(this) || queued_bytes() >= kBatchBytes) Pump();
+    PumpUnlessCorked();
     return absl::OkStatus();
   });
+}
+
+void ByteLink::PumpUnlessCorked() {
+  if (!LinkCork::Holds(this) || queued_bytes() >= kBatchBytes) Pump();
 }
 
 Status ByteLink::MayQueue() const {
@@ -194,14 +200,19 @@ int64_t ByteLink::CostOf(const OutgoingTransfer& transfer) {
   return kTransferBytes + transfer.value.num_bytes() - static_cast<int64_t>(transfer.sent);
 }
 
-SharedBlock ByteLink::CopyToPool(const WireTensor& value) {
-  if (segments_ == nullptr || value.num_bytes() < kMinPooledBytes) return {};
-  std::shared_ptr<SharedPool> pool;
-  {
-    MutexLock lock(&mu_);
-    pool = pool_;
-  }
-  if (pool == nullptr) return {};
+std::shared_ptr<SharedPool> ByteLink::PoolForSending() const {
+  if (segments_ == nullptr) return nullptr;
+  MutexLock lock(&mu_);
+  return pool_;
+}
+
+bool ByteLink::IsForPool(const WireTensor& value) {
+  const int64_t num_bytes = value.num_bytes();
+  const bool is_handed_over = value.form() == WireTensor::Form::kRaw && IsFloating(value.dtype());
+  return num_bytes >= kMinPooledBytes && (is_handed_over || num_bytes <= kMaxCopiedBytes);
+}
+
+SharedBlock ByteLink::CopyToPool(SharedPool* pool, const WireTensor& value) {
   SharedBlock block = pool->Allocate(value.num_bytes());
   if (!block) return block;
   const absl::string_view bytes = value.bytes();
@@ -213,49 +224,94 @@ SharedBlock ByteLink::CopyToPool(const WireTensor& value) {
   return block;
 }
 
-Status ByteLink::Queue(const SentTensors& message) {
-  std::list<QueuedTensors> frames;
-  std::list<OutgoingTransfer> transfers;
-  int64_t cost = 0;
-  TensorsFrame frame;
-  frame.step_id = message.step_id;
-  frame.purpose = message.purpose;
-  frame.fingerprint = message.fingerprint;
-  uint64_t head_bytes = kTensorsHeadBytes;
-  int64_t tensor_bytes = 0, pooled_bytes = 0;
-  std::vector<SharedBlock> blocks;
-  const auto end_frame = [&]() -> Status {
-    MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame));
-    QueuedTensors& queued = frames.emplace_back();
-    queued.step_id = message.step_id;
-    queued.purpose = message.purpose;
-    queued.bytes = std::move(bytes);
-    queued.blocks = std::exchange(blocks, {});
-    queued.pooled_bytes = pooled_bytes;
-    cost += CostOf(queued);
-    frame.tensors.clear();
-    head_bytes = kTensorsHeadBytes;
-    tensor_bytes = pooled_bytes = 0;
-    return absl::OkStatus();
-  };
-  const auto add_transfer = [&](TensorEntry entry) -> Status {
+// What becomes of a message's tensors: frames and transfers that are not queued yet.
+class ByteLink::Outgoing {
+ public:
+  explicit Outgoing(const SentTensors& message) {
+    frame_.step_id = message.step_id;
+    frame_.purpose = message.purpose;
+    frame_.fingerprint = message.fingerprint;
+  }
+
+  // Its bytes are `whole_bytes` of the frame, or `block`.
+  Status Add(TensorEntry entry, int64_t whole_bytes, SharedBlock block) {
+    const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
+    const int64_t block_bytes = block ? entry.num_bytes : 0;
+    const bool is_much = pooled_bytes_ > 0 && block_bytes > kFramePooledBytes - pooled_bytes_;
+    if (is_much || head_bytes_ + entry_bytes > kMaxFrameHeadBytes ||
+        tensor_bytes_ + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
+      MR_RETURN_IF_ERROR(EndFrame());
+    }
+    head_bytes_ += entry_bytes;
+    tensor_bytes_ += whole_bytes;
+    pooled_bytes_ += block_bytes;
+    if (block) blocks_.push_back(std::move(block));
+    frame_.tensors.push_back(std::move(entry));
+    return pooled_bytes_ < kFramePooledBytes ? absl::OkStatus() : EndFrame();
+  }
+  Status AddPooled(TensorEntry entry, SharedBlock block) {
+    Tell(&entry);
+    entry.segment = block.segment();
+    entry.offset = block.offset();
+    return Add(std::move(entry), 0, std::move(block));
+  }
+  Status AddTransfer(TensorEntry entry) {
     OutgoingTransfer& transfer = transfers.emplace_back();
-    transfer.step_id = message.step_id;
-    transfer.value = std::exchange(entry.value, WireTensor());
+    transfer.step_id = frame_.step_id;
+    transfer.value = Tell(&entry);
     // Its number is given when it leaves; the longest one for now.
     entry.transfer = std::numeric_limits<uint64_t>::max();
-    entry.form = transfer.value.form();
-    entry.dtype = transfer.value.dtype();
-    entry.shape = transfer.value.shape();
-    entry.num_bytes = transfer.value.num_bytes();
     TensorsFrame& announced = transfer.announcement;
-    announced.step_id = message.step_id;
-    announced.purpose = message.purpose;
-    announced.fingerprint = message.fingerprint;
+    announced.step_id = frame_.step_id;
+    announced.purpose = frame_.purpose;
+    announced.fingerprint = frame_.fingerprint;
     announced.tensors.push_back(std::move(entry));
     cost += CostOf(transfer);
     return Encode(announced).status();
-  };
+  }
+  // What was added is in `frames`.
+  Status EndFrame() {
+    if (frame_.tensors.empty()) return absl::OkStatus();
+    MR_ASSIGN_OR_RETURN(ByteChain bytes, Encode(frame_));
+    QueuedTensors& queued = frames.emplace_back();
+    queued.step_id = frame_.step_id;
+    queued.purpose = frame_.purpose;
+    queued.bytes = std::move(bytes);
+    if (!blocks_.empty()) queued.frame = frame_;
+    queued.blocks = std::exchange(blocks_, {});
+    queued.pooled_bytes = pooled_bytes_;
+    cost += CostOf(queued);
+    frame_.tensors.clear();
+    head_bytes_ = kTensorsHeadBytes;
+    tensor_bytes_ = pooled_bytes_ = 0;
+    return absl::OkStatus();
+  }
+
+  std::list<QueuedTensors> frames;
+  std::list<OutgoingTransfer> transfers;
+  int64_t cost = 0;  // of both
+
+ private:
+  // Of what comes in parts, or lies in a pool: the entry says what its value was.
+  static WireTensor Tell(TensorEntry* entry) {
+    WireTensor value = std::exchange(entry->value, WireTensor());
+    entry->form = value.form();
+    entry->dtype = value.dtype();
+    entry->shape = value.shape();
+    entry->num_bytes = value.num_bytes();
+    return value;
+  }
+
+  TensorsFrame frame_;
+  uint64_t head_bytes_ = kTensorsHeadBytes;
+  int64_t tensor_bytes_ = 0, pooled_bytes_ = 0;
+  std::vector<SharedBlock> blocks_;
+};
+
+Status ByteLink::Queue(const SentTensors& message) {
+  Outgoing outgoing(message);
+  const std::shared_ptr<SharedPool> pool = PoolForSending();
+  std::vector<TensorEntry> for_pool;
   for (const SentTensor& tensor : message.tensors) {
     TensorEntry entry;
     entry.index = tensor.index;
@@ -268,48 +324,50 @@ Status ByteLink::Queue(const SentTensors& message) {
     if (!tensor.is_dead) {
       MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
     }
-    int64_t whole_bytes = entry.value.num_bytes(), added_pooled_bytes = 0;
-    SharedBlock block = CopyToPool(entry.value);
-    if (block) {
-      const WireTensor value = std::exchange(entry.value, WireTensor());
-      entry.segment = block.segment();
-      entry.offset = block.offset();
-      entry.form = value.form();
-      entry.dtype = value.dtype();
-      entry.shape = value.shape();
-      entry.num_bytes = added_pooled_bytes = whole_bytes;
-      whole_bytes = 0;
+    const int64_t whole_bytes = entry.value.num_bytes();
+    if (pool != nullptr && IsForPool(entry.value)) {
+      for_pool.push_back(std::move(entry));
     } else if (whole_bytes > kMaxWholeBytes) {
-      MR_RETURN_IF_ERROR(add_transfer(std::move(entry)));
-      continue;
+      MR_RETURN_IF_ERROR(outgoing.AddTransfer(std::move(entry)));
+    } else {
+      MR_RETURN_IF_ERROR(outgoing.Add(std::move(entry), whole_bytes, SharedBlock()));
     }
-    const uint64_t entry_bytes = FrameWriter::MaxEntryHeadBytes(entry);
-    const bool is_much = pooled_bytes > 0 && added_pooled_bytes > kFramePooledBytes - pooled_bytes;
-    if (is_much || head_bytes + entry_bytes > kMaxFrameHeadBytes ||
-        tensor_bytes + whole_bytes > static_cast<int64_t>(kMaxFramePayloadBytes)) {
-      MR_RETURN_IF_ERROR(end_frame());
-    }
-    head_bytes += entry_bytes;
-    tensor_bytes += whole_bytes;
-    pooled_bytes += added_pooled_bytes;
-    if (block) blocks.push_back(std::move(block));
-    frame.tensors.push_back(std::move(entry));
   }
-  if (!frame.tensors.empty()) MR_RETURN_IF_ERROR(end_frame());
+  MR_RETURN_IF_ERROR(outgoing.EndFrame());
+  // The peer reads what has left while the next is copied. What may be refused leaves as a whole.
+  const bool leaves_early = message.purpose == TensorsPurpose::kEdges;
+  for (TensorEntry& entry : for_pool) {
+    if (leaves_early && !outgoing.frames.empty()) {
+      MR_RETURN_IF_ERROR(Queue(message.purpose, &outgoing));
+      PumpUnlessCorked();
+    }
+    SharedBlock block = CopyToPool(pool.get(), entry.value);
+    if (block) {
+      MR_RETURN_IF_ERROR(outgoing.AddPooled(std::move(entry), std::move(block)));
+    } else {
+      MR_RETURN_IF_ERROR(outgoing.AddTransfer(std::move(entry)));
+    }
+  }
+  MR_RETURN_IF_ERROR(outgoing.EndFrame());
+  return Queue(message.purpose, &outgoing);
+}
+
+Status ByteLink::Queue(TensorsPurpose purpose, Outgoing* outgoing) {
   MutexLock lock(&mu_);
   MR_RETURN_IF_ERROR(MayQueue());
+  const int64_t cost = std::exchange(outgoing->cost, 0);
   // Edges are references to what the step has anyway: to refuse them would fail each step of a
   // model that is larger than the bound.
-  if (message.purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
+  if (purpose != TensorsPurpose::kEdges && queued_bounded_bytes_ > 0 &&
       cost > options_.max_queued_bytes - queued_bounded_bytes_) {
     return BeyondLimit(name_, "bytes of tensors that the peer has not taken", "max_queued_bytes",
                        options_.max_queued_bytes, queued_bounded_bytes_ + cost);
   }
-  for (QueuedTensors& queued : frames) queued.order = ++last_order_;
-  for (OutgoingTransfer& transfer : transfers) transfer.order = ++last_order_;
-  tensors_.splice(tensors_.end(), frames);
-  transfers_.splice(transfers_.end(), transfers);
-  CountQueued(message.purpose, cost);
+  for (QueuedTensors& queued : outgoing->frames) queued.order = ++last_order_;
+  for (OutgoingTransfer& transfer : outgoing->transfers) transfer.order = ++last_order_;
+  tensors_.splice(tensors_.end(), outgoing->frames);
+  transfers_.splice(transfers_.end(), outgoing->transfers);
+  CountQueued(purpose, cost);
   return absl::OkStatus();
 }
 
@@ -416,12 +474,17 @@ void ByteLink::AddMessages(ByteChain* batch) {
     const bool may_take = has_credit && !tensors_.empty();
     if (may_take && (messages_.empty() || tensors_.front().order < messages_.front().order)) {
       QueuedTensors& next = tensors_.front();
-      has_credit = send_credit_.Take(
-          CreditOf(next.bytes.num_bytes(), next.pooled_bytes, send_credit_.window()), now);
+      const int64_t num_bytes = next.bytes.num_bytes();
+      if (next.blocks.empty()) {
+        has_credit = send_credit_.Take(num_bytes, now);
+      } else {
+        next.frame.credit_bytes = send_credit_.TakePooled(num_bytes, next.pooled_bytes, now);
+        has_credit = next.frame.credit_bytes > 0;
+      }
       if (!has_credit) continue;
-      for (SharedBlock& block : next.blocks) block.Give();
       CountQueued(next.purpose, -CostOf(next));
-      batch->Append(std::move(next.bytes));
+      batch->Append(next.blocks.empty() ? std::move(next.bytes) : Encoded(next.frame));
+      for (SharedBlock& block : next.blocks) block.Give();
       tensors_.pop_front();
     } else if (!messages_.empty()) {
       AddMessage(batch);
@@ -610,6 +673,9 @@ void ByteLink::OnDescriptor(OwnedFd descriptor) {
   if (segments_ == nullptr) {
     status = InvalidArgument("Link: a descriptor must be asked for, got one on a link without ",
                              "pools");
+  } else if (!descriptor.open()) {
+    status = OfPool(
+        absl::UnavailableError("Link: a descriptor of the peer must find room here, got none"));
   } else if (descriptor_.open()) {
     status = InvalidArgument("Link: a descriptor must come with its SEGMENT, got another one ",
                              "before that");
@@ -721,9 +787,9 @@ Status ByteLink::Take(RunFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::CountReceived(int64_t credit) {
+Status ByteLink::CountReceived(int64_t num_bytes) {
   MutexLock lock(&mu_);
-  return receive_credit_.Received(credit);
+  return receive_credit_.Received(num_bytes);
 }
 
 void ByteLink::AddReceipt(int64_t step_id, uint64_t tensors) {
@@ -763,6 +829,11 @@ bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_by
   return true;
 }
 
+Status ByteLink::OfPool(Status status) {
+  if (!status.ok() && options_.on_bad_pool) options_.on_bad_pool();
+  return status;
+}
+
 Status ByteLink::TakePooled(TensorEntry* entry) {
   if (segments_ == nullptr) {
     return InvalidArgument("Link: a tensor must come in its frame or in parts, got one in a pool ",
@@ -795,7 +866,12 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
   for (const TensorEntry& entry : frame.tensors) {
     if (entry.segment != 0) pooled_bytes += entry.num_bytes;
   }
-  MR_RETURN_IF_ERROR(CountReceived(CreditOf(num_bytes, pooled_bytes, options_.window_bytes)));
+  if (pooled_bytes == 0) {
+    MR_RETURN_IF_ERROR(CountReceived(num_bytes));
+  } else {
+    MutexLock lock(&mu_);
+    MR_RETURN_IF_ERROR(receive_credit_.ReceivedPooled(frame.credit_bytes, num_bytes, pooled_bytes));
+  }
   SentTensors tensors;
   tensors.step_id = frame.step_id;
   tensors.purpose = frame.purpose;
@@ -818,10 +894,13 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
         end_->OnRefused(frame.step_id, taken);
         continue;
       }
-      MR_RETURN_IF_ERROR(taken);
+      MR_RETURN_IF_ERROR(OfPool(taken));
     }
     SentTensor& tensor = tensors.tensors.emplace_back();
-    if (!TakeTensor(frame.step_id, &entry, &splat_bytes, &tensor)) tensors.tensors.pop_back();
+    // A large tensor has what one that comes in parts has.
+    int64_t own_splat_bytes = options_.max_splat_bytes;
+    int64_t* const splat_left = entry.segment != 0 ? &own_splat_bytes : &splat_bytes;
+    if (!TakeTensor(frame.step_id, &entry, splat_left, &tensor)) tensors.tensors.pop_back();
   }
   if (!end_->acknowledges_edges()) AddReceipt(frame.step_id, tensors.tensors.size());
   if (!tensors.tensors.empty()) end_->OnTensors(std::move(tensors));
@@ -905,7 +984,9 @@ Status ByteLink::Take(ByeFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::Take(SegmentFrame frame, int64_t) {
+Status ByteLink::Take(SegmentFrame frame, int64_t) { return OfPool(AddSegment(frame)); }
+
+Status ByteLink::AddSegment(const SegmentFrame& frame) {
   if (segments_ == nullptr) {
     return InvalidArgument("Link: SEGMENT must be asked for, got one on a link without pools");
   }
@@ -1029,9 +1110,12 @@ absl::Time ByteLink::LinkTime() const {
 void ByteLink::Tick() {
   Status lost;
   bool pings = false, owed_is_old = false;
+  std::shared_ptr<SharedPool> pool;
+  absl::Time now;
   {
     MutexLock lock(&mu_);
-    const absl::Time now = link_time_ = LinkTime();
+    now = link_time_ = LinkTime();
+    pool = pool_;
     ticked_at_ = options_.clock->Now();
     const absl::Duration silent = now - since_;
     const absl::Duration unanswered = pinged_ ? now - pinged_at_ : absl::ZeroDuration();
@@ -1082,8 +1166,9 @@ void ByteLink::Tick() {
     }
   }
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
+  const bool has_news = pool != nullptr && pool->Trim(now);
   if (pings) return SendPing();
-  if (owed_is_old) Pump();
+  if (owed_is_old || has_news) Pump();
 }
 
 void ByteLink::Ping() {

@@ -28,19 +28,21 @@
 // Frames are made when a message is sent and refer to the tensors' bytes; what waits costs
 // references.
 //
-// Where the wire passes descriptors and both ends allow it (max_pool_bytes), tensors of 64 KiB and
-// more do not go through the wire: the thread that sends copies them into a pool of this end
-// (core/shared_pool.h), and the frame says where they lie. While the pool is full they travel as
-// elsewhere. The receiver hands floats over where they lie, read-only, and copies all else out
-// before it looks at it, because a peer that breaks its word may still write there. Each block is
-// released when its tensor is gone: RELEASE rides as RECEIVED does, and at the latest two Ticks
-// later. The last reference may go on any thread, under any lock: it makes a note and sends
-// nothing.
+// Where the wire passes descriptors and both ends allow it (max_pool_bytes), floats of 64 KiB and
+// more, and other tensors up to 1 MiB, do not go through the wire: the thread that sends copies
+// them into a pool of this end (core/shared_pool.h), and the frame says where they lie. The rest of
+// the message leaves before they are copied, and each frame of 16 MiB before the next is filled.
+// While the pool is full they travel as elsewhere. The receiver hands floats over where they lie,
+// read-only, and copies all else out before it looks at it, because a peer that breaks its word may
+// still write there. Each block is released when its tensor is gone: RELEASE rides as RECEIVED
+// does, and at the latest two Ticks later. The last reference may go on any thread, under any lock:
+// it makes a note and sends nothing.
 //
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
 // who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
-// credit. Nothing else waits for time. The link's time passes by Ticks and at most 5 s from one to
-// the next, so a process that was stopped, or whose clock was set, does not lose its links.
+// credit, and unmaps what its pool does not use. Nothing else waits for time. The link's time
+// passes by Ticks and at most 5 s from one to the next, so a process that was stopped, or whose
+// clock was set, does not lose its links.
 
 #include <atomic>
 #include <cstddef>
@@ -109,11 +111,14 @@ struct ByteLinkOptions {
   // their frames, the bytes of tensors, and what their places in a queue take.
   int64_t max_queued_bytes = int64_t{4} << 30;
   int64_t max_queued_message_bytes = int64_t{16} << 20;
-  // Of elements that the tensors of one frame do not list.
+  // Of elements that the tensors of one frame, or a large tensor, do not list.
   int64_t max_splat_bytes = int64_t{32} << 20;
   TransferLimits transfers;
   // Of this end's pool, and of what it maps of the peer's; 0: no pools.
   int64_t max_pool_bytes = 0;
+  // Called when the peer's pool is what ends the link, by the thread that reads, without a lock,
+  // before that: a segment or a block that cannot be had. Null: nobody is told.
+  std::function<void()> on_bad_pool;
   // What it shares with other links; null: nothing.
   std::shared_ptr<LinkPools> pools;
 
@@ -172,7 +177,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     int64_t step_id = 0;
     TensorsPurpose purpose = TensorsPurpose::kEdges;
     ByteChain bytes;  // one TENSORS frame
-    // Those of its tensors that lie in the pool.
+    // With tensors in the pool: what `bytes` are but for the credit, which is known as they leave.
+    TensorsFrame frame;
     std::vector<SharedBlock> blocks;
     int64_t pooled_bytes = 0;
   };
@@ -183,6 +189,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
     WireTensor value;
     uint64_t sent = 0;
   };
+  class Outgoing;
   // Waits for the answer to PING number `ping`, or to a later one.
   struct Question {
     uint64_t ping = 0;
@@ -215,8 +222,14 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Queue(const UnbindFrame& frame);
   Status Queue(const RunFrame& frame);
   Status Queue(const SentTensors& message);
+  // All of its frames and transfers, in order; it has none afterwards.
+  Status Queue(TensorsPurpose purpose, Outgoing* outgoing);
+  // Null without pools.
+  std::shared_ptr<SharedPool> PoolForSending() const;
+  // Whether a pool saves a copy, or as much in other ways.
+  static bool IsForPool(const WireTensor& value);
   // The tensor's place in the pool; none when it has none.
-  SharedBlock CopyToPool(const WireTensor& value);
+  SharedBlock CopyToPool(SharedPool* pool, const WireTensor& value);
   Status Queue(const EndFrame& frame);
   Status Queue(const CancelFrame& frame);
   // `bytes`: one frame without tensors. With `ended_step`, nothing more of it leaves.
@@ -233,6 +246,8 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   static int64_t CostOf(const OutgoingTransfer& transfer);
   // Writes until the wire is busy or nothing may leave. Loses the link when there is no memory.
   void Pump();
+  // What a cork holds leaves when it is enough for a write.
+  void PumpUnlessCorked();
   void WriteOn();
   ByteChain NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddSegments(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -263,9 +278,12 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Take(ByeFrame frame, int64_t num_bytes);
   Status Take(SegmentFrame frame, int64_t num_bytes);
   Status Take(ReleaseFrame frame, int64_t num_bytes);
-  Status CountReceived(int64_t credit);
+  Status CountReceived(int64_t num_bytes);
   // The value of an entry that lies in the peer's pool. ResourceExhausted: its step cannot have it.
   Status TakePooled(TensorEntry* entry);
+  Status AddSegment(const SegmentFrame& frame);
+  // `status`, and tells of it.
+  Status OfPool(Status status);
   // A descriptor that has come is that of the SEGMENT that has begun.
   Status CheckDescriptor() const;
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.

@@ -36,7 +36,8 @@ class ByteWire {
     virtual absl::Span<char> Place() = 0;
     virtual void OnFilled(size_t num_bytes) = 0;
     // A descriptor that the peer has sent along with one of the next bytes, of wires that pass
-    // them. Called as OnBytes. Who does not expect it lets it close.
+    // them. Called as OnBytes. Who does not expect it lets it close. One that is not open: it found
+    // no room in this process, and the wire is about to close.
     virtual void OnDescriptor(OwnedFd /*descriptor*/) {}
     // What Write was given has left, and the next may be given.
     virtual void OnWritten() = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/credit.h"
 
+#include <algorithm>
+
 #include "core/dcheck.h"
+#include "distributed/link/frame.h"
 
 namespace millrace {
 
@@ -27,6 +30,12 @@ bool SendCredit::Take(int64_t bytes, absl::Time now) {
   return true;
 }
 
+int64_t SendCredit::TakePooled(int64_t frame_bytes, int64_t pooled_bytes, absl::Time now) {
+  int64_t bytes = CreditOf(frame_bytes, pooled_bytes, window_);
+  if (left_ >= kMaxFrameBytes) bytes = std::min(bytes, left_);
+  return Take(bytes, now) ? bytes : 0;
+}
+
 Status SendCredit::Return(int64_t bytes) {
   // No sum of the two: it may overflow.
   if (bytes < 0 || bytes > window_ - left_) {
@@ -49,6 +58,15 @@ Status ReceiveCredit::Received(int64_t bytes) {
   }
   unreturned_ += bytes;
   return absl::OkStatus();
+}
+
+Status ReceiveCredit::ReceivedPooled(int64_t credit, int64_t frame_bytes, int64_t pooled_bytes) {
+  const int64_t most = CreditOf(frame_bytes, pooled_bytes, window_);
+  if (credit < frame_bytes || credit > most) {
+    return InvalidArgument("Link: a frame with tensors in a pool must take ", frame_bytes, " to ",
+                           most, " bytes of the window, got ", credit);
+  }
+  return Received(credit);
 }
 
 int64_t ReceiveCredit::TakeOwed() {

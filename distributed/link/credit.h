@@ -20,9 +20,10 @@
 // for good: a frame waits only when more than three quarters are taken, and when all of that has
 // come it is due. Only who holds back nearly all of it stops the sender, until it lets go.
 //
-// Tensors in a pool count as their bytes, next to those of their frame, and a frame as three
-// quarters of the window at most (CreditOf): it waits only when more than a quarter is taken, and
-// when all of that has come it is due.
+// Tensors in a pool count as their bytes, next to those of their frame, as far as there is credit
+// for them: once there is enough for any frame, one with such tensors leaves and takes what is left
+// (TakePooled). So it waits no longer than others do, also while much is held back; the pool bounds
+// its memory. The frame says what it has taken.
 //
 // Thread-compatible: their owner has a lock. Failure: InvalidArgument, after which the link ends.
 
@@ -38,8 +39,8 @@ namespace millrace {
 inline constexpr int64_t kMinWindowBytes = int64_t{2} << 20;
 inline constexpr int64_t kDefaultWindowBytes = int64_t{64} << 20;
 
-// What a frame takes, at both ends: its own bytes, and `pooled_bytes` of tensors in a pool. Neither
-// is negative.
+// What a frame takes at most: its own bytes, and `pooled_bytes` of tensors in a pool, in all no
+// more than three quarters of the window. Neither is negative.
 inline int64_t CreditOf(int64_t frame_bytes, int64_t pooled_bytes, int64_t window_bytes) {
   if (pooled_bytes == 0) return frame_bytes;
   const int64_t most = std::max(window_bytes - window_bytes / 4, frame_bytes);
@@ -54,9 +55,12 @@ class SendCredit {
   // Once. InvalidArgument for a window below kMinWindowBytes.
   Status Open(int64_t window_bytes);
 
-  // For a frame that takes so much (CreditOf; > 0, at most the window). False: there is not enough,
-  // and the frame waits from `now` on.
+  // For a frame that takes so much (> 0, at most the window). False: there is not enough, and the
+  // frame waits from `now` on.
   bool Take(int64_t bytes, absl::Time now);
+  // For a frame with tensors in a pool: what it takes, from `frame_bytes` to CreditOf. 0: there is
+  // not enough for the largest frame, or less that would do for this one, and it waits.
+  int64_t TakePooled(int64_t frame_bytes, int64_t pooled_bytes, absl::Time now);
   // What the receiver returns. InvalidArgument when it is negative or more than is taken: nothing
   // is returned then.
   Status Return(int64_t bytes);
@@ -81,6 +85,9 @@ class ReceiveCredit {
 
   // A frame of so many bytes is in memory. InvalidArgument when the sender had no credit for it.
   Status Received(int64_t bytes);
+  // One with tensors in a pool, which says that it took `credit`. InvalidArgument also when that is
+  // not between its own bytes and CreditOf.
+  Status ReceivedPooled(int64_t credit, int64_t frame_bytes, int64_t pooled_bytes);
   // So much must be returned that it should not wait for a message to go with.
   bool IsDue() const { return owed() >= std::max((window_ - held_) / 4, int64_t{1}); }
   int64_t owed() const { return std::max(unreturned_ - held_, int64_t{0}); }

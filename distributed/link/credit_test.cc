@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/credit.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 
 #include "absl/time/time.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/frame.h"
 #include "gtest/gtest.h"
 
 // covers: clusters: credit of a link that overflows, is returned twice or never comes neither opens
@@ -105,6 +107,49 @@ TEST(CreditTest, WhatLiesInAPoolTakesThreeQuartersOfTheWindowAtMost) {
       ASSERT_OK(send.Return(receive.TakeOwed()));
     }
   }
+}
+
+// Nor is what the receiver holds back in its way: it takes what there is.
+TEST(CreditTest, WhatLiesInAPoolLeavesWhileAFrameWould) {
+  for (const int64_t window : {kMinWindowBytes, kDefaultWindowBytes}) {
+    for (const int64_t held : {window / 4 + 1, window / 2, window - 2 * kMaxFrameBytes}) {
+      SendCredit send;
+      ASSERT_OK(send.Open(window));
+      ReceiveCredit receive(window);
+      ASSERT_TRUE(send.Take(held, kStart));
+      ASSERT_OK(receive.Received(held));
+      receive.Hold(held);
+      for (int i = 0; i < 20; ++i) {
+        const int64_t left = send.left();
+        const int64_t taken = send.TakePooled(300, 2 * window, kStart);
+        ASSERT_EQ(taken, std::min(left, CreditOf(300, 2 * window, window)));
+        ASSERT_OK(receive.ReceivedPooled(taken, 300, 2 * window));
+        ASSERT_TRUE(receive.IsDue());
+        ASSERT_OK(send.Return(receive.TakeOwed()));
+        EXPECT_EQ(send.left(), window - held);
+      }
+    }
+  }
+  // With less than any frame may need it waits, unless that is all that it takes.
+  SendCredit send = Opened();
+  ASSERT_TRUE(send.Take(kWindow - kMaxFrameBytes + 1, kStart));
+  EXPECT_EQ(send.TakePooled(300, kMaxFrameBytes, kStart), 0);
+  EXPECT_EQ(send.Waited(kStart + absl::Seconds(1)), absl::Seconds(1));
+  EXPECT_EQ(send.TakePooled(300, 1000, kStart), 1300);
+}
+
+TEST(CreditTest, WhatAFrameSaysOfItsCreditIsChecked) {
+  ReceiveCredit credit(kWindow);
+  constexpr char kRule[] = "a frame with tensors in a pool must take 300 to 1300 bytes";
+  for (const int64_t lie : {int64_t{0}, int64_t{299}, int64_t{1301}, INT64_MIN, INT64_MAX}) {
+    EXPECT_STATUS(credit.ReceivedPooled(lie, 300, 1000), absl::StatusCode::kInvalidArgument, kRule);
+  }
+  EXPECT_OK(credit.ReceivedPooled(300, 300, 1000));
+  EXPECT_OK(credit.ReceivedPooled(1300, 300, 1000));
+  EXPECT_EQ(credit.owed(), 1600);
+  ASSERT_OK(credit.Received(kWindow - 1700));
+  EXPECT_STATUS(credit.ReceivedPooled(1300, 300, 1000), absl::StatusCode::kInvalidArgument,
+                "within the window");
 }
 
 TEST(CreditTest, AFrameWithoutCreditIsRefused) {

@@ -11,7 +11,8 @@
 //   UNBIND   number varint
 //   RUN      step fixed64, number varint, flags u8 (trace, graphs), microseconds left varint,
 //            args varint
-//   TENSORS  step fixed64, purpose u8, fingerprint fixed64, n varint, n x entry | bytes
+//   TENSORS  step fixed64, purpose u8, fingerprint fixed64, n varint, n x entry, [credit fixed64]
+//            | bytes
 //     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow, times, pooled), [frame id
 //            fixed64, iteration varint], [ready ns fixed64, left ns fixed64], [dtype u8, rank u8,
 //            dims varint], [transfer varint], [segment varint, offset varint], bytes varint
@@ -29,8 +30,9 @@
 // What is behind a bar is payload; all else is head. Numbers are little-endian. There are no
 // optional fields but those in brackets, which flags announce (an entry has dtype, rank and dims
 // when it is neither dead nor a proto, a transfer when it comes in parts, segment and offset when
-// its bytes lie in a pool, and no bytes when it is dead; narrow bytes are int32 numbers of an int64
-// tensor): what one version does not know it refuses, and HELLO says the version first.
+// its bytes lie in a pool, and no bytes when it is dead; a frame has the credit that it took when
+// one of its entries lies in a pool; narrow bytes are int32 numbers of an int64 tensor): what one
+// version does not know it refuses, and HELLO says the version first.
 //
 // No frame has more than kMaxFrameHeadBytes of head and kMaxFramePayloadBytes of payload, so a
 // frame that is urgent waits for at most one other. A larger tensor comes in parts: TENSORS
@@ -169,6 +171,9 @@ struct TensorsFrame {
   TensorsPurpose purpose = TensorsPurpose::kEdges;
   uint64_t fingerprint = 0;  // of the keys, with kEdges
   std::vector<TensorEntry> tensors;
+  // With tensors in a pool: what the frame takes of the window (credit.h). Eight bytes of the head,
+  // whatever it is.
+  int64_t credit_bytes = 0;
 };
 
 struct ChunkFrame {

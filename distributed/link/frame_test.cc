@@ -149,6 +149,7 @@ std::vector<LinkFrame> SomeFrames() {
   pooled.shape = Shape{100, 200};
   pooled.num_bytes = 80'000;
   tensors.tensors.push_back(pooled);
+  tensors.credit_bytes = INT64_MAX;
   TensorsFrame none;
   none.purpose = TensorsPurpose::kReport;
   Status ended = absl::AbortedError("the run is over");
@@ -392,8 +393,12 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
        "a segment without a number"},
       {"no bytes in a pool", RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 0, 1, 0, 0})),
        "a pooled tensor without bytes"},
+      {"in a pool without credit",
+       RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0})),
+       "an end within a field"},
       {"bytes next to those in a pool",
-       RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 1, 0, 4}), "abcd"),
+       RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0}),
+                "abcd"),
        "a payload of more bytes than its tensors"},
       {"segment 0", RawFrame(kSegment, Bytes({0, 1})), "a segment without a number"},
       {"segment of 2^63", RawFrame(kSegment, Bytes({1}) + std::string(9, '\x80') + Bytes({1})),
@@ -440,9 +445,10 @@ TEST(FrameTest, BytesThatAreNotThoseOfTheShapeAreRefused) {
   // In a pool.
   Kept pooled;
   FrameReader of_pool(&pooled);
-  EXPECT_STATUS(of_pool.Read(RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 2, 1, 0, 4}))),
-                absl::StatusCode::kInvalidArgument,
-                "Link: a tensor float[2] must have 8 bytes, got 4");
+  EXPECT_STATUS(
+      of_pool.Read(RawFrame(
+          kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 2, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0}))),
+      absl::StatusCode::kInvalidArgument, "Link: a tensor float[2] must have 8 bytes, got 4");
   EXPECT_TRUE(pooled.texts.empty());
   for (const auto& c : cases) {
     SCOPED_TRACE(c.message);

@@ -2,6 +2,7 @@
 #include "distributed/link/link_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -28,7 +29,8 @@ constexpr absl::Duration kSignOfLife = absl::Seconds(3);
 constexpr absl::Duration kMaxCarrierWait = absl::Seconds(3);
 // What the peer wrote before it ended is read so long from a carrier whose witness was lost.
 constexpr absl::Duration kReadsOn = absl::Seconds(2);
-// A task whose carrier did not open is offered none.
+// A task whose carrier did not open is offered none, and one whose pool could not be read is told
+// that it may have none.
 constexpr absl::Duration kOfferAgain = absl::Minutes(1);
 
 Status BothDialled(const std::string& peer, const std::string& kept) {
@@ -163,6 +165,8 @@ class LinkTable::Links : public std::enable_shared_from_this<LinkTable::Links> {
   uint64_t AddCarrier(uint64_t id, Task* task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OpenCarrier(uint64_t id, std::unique_ptr<ByteWire> wire, const LinkPeer& peer);
   Status AdmitCarrier(uint64_t id, const LinkPeer& peer);
+  // A carrier of the task ends because its pool cannot be read here.
+  void BadPool(const std::string& task);
   bool IsWitness(uint64_t id) const;
   // The other link of a pair when `lost` is: a witness closes at once, a carrier is read on.
   Closing LoseOther(const Slot& lost, const Loss& loss) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -198,6 +202,8 @@ class LinkTable::Links : public std::enable_shared_from_this<LinkTable::Links> {
   // Until when a task that is dialled is offered nothing. Of tasks that could be dialled, and so no
   // more than the cluster has.
   std::map<std::string, absl::Time> no_offers_ ABSL_GUARDED_BY(mu_);
+  // Until when the carriers of a task have no pools.
+  std::map<std::string, absl::Time> no_pools_ ABSL_GUARDED_BY(mu_);
 };
 
 class LinkTable::Links::End : public LinkEnd {
@@ -626,6 +632,16 @@ void LinkTable::Links::OpenCarrier(uint64_t id, std::unique_ptr<ByteWire> wire,
   options.peer_task = peer.task;
   options.peer_incarnation = peer.incarnation;
   options.max_greeting = std::min(options.max_greeting, kMaxCarrierWait);
+  if (options.max_pool_bytes > 0) {
+    MutexLock lock(&mu_);
+    const auto none_until = no_pools_.find(peer.task);
+    if (none_until != no_pools_.end() && options_.timers->Now() < none_until->second) {
+      options.max_pool_bytes = 0;
+    }
+  }
+  options.on_bad_pool = [weak = weak_from_this(), task = peer.task] {
+    if (const auto self = weak.lock()) self->BadPool(task);
+  };
   options.admit = [self = shared_from_this(), id](const LinkPeer& admitted) {
     return self->AdmitCarrier(id, admitted);
   };
@@ -646,6 +662,11 @@ Status LinkTable::Links::AdmitCarrier(uint64_t id, const LinkPeer& peer) {
         ": the link within the host must have one that was dialled, got none that is open"));
   }
   return slot->second.unwanted;
+}
+
+void LinkTable::Links::BadPool(const std::string& task) {
+  MutexLock lock(&mu_);
+  no_pools_[task] = options_.timers->Now() + kOfferAgain;
 }
 
 bool LinkTable::Links::IsWitness(uint64_t id) const {
@@ -797,6 +818,9 @@ void LinkTable::Links::Tick() {
       slot.cut_at = absl::InfiniteFuture();
       slot.is_cut = true;
       closings.push_back(Drop(id, slot.witness_loss.status));
+    }
+    for (auto it = no_pools_.begin(); it != no_pools_.end();) {
+      it = it->second <= now ? no_pools_.erase(it) : std::next(it);
     }
     for (auto it = tasks_.begin(); it != tasks_.end();) {
       Task& task = it->second;

@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "core/clock.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
@@ -166,7 +167,7 @@ class World {
       if (found == world_->offers.end()) return absl::NotFoundError("another host");
       const auto came = std::make_shared<Came>(std::move(found->second));
       world_->offers.erase(found);
-      const auto way = SimulatedWay::Make(&world_->time, SimulatedWay::Options());
+      const auto way = SimulatedWay::Make(&world_->time, world_->host_way);
       world_->host_ways.push_back(way);
       const auto delay = absl::Microseconds(static_cast<int64_t>(world_->time.Draw(3000)));
       if (world_->taken == Taken::kComes) {
@@ -203,6 +204,7 @@ class World {
   std::vector<std::shared_ptr<SimulatedWay>> host_ways;  // of those that were, in their order
   std::vector<std::shared_ptr<Host>> hosts;              // of AddOnHost, in their order
   Taken taken = Taken::kComes;
+  SimulatedWay::Options host_way;  // of those that come
   // Of dials between tasks, in their order.
   std::vector<std::shared_ptr<SimulatedWay>> ways;
   std::vector<std::string> diallers;
@@ -745,6 +747,47 @@ TEST(LinkTableTest, AnOfferIsMadeAgainLater) {
 
 // covers: clusters: of the two links of two tasks of a host each ends both, and the next who asks
 //   has new ones
+// covers: clusters: a task that cannot take the memory of another one of its host has its tensors
+//   through the socket for a while
+TEST(LinkTableTest, WhoCannotReadAPoolHasNoneForAWhile) {
+  World world(1);
+  world.host_way.passes_descriptors = true;
+  world.host_way.has_room_for_descriptors = false;
+  LinkTableOptions options;
+  options.link.max_pool_bytes = int64_t{1} << 20;
+  World::Task* const ps = world.AddOnHost(kPs, 42, options);
+  const auto pools = options.link.pools = std::make_shared<LinkPools>(int64_t{2} << 20);
+  World::Task* const worker = world.AddOnHost(kWorker, 41, options);
+  const auto send = [&] {
+    const auto link = world.Get(worker, kPs);
+    world.RunFor(absl::Seconds(2));
+    ASSERT_TRUE(IsOpen(link)) << Error(link);
+    SentTensors message;
+    message.tensors.emplace_back().value =
+        *Tensor::Zeros(DT_FLOAT, Shape{ByteLink::kMinPooledBytes / 4});
+    ASSERT_OK((**link).value()->Send(std::move(message)));
+    world.RunFor(absl::Seconds(2));
+  };
+  send();
+  EXPECT_EQ(pools->sent_tensors.load(), 1);
+  EXPECT_EQ(CountLines(*ps, "tensors"), 0);
+  EXPECT_EQ(CountLines(*ps, "lost"), 1);
+  EXPECT_EQ(CountLines(*worker, "lost"), 1);
+  // Another pair, without pools.
+  send();
+  EXPECT_EQ(pools->sent_tensors.load(), 1);
+  EXPECT_EQ(CountLines(*ps, "tensors"), 1);
+  EXPECT_EQ(ps->table->num_pairs(), 1);
+  // Later one with pools.
+  world.host_way.has_room_for_descriptors = true;
+  world.RunFor(absl::Minutes(1));
+  ps->table->Find(kWorker)->Close(absl::UnavailableError("for another one"));
+  world.RunFor(absl::Seconds(2));
+  send();
+  EXPECT_EQ(pools->sent_tensors.load(), 2);
+  EXPECT_EQ(CountLines(*ps, "tensors"), 2);
+}
+
 TEST(LinkTableTest, TheLossOfEitherLinkOfAPairIsTheLossOfBoth) {
   for (const bool of_witness : {true, false}) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {

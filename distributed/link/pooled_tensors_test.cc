@@ -37,6 +37,7 @@
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
+#include "distributed/link/wire_tensor.h"
 #include "gtest/gtest.h"
 
 // covers: clusters: large tensors of two tasks of a host lie in shared memory: floats are handed
@@ -53,7 +54,8 @@ SimulatedWay::Options WithDescriptors(bool passes = true) {
   return options;
 }
 
-// Two ends with pools: end 0 is a worker, end 1 a ps. What comes is kept until the test lets go.
+// Two ends with pools, each with a budget of twice as much (one link has half at most): end 0 is a
+// worker, end 1 a ps. What comes is kept until the test lets go.
 class Host {
  public:
   explicit Host(int64_t pool_bytes, uint64_t seed = 1,
@@ -64,7 +66,7 @@ class Host {
       options[end].incarnation = end == 0 ? 41 : 42;
       options[end].clock = time.clock();
       options[end].max_pool_bytes = pool_bytes;
-      options[end].pools = pools[end] = std::make_shared<LinkPools>(pool_bytes);
+      options[end].pools = pools[end] = std::make_shared<LinkPools>(2 * pool_bytes);
       ends[end]->on_tensors = [this, end](const SentTensors& tensors) {
         for (const SentTensor& tensor : tensors.tensors) kept[end].push_back(tensor);
       };
@@ -173,6 +175,37 @@ TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
   }
 }
 
+// What a reader may have first leaves first, and larger tensors in frames of their own.
+TEST(PooledTensorsTest, SmallTensorsDoNotWaitForCopies) {
+  Host host(64 * kMiB);
+  std::vector<std::vector<uint32_t>> came;  // by message
+  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+    std::vector<uint32_t>& indices = came.emplace_back();
+    for (const SentTensor& tensor : tensors.tensors) indices.push_back(tensor.index);
+  };
+  host.OpenBoth();
+  host.Send(
+      Of({Floats(9 * kMiB, 1), Floats(100, 2), Floats(9 * kMiB, 3), Floats(kMiB, 4), WideIds(80)}));
+  EXPECT_EQ(came, (std::vector<std::vector<uint32_t>>{{1, 4}, {0}, {2, 3}}));
+  EXPECT_EQ(host.num_pooled(), 3);
+}
+
+// The receiver would copy them, and there they come straight into their memory.
+TEST(PooledTensorsTest, LargeTensorsThatAreNoFloatsGoThroughTheWire) {
+  Host host(64 * kMiB);
+  host.OpenBoth();
+  const std::vector<Tensor> sent = {WideIds(kMiB + 8), *Tensor::Zeros(DT_COMPLEX64, Shape{kMiB}),
+                                    WideIds(kMiB), Floats(kMiB + 8, 1)};
+  host.Send(Of(sent));
+  EXPECT_EQ(host.num_pooled(), 2);
+  ASSERT_EQ(host.kept[1].size(), sent.size());
+  for (const SentTensor& got : host.kept[1]) {
+    SCOPED_TRACE(got.index);
+    ExpectTensorEqual(got.value, sent[got.index]);
+    EXPECT_EQ(IsShared(got.value), got.index == 3);
+  }
+}
+
 // covers: clusters: a pool that is full sends no tensor away: it goes through the socket
 TEST(PooledTensorsTest, WhileThePoolIsFullTensorsGoThroughTheWire) {
   Host host(kMiB);
@@ -228,6 +261,27 @@ TEST(PooledTensorsTest, ABlockComesBackWithAMessageOrWithTime) {
   EXPECT_EQ(host.num_pooled(), 5);
 }
 
+// covers: clusters: a pool that is not used gives its memory back, and is there again when it is
+TEST(PooledTensorsTest, MemoryThatIsNotUsedGoesWithTime) {
+  Host host(kMiB);
+  host.OpenBoth();
+  for (int round = 1; round <= 2; ++round) {
+    host.Send(Of({Floats(kMiB, 1)}));
+    EXPECT_EQ(host.num_pooled(), round);
+    EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
+    host.LetGo();
+    EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
+    for (int ticks = 0; ticks < 4; ++ticks) {
+      host.time.clock()->Advance(absl::Seconds(5));
+      host.links[0]->Tick();
+      host.Run();
+    }
+    EXPECT_EQ(host.pools[0]->budget->left(), 2 * kMiB);
+  }
+  // The peer has heard of it: it maps no more than 1 MiB.
+  EXPECT_EQ(host.ends[1]->num_losses(), 0) << host.ends[1]->lost();
+}
+
 TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
   Host host(kMiB);
   host.OpenBoth();
@@ -249,7 +303,7 @@ TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
   EXPECT_EQ(host.kept[1].size(), 5u);
 }
 
-// Each frame counts as three quarters of the window.
+// Each frame counts as three quarters of the window, or as what is left of it.
 TEST(PooledTensorsTest, TensorsAboveTheWindowArrive) {
   Host host(64 * kMiB);
   host.options[0].window_bytes = host.options[1].window_bytes = kMinWindowBytes;
@@ -264,6 +318,28 @@ TEST(PooledTensorsTest, TensorsAboveTheWindowArrive) {
   host.Run();
   EXPECT_EQ(received, 30);
   EXPECT_EQ(host.links[0]->queued_bytes(), 0);
+}
+
+// As when tensors wait here for a step that has not begun: a frame that would take three quarters
+// of the window takes what is left.
+TEST(PooledTensorsTest, TensorsArriveWhileMostOfTheWindowIsHeldBack) {
+  Host host(64 * kMiB);
+  host.OpenBoth();
+  const int64_t held = kDefaultWindowBytes - 2 * kMaxFrameBytes;
+  host.links[1]->HoldCredit(held);
+  int64_t received = 0;
+  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+    received += static_cast<int64_t>(tensors.tensors.size());
+  };
+  // More than the window in all, with what is held: the receiver returns what it need not hold.
+  for (int i = 0; i < 12; ++i) {
+    host.Send(Of({Floats(8 * kMiB, 1)}));
+    EXPECT_EQ(received, i + 1);
+    EXPECT_EQ(host.links[0]->queued_bytes(), 0);
+    host.links[1]->Flush();
+    host.Run();
+  }
+  EXPECT_EQ(host.num_pooled(), 12);
 }
 
 TEST(PooledTensorsTest, AllArrivesHoweverTheNetworkCuts) {
@@ -325,7 +401,7 @@ TEST(PooledTensorsTest, WhatTheReceiverHasOutlivesTheLink) {
     host.Run();
     EXPECT_EQ(host.ends[0]->num_losses(), 1);
     EXPECT_EQ(host.ends[1]->num_losses(), 1);
-    EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
+    EXPECT_EQ(host.pools[0]->budget->left(), 2 * kMiB);
     EXPECT_FALSE(host.links[0]->Send(Of({Floats(kMiB / 4, 3)})).ok());
     kept = host.kept[1];
   }
@@ -384,7 +460,9 @@ class RawUser : public ByteWire::User {
 // A ps in bytes, with a pool of 1 MiB, at end 1; the link is at end 0.
 class Liar {
  public:
-  explicit Liar(int64_t pool_bytes = kMiB) : host(pool_bytes), wire(host.way->TakeWire(1)) {
+  explicit Liar(int64_t pool_bytes = kMiB, int64_t max_splat_bytes = int64_t{1} << 20)
+      : host(pool_bytes), wire(host.way->TakeWire(1)) {
+    host.options[0].max_splat_bytes = max_splat_bytes;
     host.Open(0);
     wire->Start(user);
     HelloFrame hello;
@@ -415,7 +493,9 @@ class Liar {
       Say(FrameBytes(SegmentFrame{news.segment, news.bytes}), std::move(news.fd));
     }
   }
-  void SayTensor(uint64_t segment, uint64_t offset, int64_t num_bytes, DType dtype = DT_FLOAT) {
+  // `credit_bytes`: what the frame says; 0: as little as it may.
+  void SayTensor(uint64_t segment, uint64_t offset, int64_t num_bytes, DType dtype = DT_FLOAT,
+                 int64_t credit_bytes = 0) {
     TensorsFrame frame;
     frame.step_id = 7;
     TensorEntry& entry = frame.tensors.emplace_back();
@@ -424,6 +504,8 @@ class Liar {
     entry.num_bytes = num_bytes;
     entry.segment = segment;
     entry.offset = offset;
+    frame.credit_bytes = credit_bytes;
+    if (credit_bytes == 0) frame.credit_bytes = static_cast<int64_t>(FrameBytes(frame).size());
     Say(FrameBytes(frame));
   }
   // The link is over, and said why.
@@ -469,6 +551,40 @@ TEST(PooledTensorsTest, AnOwnerThatScribblesSpoilsFloatsOnly) {
   EXPECT_EQ(liar.host.ends[0]->num_losses(), 0);
 }
 
+// Each may have elements that it does not list, as far as one that comes in parts may.
+TEST(PooledTensorsTest, WhatIsNotListedIsBoundedForEachTensor) {
+  // A TensorProto of two strings, which lists the first one: dtype, shape, string_val.
+  const std::string text(70'000, 'x');
+  const std::string proto =
+      std::string("\x08\x07\x12\x04\x12\x02\x08\x02\x42\xf0\xa2\x04", 12) + text;
+  for (const int64_t max_splat_bytes : {100'000, 60'000}) {
+    SCOPED_TRACE(max_splat_bytes);
+    Liar liar(kMiB, max_splat_bytes);
+    TensorsFrame frame;
+    frame.step_id = 7;
+    std::vector<SharedBlock> blocks;
+    for (uint32_t i = 0; i < 3; ++i) {
+      blocks.push_back(liar.pool->Allocate(static_cast<int64_t>(proto.size())));
+      std::memcpy(blocks.back().data(), proto.data(), proto.size());
+      TensorEntry& entry = frame.tensors.emplace_back();
+      entry.index = i;
+      entry.form = WireTensor::Form::kProto;
+      entry.num_bytes = static_cast<int64_t>(proto.size());
+      entry.segment = blocks.back().segment();
+      entry.offset = blocks.back().offset();
+    }
+    liar.SayNews();
+    frame.credit_bytes = static_cast<int64_t>(FrameBytes(frame).size());
+    liar.Say(FrameBytes(frame));
+    const bool fits = max_splat_bytes > 70'000;
+    EXPECT_EQ(liar.host.kept[0].size(), fits ? 3u : 0u);
+    if (fits) {
+      ExpectTensorEqual(liar.host.kept[0][2].value, Tensor::Of<std::string>({text, text}));
+    }
+    EXPECT_EQ(liar.host.ends[0]->num_losses(), 0) << liar.host.ends[0]->lost();
+  }
+}
+
 TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
   constexpr int64_t kLeast = ByteLink::kMinPooledBytes;
   const struct {
@@ -488,6 +604,10 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
       {"an odd offset", [](Liar* liar) { liar->SayTensor(1, 4, kLeast); }, "at a multiple of 64"},
       {"a small block", [](Liar* liar) { liar->SayTensor(1, 0, kLeast - 4); },
        "a tensor in a pool must have at least 65536 bytes, got 65532"},
+      {"too little credit", [](Liar* liar) { liar->SayTensor(1, 0, kLeast, DT_FLOAT, 1); },
+       "a frame with tensors in a pool must take"},
+      {"too much credit", [](Liar* liar) { liar->SayTensor(1, 0, kLeast, DT_FLOAT, 2 * kLeast); },
+       "a frame with tensors in a pool must take"},
       {"a block that is in use",
        [](Liar* liar) {
          liar->SayTensor(1, 0, 2 * kLeast);

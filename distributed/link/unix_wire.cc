@@ -328,6 +328,14 @@ bool Connection::ReadOnce(int fd, Visit::Work** work) {
   }
   OwnedFd descriptor;
   end_ = DescriptorRoom::Take(&message, &descriptor);
+  if (absl::IsUnavailable(end_)) {
+    Visit visit;
+    NoExceptions("Unix wire", [&] {
+      user_->OnDescriptor(OwnedFd());
+      return absl::OkStatus();
+    }).IgnoreError();  // it ends anyway
+    *work = visit.End();
+  }
   if (!end_.ok()) return false;
   const size_t num_bytes = static_cast<size_t>(result);
   const size_t in_place = std::min(num_bytes, place_bytes);

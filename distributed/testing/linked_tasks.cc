@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <random>
@@ -12,7 +13,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/notification.h"
+#include "core/status.h"
 #include "core/visit.h"
+#include "distributed/cluster/step_wire.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
@@ -55,6 +58,7 @@ class LinkedTasks::Network : public SimulatedTime {
    public:
     LockedWire(Network* network, std::unique_ptr<ByteWire> wire)
         : network_(network), wire_(std::move(wire)) {}
+    bool passes_descriptors() const override { return wire_->passes_descriptors(); }
     void Start(std::shared_ptr<User> user) override {
       const std::lock_guard<std::recursive_mutex> lock(network_->mu_);
       wire_->Start(std::move(user));
@@ -360,10 +364,15 @@ void LinkedTasks::Open(const std::string& task, const std::string& peer) {
   dialler.peer_incarnation = other.incarnation;
   dialled.task = peer;
   dialled.incarnation = other.incarnation;
+  const StatusOr<int64_t> shared_bytes = LinkSharedBytesOfEnvironment(0);
+  EXPECT_TRUE(shared_bytes.ok()) << shared_bytes.status();
+  dialler.max_pool_bytes = dialled.max_pool_bytes = shared_bytes.value_or(0);
   std::shared_ptr<SimulatedWay> way;
   {
     const std::lock_guard<std::recursive_mutex> lock(*network_->mu());
-    way = SimulatedWay::Make(network_.get(), SimulatedWay::Options());
+    SimulatedWay::Options way_options;
+    way_options.passes_descriptors = true;
+    way = SimulatedWay::Make(network_.get(), way_options);
   }
   {
     MutexLock lock(&mu_);

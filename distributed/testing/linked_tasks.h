@@ -47,7 +47,8 @@ class LinkedTasks {
   LinkedTasks& operator=(const LinkedTasks&) = delete;
 
   // As the environment says: null unless MILLRACE_WIRE is "links". The kind is that of
-  // MILLRACE_LINK_KINDS: "in_process", which is the default, or "bytes".
+  // MILLRACE_LINK_KINDS: "in_process", which is the default, or "bytes". Links by bytes have pools
+  // when MILLRACE_LINK_SHARED_BYTES says so.
   static std::unique_ptr<LinkedTasks> OfEnvironment();
 
   // For the options of a task's workers and masters.

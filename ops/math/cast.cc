@@ -101,8 +101,13 @@ class BitcastKernel : public RuledKernel<BitcastRule> {
 
  protected:
   Status Run(KernelContext* ctx) const override {
-    const Tensor& in = ctx->input(0);
+    Tensor in = ctx->input(0);
     if (in.num_elements() == 0) return ctx->AllocateOutput(0).status();
+    // Floats of another task's memory are read where they lie: it might change them. Indices and
+    // whatever else is checked must stay as they are.
+    if (in.buffer()->is_read_only() && !IsFloating(rule().to)) {
+      MR_ASSIGN_OR_RETURN(in, in.Clone());
+    }
     const size_t offset = static_cast<size_t>(static_cast<const char*>(in.raw_data()) -
                                               static_cast<const char*>(in.buffer()->data()));
     MR_ASSIGN_OR_RETURN(Tensor out,

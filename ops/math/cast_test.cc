@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/dtype.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "runtime/testing/op_test.h"
@@ -135,6 +138,15 @@ TEST(Bitcast, SeesTheSameBytes) {
   ExpectTensorEqual(call(TensorOf<uint8_t>({1, 4}, {1, 2, 3, 4}), DT_UINT32),
                     Tensor::Vector<uint32_t>({0x04030201}));
   ExpectTensorEqual(call(TensorOf<float>({0}, {}), DT_INT32), TensorOf<int32_t>({0}, {}));
+  // Of memory that somebody else may write only floats refer to it still.
+  alignas(64) float theirs = 1;
+  const StatusOr<Tensor> shared =
+      Tensor::FromBuffer(DT_FLOAT, Shape{1}, Buffer::ReadOnly(&theirs, sizeof(theirs), [] {}), 0);
+  ASSERT_OK(shared);
+  const Tensor bits = call(*shared, DT_INT32), same = call(*shared, DT_FLOAT);
+  theirs = 2;
+  ExpectTensorEqual(bits, Tensor::Vector<int32_t>({0x3f800000}));
+  ExpectTensorEqual(same, Tensor::Vector<float>({2}));
   ExpectOpError(OpCall("Bitcast").Input(TensorOf<uint8_t>({3}, {1, 2, 3})).Attr("type", DT_UINT32),
                 kInvalid, "the last dimension must be 4, got shape [3]");
   ExpectOpError(OpCall("Bitcast").Input(Tensor::Scalar<uint8_t>(1)).Attr("type", DT_UINT32),

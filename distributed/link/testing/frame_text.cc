@@ -49,6 +49,7 @@ std::string Text(const TensorsFrame& f) {
   std::string text =
       absl::StrCat("TENSORS step=", f.step_id, " purpose=", static_cast<int>(f.purpose),
                    " fingerprint=", f.fingerprint);
+  if (f.credit_bytes != 0) absl::StrAppend(&text, " credit=", f.credit_bytes);
   for (const TensorEntry& entry : f.tensors) {
     absl::StrAppend(&text, " | index=", entry.index);
     if (entry.in_loop) {

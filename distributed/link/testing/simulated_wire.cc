@@ -157,7 +157,9 @@ void SimulatedWay::Arrive(int end) {
     });
   }
   if (descriptor != nullptr) {
-    user->OnDescriptor(OwnedFd(::fcntl(descriptor->get(), F_DUPFD_CLOEXEC, 0)));
+    user->OnDescriptor(options_.has_room_for_descriptors
+                           ? OwnedFd(::fcntl(descriptor->get(), F_DUPFD_CLOEXEC, 0))
+                           : OwnedFd());
   }
   if (in_place) {
     std::copy(piece.begin(), piece.end(), place.begin());
