@@ -294,7 +294,8 @@ class ByteLink::Outgoing {
  private:
   // Of what comes in parts, or lies in a pool: the entry says what its value was.
   static WireTensor Tell(TensorEntry* entry) {
-    WireTensor value = std::exchange(entry->value, WireTensor());
+    WireTensor value;
+    std::swap(value, entry->value);
     entry->form = value.form();
     entry->dtype = value.dtype();
     entry->shape = value.shape();
