@@ -2,6 +2,7 @@
 #include "core/network_seat.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -11,9 +12,6 @@ namespace {
 
 // Release by who made it, acquire by who uses it.
 std::atomic<NetworkSeat*> of_process{nullptr};
-
-// Longer than most steps, and too short to keep them waiting elsewhere.
-constexpr absl::Duration kMaxSitting = absl::Milliseconds(20);
 
 // Its address tells threads apart, too.
 thread_local bool wishes = false;
@@ -34,7 +32,7 @@ SeatWish::~SeatWish() { wishes = outer_; }
 void SeatedCondVar::Wait(Mutex* mu, absl::Time limit) {
   NetworkSeat* const seat = wishes ? NetworkSeat::OfProcess() : nullptr;
   const absl::Time now = absl::Now();
-  if (sits_until_ == absl::InfinitePast()) sits_until_ = now + kMaxSitting;
+  if (sits_until_ == absl::InfinitePast()) sits_until_ = now + max_sitting_;
   if (seat == nullptr || now >= sits_until_ || !seat->Take()) {
     cv_.WaitWithTimeout(mu, limit - now);
     return;

@@ -19,8 +19,6 @@
 //
 // Threads: as each method says. Lifetime: a seat lives as long as the process. Failure: none.
 
-#include <atomic>
-
 #include "absl/time/time.h"
 #include "core/mutex.h"
 
@@ -61,6 +59,11 @@ class SeatWish {
 // A condition variable for one thread at a time.
 class SeatedCondVar {
  public:
+  // Longer than most steps, and too short to keep other ones from the seat.
+  static constexpr absl::Duration kMaxSitting = absl::Milliseconds(20);
+
+  // A thread that has waited for `max_sitting` in all leaves the seat to others.
+  explicit SeatedCondVar(absl::Duration max_sitting = kMaxSitting) : max_sitting_(max_sitting) {}
   // Returns when signalled, at `limit`, or without a reason: always in a loop on the condition.
   void Wait(Mutex* mu, absl::Time limit);
   // With the lock of Wait held.
@@ -72,8 +75,8 @@ class SeatedCondVar {
   // Wait.
   NetworkSeat* seat_ = nullptr;
   const void* sitter_ = nullptr;
-  // Whoever waits for longer leaves the seat to others.
-  absl::Time sits_until_ = absl::InfinitePast();
+  const absl::Duration max_sitting_;
+  absl::Time sits_until_ = absl::InfinitePast();  // from the first wait with a wish on
 };
 
 }  // namespace millrace

@@ -111,17 +111,15 @@ Status UnixPoller::Add(std::shared_ptr<Source> source, int fd, uint32_t events) 
     epoll_event event = EventOf(*source, events);
     {
       MutexLock lock(&mu_);
-      num_links_ += source->is_link() ? 1 : 0;
+      const Source& added = *source;
       sources_.emplace(id, std::move(source));
+      if (added.is_link()) ++num_links_;
     }
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
     const int error = errno;
-    std::shared_ptr<Source> removed;  // goes without the lock
+    std::shared_ptr<Source> removed;
     MutexLock lock(&mu_);
-    const auto it = sources_.find(id);
-    removed = std::move(it->second);
-    sources_.erase(it);
-    num_links_ -= removed->is_link() ? 1 : 0;
+    removed = TakeOut(id);
     return absl::ResourceExhaustedError(
         absl::StrCat("Unix poller: the system must watch one more socket, got ",
                      std::generic_category().message(error)));
@@ -137,13 +135,18 @@ void UnixPoller::Arm(const Source& source, int fd, uint32_t events) {
 void UnixPoller::Remove(const Source& source, int fd) {
   // Fails when it was not added, which is as well.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  std::shared_ptr<Source> removed;  // goes without the lock
+  std::shared_ptr<Source> removed;
   MutexLock lock(&mu_);
-  const auto it = sources_.find(source.id());
-  if (it == sources_.end()) return;
-  removed = std::move(it->second);
+  removed = TakeOut(source.id());
+}
+
+std::shared_ptr<UnixPoller::Source> UnixPoller::TakeOut(uint64_t id) {
+  const auto it = sources_.find(id);
+  if (it == sources_.end()) return nullptr;
+  std::shared_ptr<Source> source = std::move(it->second);
   sources_.erase(it);
-  num_links_ -= removed->is_link() ? 1 : 0;
+  if (source->is_link()) --num_links_;
+  return source;
 }
 
 std::optional<uint64_t> UnixPoller::AwaitEvent(absl::Time limit) {

@@ -81,6 +81,8 @@ class UnixPoller final : private NetworkSeat {
  private:
   UnixPoller(OwnedFd epoll, OwnedFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
   static StatusOr<std::unique_ptr<UnixPoller>> Start();
+  // The source goes without the lock; null when it was not there.
+  std::shared_ptr<Source> TakeOut(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One event, or none before `limit`; who sits in the seat is awake then.
   std::optional<uint64_t> AwaitEvent(absl::Time limit);
   // What became ready, null if nothing.

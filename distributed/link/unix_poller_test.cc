@@ -81,7 +81,8 @@ class Count {
 
  private:
   Mutex mu_;
-  SeatedCondVar seated_;
+  // Without an end: a signal that is lost is not made good by a look at the condition.
+  SeatedCondVar seated_{absl::InfiniteDuration()};
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
@@ -127,6 +128,29 @@ TEST(UnixPollerTest, WorkOfAMessageRunsOnAThreadOfItsOwn) {
   source->Send();
   work.done.Await(1);
   EXPECT_NE(work.thread, std::this_thread::get_id());
+  source->Remove();
+}
+
+// After a pause the poller's threads are back, and the system may give one of them what was meant
+// for the thread in the seat.
+TEST(UnixPollerTest, AThreadOfThePollerHandsOnWhatIsForTheSeat) {
+  ASSERT_OK_AND_ASSIGN(UnixPoller* const poller, UnixPoller::Shared());
+  const auto source = Bytes::Watched(poller, [] {});
+  const auto pass = [](absl::Duration duration) {
+    for (const absl::Time end = absl::Now() + duration; absl::Now() < end;) {
+      std::this_thread::yield();
+    }
+  };
+  Count count;
+  for (int64_t round = 1; round <= 30; ++round) {
+    pass(absl::Milliseconds(3));
+    std::thread other([&] {
+      pass(absl::Microseconds(500));  // most often the other one sits by then
+      count.Add();
+    });
+    count.Await(round);
+    other.join();
+  }
   source->Remove();
 }
 
