@@ -65,10 +65,10 @@ class Arena {
   // An arena of its own. num_threads >= 1.
   static std::unique_ptr<Arena> MakeTbb(int num_threads);
   static std::unique_ptr<Arena> MakeThreads(int num_threads);
-  // MakeThreads under ThreadSanitizer, MakeTbb otherwise. 0 = number of cores.
+  // MakeThreads under ThreadSanitizer, MakeTbb otherwise. 0 = UsableCores() (core/cores.h).
   static std::unique_ptr<Arena> Make(int num_threads);
-  // Shared by everything in the process that does not ask for its own; number of cores, or
-  // MILLRACE_NUM_THREADS of the environment. Never destroyed.
+  // Shared by everything in the process that does not ask for its own; UsableCores(), or
+  // MILLRACE_NUM_THREADS of the environment (a wrong value is logged). Never destroyed.
   static Arena* Default();
 };
 
