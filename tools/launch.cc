@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/cores.h"
 #include "core/exit_code.h"
 #include "core/program.h"
 #include "core/status.h"
@@ -27,30 +28,34 @@ ProgramHelp Help() {
   return {
       .name = "launch",
       .about = "Runs one program as a cluster of processes on this machine. Each gets TF_CONFIG.",
-      .flags = {{.name = "ps", .value = "N", .help = "parameter servers (0)"},
-                {.name = "master",
-                 .help = "one master: a chief that in TrainAndEvaluate also evaluates and exports"},
-                {.name = "chief",
-                 .help =
-                     "one chief; in TrainAndEvaluate the evaluator alone evaluates and exports"},
-                {.name = "workers", .value = "N", .help = "workers (0)"},
-                {.name = "evaluator",
-                 .help =
-                     "one evaluator; without it a job of TrainAndEvaluate with a chief evaluates "
-                     "nothing, never stops early by a metric, and exports nothing"},
-                {.name = "restarts",
-                 .value = "N",
-                 .help = "starts a dead ps, master or evaluator again, N times in all (0)"},
-                {.name = "show",
-                 .value = "TASKS",
-                 .help = "shows the lines of these only: roles and tasks, as in chief,worker-1"},
-                {.name = "log_dir",
-                 .value = "DIR",
-                 .help = "writes each task's output to DIR/<job>-<index>.log too"},
-                {.name = "host", .value = "ADDRESS", .help = "of the tasks (127.0.0.1)"},
-                {.name = "grace_secs",
-                 .value = "N",
-                 .help = "kills a task that was asked to end after so many seconds (30)"}},
+      .flags =
+          {{.name = "ps", .value = "N", .help = "parameter servers (0)"},
+           {.name = "master",
+            .help = "one master: a chief that in TrainAndEvaluate also evaluates and exports"},
+           {.name = "chief",
+            .help = "one chief; in TrainAndEvaluate the evaluator alone evaluates and exports"},
+           {.name = "workers", .value = "N", .help = "workers (0)"},
+           {.name = "evaluator",
+            .help = "one evaluator; without it a job of TrainAndEvaluate with a chief evaluates "
+                    "nothing, never stops early by a metric, and exports nothing"},
+           {.name = "restarts",
+            .value = "N",
+            .help = "starts a dead ps, master or evaluator again, N times in all (0)"},
+           {.name = "show",
+            .value = "TASKS",
+            .help = "shows the lines of these only: roles and tasks, as in chief,worker-1"},
+           {.name = "log_dir",
+            .value = "DIR",
+            .help = "writes each task's output to DIR/<job>-<index>.log too"},
+           {.name = "host", .value = "ADDRESS", .help = "of the tasks (127.0.0.1)"},
+           {.name = "threads_per_task",
+            .value = "N",
+            .help = "each task computes with N threads; 0: as MILLRACE_NUM_THREADS says, or as "
+                    "many as cores (MILLRACE_NUM_THREADS if it is set, else the cores divided "
+                    "among master, chief and workers)"},
+           {.name = "grace_secs",
+            .value = "N",
+            .help = "kills a task that was asked to end after so many seconds (30)"}},
       .rest = "-- PROGRAM [ARGUMENT...]"};
 }
 
@@ -70,6 +75,10 @@ StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
   options.evaluator = flags.has("evaluator");
   options.log_dir = flags.value("log_dir");
   MR_ASSIGN_OR_RETURN(options.show, TaskFilter::Parse(flags.value("show")));
+  if (flags.has("threads_per_task")) {
+    MR_ASSIGN_OR_RETURN(options.threads_per_task,
+                        flags.IntValue("threads_per_task", 0, 0, kMaxComputingThreads));
+  }
   if (flags.has("host")) options.host = flags.value("host");
   if (options.command.empty()) return absl::InvalidArgumentError("a program must follow --");
   if (options.chief.empty() && options.workers == 0) {

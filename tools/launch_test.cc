@@ -10,13 +10,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,13 +29,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "core/cores.h"
 #include "core/file_system.h"
+#include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/cluster_task.h"
 #include "tools/local_cluster.h"
 #include "tools/task_output.h"
+#include "tools/task_threads.h"
 
 // covers: programs: the table at a job's end says why each task ended; the progress of all trainers
 //   is one line; only the lines of some tasks are shown, and the last ones of any that fails
@@ -40,6 +46,8 @@
 //   task once, trainers before parameter servers, and leaves no process; trainers that share
 //   nothing are refused; the exit code tells a failed last save
 // covers: programs: a cluster whose Estimator nobody evaluates says so in its first line
+// covers: programs: tasks that share a host divide its cores, unless the user says with how many
+//   threads they compute; launch says how many and why
 // covers: article 0-35: all roles as processes of one machine
 // covers: article 0-36: lines with their task's name, some tasks only, a file for each
 // covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
@@ -794,20 +802,206 @@ TEST(LaunchTest, ASlowReaderOfANonBlockingFileGetsEveryLine) {
   EXPECT_EQ(lines, 10000u);
 }
 
-TEST(LaunchTest, AProgramThatIsNotThereFailsTheJob) {
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  LocalClusterOptions options;
-  options.chief = "master";
-  options.command = {"/no/such/program"};
-  options.output_fd = ends[1];
-  ASSERT_OK_AND_ASSIGN(const int code, RunLocalCluster(options));
-  close(ends[1]);
-  EXPECT_EQ(code, 127);
-  std::string output(4096, '\0');
-  output.resize(static_cast<size_t>(read(ends[0], output.data(), output.size())));
-  close(ends[0]);
-  EXPECT_THAT(output, HasSubstr("launch: cannot run '/no/such/program': no such program"));
+// MILLRACE_NUM_THREADS of this process and of those that it starts; what it was is restored.
+class ThreadsVariable {
+ public:
+  explicit ThreadsVariable(const char* text) {
+    if (const char* former = std::getenv(kNumThreadsVariable)) former_ = former;
+    Set(text);
+  }
+  ~ThreadsVariable() { Set(former_ ? former_->c_str() : nullptr); }
+
+ private:
+  static void Set(const char* text) {
+    if (text == nullptr) {
+      unsetenv(kNumThreadsVariable);
+    } else {
+      setenv(kNumThreadsVariable, text, 1);
+    }
+  }
+  std::optional<std::string> former_;
+};
+
+TEST(LaunchTest, TheTasksShareTheCoresUnlessTheUserSaysOtherwise) {
+  const int cores = UsableCores();  // launch inherits what limits this process
+  // The chief and two workers: the ps and the evaluator do not count.
+  const int share = std::max(1, cores / 3);
+  struct Case {
+    const char* variable;  // null: not set
+    const char* flag;      // "": not given
+    int threads;           // of each task
+    std::string reason;
+  };
+  const std::vector<Case> cases = {
+      {nullptr, "", share,
+       absl::StrCat(cores, cores == 1 ? " core" : " cores",
+                    " for 3 trainers; --threads_per_task=N changes it")},
+      {"", "", share, " for 3 trainers; "},
+      {"5", "", 5, "MILLRACE_NUM_THREADS=5"},
+      {"0", "", cores, "as many threads as cores compute in each task: MILLRACE_NUM_THREADS=0"},
+      {nullptr, "--threads_per_task=4", 4, "--threads_per_task=4"},
+      {"5", "--threads_per_task=4", 4, "--threads_per_task=4"},
+      {"many", "--threads_per_task=4", 4, "--threads_per_task=4"},
+      {nullptr, "--threads_per_task=0", cores, "stays as it is, not set"},
+      {"5", "--threads_per_task=0", 5, "stays as it is, '5'"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(absl::StrCat(c.variable == nullptr ? "not set" : c.variable, " ", c.flag));
+    const ThreadsVariable variable(c.variable);
+    std::vector<std::string> flags = {"--ps=1", "--chief", "--workers=2", "--evaluator"};
+    if (*c.flag != '\0') flags.push_back(c.flag);
+    Launched launch(flags, {"ps=threads;until_term", "*=threads"});
+    EXPECT_EQ(launch.Wait(), 0);
+    for (const char* task : {"ps 0", "chief 0", "worker 0", "worker 1", "evaluator 0"}) {
+      EXPECT_THAT(launch.output(),
+                  HasSubstr(absl::StrCat("[", task, "] threads ", c.threads, "\n")));
+    }
+    const size_t reason = launch.output().find(c.reason);
+    ASSERT_NE(reason, std::string::npos) << launch.output();
+    EXPECT_LT(reason, launch.output().find("launch: ps 0 started")) << launch.output();
+  }
+}
+
+TEST(LaunchTest, ANumberOfThreadsThatIsNoneStartsNothing) {
+  for (const char* text : {"many", "-1", "2000"}) {
+    const ThreadsVariable variable(text);
+    Launched launch({"--ps=1", "--chief"}, {"*=say:up"});
+    EXPECT_EQ(launch.Wait(), 1);
+    EXPECT_EQ(launch.output(),
+              absl::StrCat("launch: MILLRACE_NUM_THREADS must be an integer in [0, "
+                           "1024], got '",
+                           text, "'; 0 is as many threads as cores\n"));
+  }
+}
+
+TEST(LaunchTest, ARestartedTaskHasTheThreadsOfTheFirst) {
+  const ThreadsVariable variable(nullptr);
+  Launched launch({"--chief", "--restarts=1", "--threads_per_task=3"},
+                  {absl::StrCat("chief=threads;once:", TempPath("once"), ";exit:5")});
+  EXPECT_EQ(launch.Wait(), 0);
+  const std::string line = "[chief 0] threads 3\n";
+  const size_t first = launch.output().find(line);
+  ASSERT_NE(first, std::string::npos) << launch.output();
+  EXPECT_NE(launch.output().find(line, first + 1), std::string::npos) << launch.output();
+}
+
+TEST(TaskThreadsTest, TrainersDivideTheCoresAndTheUserHasTheLastWord) {
+  struct Case {
+    int cores, trainers;
+    std::optional<int> flag;
+    const char* variable;
+    std::optional<int> per_task;
+    std::string text;
+  };
+  const std::string more = "; --threads_per_task=N changes it";
+  const std::vector<Case> cases = {
+      {2, 3, {}, nullptr, 1, "1 thread computes in each task: 2 cores for 3 trainers" + more},
+      {1, 1, {}, nullptr, 1, "1 thread computes in each task: 1 core for 1 trainer" + more},
+      {2, 1, {}, nullptr, 2, "2 threads compute in each task: 2 cores for 1 trainer" + more},
+      {4, 4, {}, nullptr, 1, "1 thread computes in each task: 4 cores for 4 trainers" + more},
+      {4, 3, {}, nullptr, 1, "1 thread computes in each task: 4 cores for 3 trainers" + more},
+      {4, 2, {}, "", 2, "2 threads compute in each task: 4 cores for 2 trainers" + more},
+      {64, 7, {}, nullptr, 9, "9 threads compute in each task: 64 cores for 7 trainers" + more},
+      {64,
+       1001,
+       {},
+       nullptr,
+       1,
+       "1 thread computes in each task: 64 cores for 1001 trainers" + more},
+      {4096,
+       1,
+       {},
+       nullptr,
+       1024,
+       "1024 threads compute in each task: 4096 cores for 1 trainer" + more},
+      {4, 2, {}, "7", {}, "7 threads compute in each task: MILLRACE_NUM_THREADS=7"},
+      {4, 2, {}, "0", {}, "as many threads as cores compute in each task: MILLRACE_NUM_THREADS=0"},
+      {4, 2, 1, "7", 1, "1 thread computes in each task: --threads_per_task=1"},
+      {4, 2, 1, "many", 1, "1 thread computes in each task: --threads_per_task=1"},
+      {4,
+       2,
+       0,
+       "7",
+       {},
+       "--threads_per_task=0: MILLRACE_NUM_THREADS of the tasks stays as it is, '7'"},
+      {4,
+       2,
+       0,
+       nullptr,
+       {},
+       "--threads_per_task=0: MILLRACE_NUM_THREADS of the tasks stays as it is, not set"},
+  };
+  for (const Case& c : cases) {
+    ASSERT_OK_AND_ASSIGN(const TaskThreads threads,
+                         ThreadsOfTasks(c.cores, c.trainers, c.flag, c.variable));
+    EXPECT_EQ(threads.text, c.text);
+    EXPECT_EQ(threads.per_task, c.per_task) << c.text;
+  }
+  EXPECT_STATUS(ThreadsOfTasks(4, 2, 1025, nullptr), absl::StatusCode::kInvalidArgument,
+                "launch: --threads_per_task must be in [0, 1024], got 1025");
+  EXPECT_STATUS(ThreadsOfTasks(4, 2, -1, nullptr), absl::StatusCode::kInvalidArgument, "got -1");
+  EXPECT_STATUS(ThreadsOfTasks(4, 2, {}, "x"), absl::StatusCode::kInvalidArgument,
+                "launch: MILLRACE_NUM_THREADS must be an integer in [0, 1024], got 'x'");
+}
+
+// Of a command of the shell: what it wrote, and its exit code.
+struct Ended {
+  std::string output;
+  int code = -1;
+};
+
+Ended RunInShell(const std::string& command) {
+  Ended ended;
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return ended;
+  char buffer[4096];
+  for (size_t n = 0; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) {
+    ended.output.append(buffer, n);
+  }
+  const int status = pclose(pipe);
+  if (WIFEXITED(status)) ended.code = WEXITSTATUS(status);
+  return ended;
+}
+
+// 30 tasks need more files than the 24 that the shell allows.
+TEST(LaunchTest, ManyTasksOpenTheFilesThatTheyNeedOrAreRefused) {
+  const std::string job = absl::StrCat(kLaunch, " --ps=1 --workers=29 --threads_per_task=1 -- ",
+                                       kTask, " 'ps=until_term' '*=file_limit' 2>&1");
+  const Ended raised = RunInShell(absl::StrCat("ulimit -Sn 24 && exec ", job));
+  EXPECT_EQ(raised.code, 0) << raised.output;
+  for (int i = 0; i < 29; ++i) {
+    EXPECT_THAT(raised.output, HasSubstr(absl::StrCat("[worker ", i, "] file limit 24\n")));
+  }
+  const Ended refused = RunInShell(absl::StrCat("ulimit -Sn 24 && ulimit -Hn 40 && exec ", job));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("launch: 30 tasks need a limit of "));
+  EXPECT_THAT(refused.output, HasSubstr(" open files, got 40; "));
+  EXPECT_THAT(refused.output, Not(HasSubstr(" started at ")));
+}
+
+TEST(LaunchTest, AProgramThatCannotRunFailsTheJobAndSaysWhy) {
+  const std::string no_program = TempPath("no_program");
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), no_program, "not a program"));
+  const struct {
+    std::string program;
+    std::string why;
+  } cases[] = {{"/no/such/program", "no such program"}, {no_program, "Permission denied"}};
+  for (const auto& c : cases) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    LocalClusterOptions options;
+    options.chief = "master";
+    options.command = {c.program};
+    options.output_fd = ends[1];
+    ASSERT_OK_AND_ASSIGN(const int code, RunLocalCluster(options));
+    close(ends[1]);
+    EXPECT_EQ(code, 127);
+    std::string output(4096, '\0');
+    output.resize(static_cast<size_t>(read(ends[0], output.data(), output.size())));
+    close(ends[0]);
+    EXPECT_THAT(output,
+                HasSubstr(absl::StrCat("launch: cannot run '", c.program, "': ", c.why, "\n")));
+  }
 }
 
 TEST(LaunchTest, BadOptionsAreRefused) {
@@ -820,6 +1014,8 @@ TEST(LaunchTest, BadOptionsAreRefused) {
       {{.ps = 1, .command = {"x"}}, "must have a trainer"},
       {{.ps = -1, .workers = 1, .command = {"x"}}, "must be in [0, 1000], got -1"},
       {{.chief = "boss", .command = {"x"}}, "got 'boss'"},
+      {{.workers = 1, .threads_per_task = -1, .command = {"x"}},
+       "launch: --threads_per_task must be in [0, 1024], got -1"},
       {{.workers = 2, .command = {"x"}},
        "launch: 2 trainers must share their variables on parameter servers, got --ps=0"},
       {{.chief = "master", .workers = 2, .evaluator = true, .command = {"x"}},
@@ -841,6 +1037,10 @@ TEST(LaunchTest, WrongFlagsExitWithTwo) {
                                                        {"--workers=-1"},
                                                        {"--ps=1"},
                                                        {"--master", "--grace_secs=0"},
+                                                       {"--master", "--threads_per_task=-1"},
+                                                       {"--master", "--threads_per_task=1025"},
+                                                       {"--master", "--threads_per_task=x"},
+                                                       {"--master", "--threads_per_task="},
                                                        {"--master", "--show=boss"},
                                                        {"--master", "--show=worker-x"},
                                                        {"--master", "--show=ps,"}};

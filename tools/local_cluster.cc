@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,11 +25,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/cores.h"
 #include "core/file_system.h"
 #include "core/owned_fd.h"
 #include "tools/cluster_task.h"
 #include "tools/server_ports.h"
 #include "tools/task_output.h"
+#include "tools/task_threads.h"
 
 extern char** environ;
 
@@ -51,6 +54,8 @@ constexpr size_t kMaxNames = 8;
 constexpr size_t kHiddenLines = 20;
 // Of a terminal that does not say how wide it is.
 constexpr size_t kWidth = 80;
+// Besides those of the tasks: what was inherited, what is open for a moment.
+constexpr rlim_t kFilesBesidesTasks = 64;
 
 // "0:05", "1:02:03".
 std::string ElapsedText(absl::Duration elapsed) {
@@ -110,10 +115,40 @@ class SignalReader {
   OwnedFd fd_;
 };
 
+// This process may open so many files; the former limit is restored.
+class FileLimit {
+ public:
+  ~FileLimit() {
+    if (raised_) setrlimit(RLIMIT_NOFILE, &former_);
+  }
+  // `tasks`: for the error.
+  Status Raise(rlim_t files, size_t tasks) {
+    if (getrlimit(RLIMIT_NOFILE, &former_) != 0) return SystemError("getrlimit");
+    if (former_.rlim_cur >= files) return absl::OkStatus();
+    if (former_.rlim_max < files) {
+      return FailedPrecondition("launch: ", tasks, " tasks need a limit of ", files,
+                                " open files, got ", former_.rlim_max,
+                                "; start fewer or raise it (ulimit -Hn)");
+    }
+    const rlimit wanted = {files, former_.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &wanted) != 0) return SystemError("setrlimit");
+    raised_ = true;
+    return absl::OkStatus();
+  }
+  // In a child after fork: no allocation.
+  void RestoreInChild() const {
+    if (raised_) setrlimit(RLIMIT_NOFILE, &former_);
+  }
+
+ private:
+  rlimit former_ = {};
+  bool raised_ = false;
+};
+
 class Launcher {
  public:
-  explicit Launcher(const LocalClusterOptions& options)
-      : options_(options), terminal_(isatty(options.output_fd) == 1) {
+  Launcher(const LocalClusterOptions& options, TaskThreads threads)
+      : options_(options), threads_(std::move(threads)), terminal_(isatty(options.output_fd) == 1) {
     const auto add = [this, &options](TaskRole role, const std::string& job, int count) {
       for (int i = 0; i < count; ++i) {
         ClusterTask& task = *tasks_.emplace_back(std::make_unique<ClusterTask>());
@@ -141,6 +176,9 @@ class Launcher {
 
   StatusOr<int> Run() {
     if (signals_.fd() < 0) return SystemError("signalfd");
+    const size_t files_per_task = options_.log_dir.empty() ? 1 : 2;
+    MR_RETURN_IF_ERROR(
+        file_limit_.Raise(kFilesBesidesTasks + files_per_task * tasks_.size(), tasks_.size()));
     if (!options_.log_dir.empty()) {
       MR_RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(options_.log_dir));
       for (const auto& task : tasks_) {
@@ -151,6 +189,7 @@ class Launcher {
     }
     started_ = absl::Now();
     SayWhetherEvaluated();
+    Report(threads_.text);
     MR_RETURN_IF_ERROR(StartAll());
     while (AnyRunning()) {
       ShowOwnStatus();
@@ -340,10 +379,19 @@ class Launcher {
     std::vector<std::string> environment = {
         absl::StrCat("TF_CONFIG=", TfConfigText(addresses_, task->job, task->index)),
         absl::StrCat("MILLRACE_PROGRESS=", terminal_ && task->trainer() ? "live" : "plain")};
+    if (threads_.per_task) {
+      environment.push_back(absl::StrCat(kNumThreadsVariable, "=", *threads_.per_task));
+    }
+    // What is inherited, but for the variables above.
+    const size_t own = environment.size();
     for (char** e = environ; *e != nullptr; ++e) {
-      if (!absl::StartsWith(*e, "TF_CONFIG=") && !absl::StartsWith(*e, "MILLRACE_PROGRESS=")) {
-        environment.push_back(*e);
-      }
+      const absl::string_view inherited = *e;
+      const bool replaced =
+          std::any_of(environment.begin(), environment.begin() + static_cast<ptrdiff_t>(own),
+                      [inherited](const std::string& set) {
+                        return absl::StartsWith(inherited, set.substr(0, set.find('=') + 1));
+                      });
+      if (!replaced) environment.emplace_back(inherited);
     }
     std::vector<char*> envp, argv;
     for (std::string& e : environment) envp.push_back(e.data());
@@ -351,8 +399,7 @@ class Launcher {
     std::vector<std::string> arguments = options_.command;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
-    const std::string cannot =
-        absl::StrCat("launch: cannot run '", arguments[0], "': no such program\n");
+    const std::string cannot = absl::StrCat("launch: cannot run '", arguments[0], "': ");
 
     const pid_t parent = getpid();
     const pid_t pid = fork();
@@ -366,10 +413,15 @@ class Launcher {
       if (null > 2) close(null);
       dup2(writer.get(), 1);
       dup2(writer.get(), 2);
+      file_limit_.RestoreInChild();
       signal(SIGPIPE, SIG_DFL);
       sigprocmask(SIG_SETMASK, &signals_.former(), nullptr);
       execvpe(argv[0], argv.data(), envp.data());
-      [[maybe_unused]] const ssize_t n = write(2, cannot.data(), cannot.size());
+      const char* const why = errno == ENOENT ? "no such program" : strerrordesc_np(errno);
+      for (const absl::string_view part :
+           {absl::string_view(cannot), absl::string_view(why), absl::string_view("\n")}) {
+        [[maybe_unused]] const ssize_t n = write(2, part.data(), part.size());
+      }
       _exit(127);
     }
     setpgid(pid, pid);  // the first of the two does it
@@ -622,7 +674,9 @@ class Launcher {
   }
 
   const LocalClusterOptions& options_;
+  const TaskThreads threads_;
   const bool terminal_;
+  FileLimit file_limit_;
   SignalReader signals_;
   std::vector<std::unique_ptr<ClusterTask>> tasks_;
   std::vector<std::pair<std::string, std::vector<std::string>>> addresses_;
@@ -709,7 +763,10 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
   if (const std::string unused = options.show.Unused(tasks); !unused.empty()) {
     return InvalidArgument("launch: --show must name tasks of this job, got '", unused, "'");
   }
-  return Launcher(options).Run();
+  MR_ASSIGN_OR_RETURN(TaskThreads threads,
+                      ThreadsOfTasks(UsableCores(), trainers, options.threads_per_task,
+                                     std::getenv(kNumThreadsVariable)));
+  return Launcher(options, std::move(threads)).Run();
 }
 
 }  // namespace millrace

@@ -33,6 +33,10 @@
 // chief that has saved and ended as it was asked, 128 of one that could not save. Then a worker or
 // an evaluator that was killed counts like the others: it was not done.
 //
+// The tasks share the cores of this machine: each gets MILLRACE_NUM_THREADS by the rule of
+// tools/task_threads.h, and one line says how many and why. They keep this process' limit of open
+// files; its own is raised, as far as the system lets it, to what so many tasks need.
+//
 // Output: the tasks' lines, each once, with "[worker 0] " before them, and reports that begin with
 // "launch: "; a table of all tasks at the end says how and why each ended. With `show` only the
 // lines of some tasks; of another one that fails, its last ones. On a terminal the last line says
@@ -41,9 +45,10 @@
 // written for `silence`.
 //
 // Threads: one per process may run a cluster: it reads signals (signalfd) and restores what
-// it changed. Failure: InvalidArgument for options, Unavailable without free ports, Internal when
-// the system refuses a process.
+// it changed. Failure: InvalidArgument for options, FailedPrecondition for more tasks than files
+// may be open, Unavailable without free ports, Internal when the system refuses a process.
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +76,8 @@ struct LocalClusterOptions {
   // "" or a directory (created) for one file per task.
   std::string log_dir = {};
   std::string host = "127.0.0.1";
+  // With how many each task computes; 0: as the environment says; none: see task_threads.h.
+  std::optional<int> threads_per_task = {};
   // From a request to end to being killed.
   absl::Duration grace = kGrace;
   // Without a line of any task, until it is said which run.

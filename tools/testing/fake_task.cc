@@ -20,12 +20,15 @@
 //   once:FILE      goes on only for the first process that comes here (creates FILE); later ones
 //                  skip the next action
 //   fds            the numbers of its open files, in one line
+//   threads        with how many threads it computes
+//   file_limit     how many files it may open
 //   child          forks a process that waits for ever and keeps all files open
 //
 // A task that cannot do what it was told exits with 99.
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +39,8 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "core/arena.h"
 
 namespace {
 
@@ -162,6 +167,12 @@ bool Do(const std::string& action) {
       if (fcntl(fd, F_GETFD) >= 0) open_files += " " + std::to_string(fd);
     }
     std::printf("%s\n", open_files.c_str());
+  } else if (verb == "threads") {
+    std::printf("threads %d\n", millrace::Arena::Default()->num_threads());
+  } else if (verb == "file_limit") {
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) Fail("getrlimit");
+    std::printf("file limit %lld\n", static_cast<long long>(limit.rlim_cur));
   } else if (verb == "child") {
     std::fflush(stdout);
     const pid_t pid = fork();
