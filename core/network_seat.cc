@@ -11,19 +11,25 @@ namespace millrace {
 namespace {
 
 // Release by who made it, acquire by who uses it.
-std::atomic<NetworkSeat*> of_process{nullptr};
+std::atomic<NetworkSeat*> of_process[NetworkSeat::kNumRanks] = {};
 
 // Its address tells threads apart, too.
 thread_local bool wishes = false;
 
 }  // namespace
 
-NetworkSeat* NetworkSeat::OfProcess() { return of_process.load(std::memory_order_acquire); }
+NetworkSeat* NetworkSeat::OfProcess() {
+  for (const std::atomic<NetworkSeat*>& of_rank : of_process) {
+    NetworkSeat* const seat = of_rank.load(std::memory_order_acquire);
+    if (seat != nullptr && seat->has_links()) return seat;
+  }
+  return nullptr;
+}
 
-void NetworkSeat::SetOfProcess(NetworkSeat* seat) {
+void NetworkSeat::SetOfProcess(NetworkSeat* seat, Rank rank) {
   NetworkSeat* none = nullptr;
-  of_process.compare_exchange_strong(none, seat, std::memory_order_acq_rel,
-                                     std::memory_order_acquire);
+  of_process[rank].compare_exchange_strong(none, seat, std::memory_order_acq_rel,
+                                           std::memory_order_acquire);
 }
 
 SeatWish::SeatWish() : outer_(wishes) { wishes = true; }

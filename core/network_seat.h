@@ -12,10 +12,11 @@
 //   ...
 //   seated.Signal();                                // by who made the condition true, with mu held
 //
-// A process has one seat, for one thread at a time; who finds it taken, or has sat there for long,
-// waits as in a CondVar. While a thread sits there it does for others what threads of the network
-// do between two polls: it reads, decodes and hands on, and never runs kernels or calls that may
-// block.
+// A process may have a seat at each kind of network, and one of them is in use: the first one of
+// Rank whose links carry steps. It is for one thread at a time; who finds it taken, or has sat
+// there for long, waits as in a CondVar. While a thread sits there it does for others what threads
+// of the network do between two polls: it reads, decodes and hands on, and never runs kernels or
+// calls that may block.
 //
 // Threads: as each method says. Lifetime: a seat lives as long as the process. Failure: none.
 
@@ -26,8 +27,12 @@ namespace millrace {
 
 class NetworkSeat {
  public:
+  enum Rank { kSameHost, kNetwork, kNumRanks };
+
   virtual ~NetworkSeat() = default;
-  // Any thread. False: another one has it, or there is nothing to serve.
+  // Any thread. Whether what it serves carries steps.
+  virtual bool has_links() const = 0;
+  // Any thread. False: another one has it.
   virtual bool Take() = 0;
   // By who has taken it. Handles what comes, and returns after that, after a Wake since Take, or
   // when `limit` has passed; perhaps also without a reason.
@@ -37,10 +42,10 @@ class NetworkSeat {
   // Any thread: whoever has the seat returns from Serve. Nothing when nobody has it.
   virtual void Wake() noexcept = 0;
 
-  // Of the process; null until there is one.
+  // That is in use; null when there is none.
   static NetworkSeat* OfProcess();
-  // For good; the first one counts.
-  static void SetOfProcess(NetworkSeat* seat);
+  // For good; the first one of a rank counts.
+  static void SetOfProcess(NetworkSeat* seat, Rank rank);
 };
 
 // While one lives, waits of its thread in a SeatedCondVar use the seat. The thread holds no lock

@@ -18,6 +18,7 @@ namespace {
 // Serve does what the test says.
 class FakeSeat final : public NetworkSeat {
  public:
+  bool has_links() const override { return links; }
   bool Take() override {
     ++takes;
     return has_work;
@@ -28,7 +29,7 @@ class FakeSeat final : public NetworkSeat {
     if (++wakes == 1) woken->Notify();
   }
 
-  bool has_work = true;
+  bool links = true, has_work = true;
   std::function<void(absl::Time)> serve;
   int takes = 0, leaves = 0;
   std::atomic<int> wakes{0};                  // relaxed: looked at when all threads are done
@@ -39,7 +40,7 @@ class FakeSeat final : public NetworkSeat {
 FakeSeat* Seat() {
   static FakeSeat* const seat = [] {
     auto* const made = new FakeSeat;
-    NetworkSeat::SetOfProcess(made);
+    NetworkSeat::SetOfProcess(made, NetworkSeat::kSameHost);
     return made;
   }();
   return seat;
@@ -50,7 +51,7 @@ class NetworkSeatTest : public ::testing::Test {
   NetworkSeatTest() {
     // Nobody else is there: as if it were new.
     FakeSeat& seat = *Seat();
-    seat.has_work = true;
+    seat.links = seat.has_work = true;
     seat.takes = seat.leaves = 0;
     seat.wakes = 0;
     seat.woken = std::make_unique<absl::Notification>();
@@ -73,10 +74,23 @@ class NetworkSeatTest : public ::testing::Test {
   bool done_ = false;
 };
 
-TEST_F(NetworkSeatTest, TheFirstSeatOfAProcessCounts) {
+TEST_F(NetworkSeatTest, TheFirstSeatOfARankCounts) {
   FakeSeat other;
-  NetworkSeat::SetOfProcess(&other);
+  NetworkSeat::SetOfProcess(&other, NetworkSeat::kSameHost);
   EXPECT_EQ(NetworkSeat::OfProcess(), &seat_);
+}
+
+TEST_F(NetworkSeatTest, TheSeatOfTheFirstRankThatHasLinksIsUsed) {
+  static FakeSeat* const next = new FakeSeat;
+  next->links = false;
+  NetworkSeat::SetOfProcess(next, NetworkSeat::kNetwork);
+  EXPECT_EQ(NetworkSeat::OfProcess(), &seat_);
+  next->links = true;
+  EXPECT_EQ(NetworkSeat::OfProcess(), &seat_);
+  seat_.links = false;
+  EXPECT_EQ(NetworkSeat::OfProcess(), next);
+  next->links = false;
+  EXPECT_EQ(NetworkSeat::OfProcess(), nullptr);
 }
 
 TEST_F(NetworkSeatTest, WithoutAWishItIsAConditionVariable) {

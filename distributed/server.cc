@@ -62,9 +62,9 @@ namespace {
 // Threads that wait for calls, by the number of cores. Few: each one that has nothing to do is
 // woken for events that another one takes. They run steps too, and are replaced meanwhile
 // (net/call_threads.h).
-constexpr int kMinPollers = 2;
+constexpr int kMinPollers = 1;
 constexpr int kMaxPollers = 4;
-constexpr int kCoresPerPoller = 4;
+constexpr int kCoresPerPoller = 16;
 // How often a server that leaves by itself looks whether its time has come.
 constexpr int kAskPeriodMs = 250;
 // How long a task may take to say who it is.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <limits>
 #include <set>
@@ -11,17 +12,23 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/before_wait.h"
 #include "core/dcheck.h"
 #include "core/mutex.h"
 
 namespace millrace {
 namespace {
 
+// How long a visit may keep the place of a thread that polls without saying that it will be long.
+constexpr absl::Duration kPatience = absl::Milliseconds(2);
+
 // What one thread does; on its stack.
 struct Self {
   std::shared_ptr<LongCall> call;  // that it runs; null: none
   absl::Time since;
-  bool gave_up = false;  // polling, since it last began to
+  bool is_listed = false;  // in `selves`
+  bool keeps_place = false;
+  bool gave_up = false;  // polling, since it last began to; its own to look at
 };
 
 thread_local Self* this_thread = nullptr;
@@ -43,16 +50,30 @@ struct CallThreads::State : std::enable_shared_from_this<CallThreads::State> {
     lanes[2].max = std::numeric_limits<int>::max();
   }
 
-  bool StartThread();
-  void Main();
+  bool StartThread(bool polls);
+  void Main(bool polls);
   bool MayPollAgain();
+  bool Park() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  int num_free() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return parked - unpark - (watch == Watch::kWanted ? 1 : 0);
+  }
+  bool CallThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Keeping a place.
+  bool KeepPlace(Self* self) ABSL_LOCKS_EXCLUDED(mu);
+  void GiveUpPlace(Self* self) noexcept ABSL_LOCKS_EXCLUDED(mu);
+  bool TakePlace() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const Options options;
   const int min_polling;
   mutable Mutex mu;
   CondVar unparked, ended;
-  // Threads that poll, or are on their way to it.
+  // Threads that poll, are on their way to it, or keep their place.
   int polling ABSL_GUARDED_BY(mu) = 0;
+  int keeping ABSL_GUARDED_BY(mu) = 0;           // of these, threads that run a visit meanwhile
+  uint64_t places_kept ABSL_GUARDED_BY(mu) = 0;  // so far
+  // The parked thread that looks after visits that keep a place.
+  enum class Watch { kNone, kWanted, kOn };
+  Watch watch ABSL_GUARDED_BY(mu) = Watch::kNone;
   int parked ABSL_GUARDED_BY(mu) = 0;
   int unpark ABSL_GUARDED_BY(mu) = 0;  // of those, as many are to poll, and counted there
   int threads ABSL_GUARDED_BY(mu) = 0;
@@ -61,39 +82,42 @@ struct CallThreads::State : std::enable_shared_from_this<CallThreads::State> {
   std::set<Self*> selves ABSL_GUARDED_BY(mu);
 };
 
-// Of a thread that is counted already, as one that polls. False when the system gives none.
-bool CallThreads::State::StartThread() {
+// Of a thread that is counted already, as one that polls if it is to. False when the system gives
+// none.
+bool CallThreads::State::StartThread(bool polls) {
   try {
-    std::thread([self = shared_from_this()] { self->Main(); }).detach();
+    std::thread([self = shared_from_this(), polls] { self->Main(polls); }).detach();
     return true;
   } catch (const std::system_error&) {
   } catch (const std::bad_alloc&) {
   }
   MutexLock lock(&mu);
-  MR_DCHECK(polling > 0 && threads > 0, "a thread is counted before the system is asked for it");
-  --polling;
+  MR_DCHECK(threads > 0 && (!polls || polling > 0),
+            "a thread is counted before the system is asked for it");
+  if (polls) --polling;
   --threads;
   ended.SignalAll();
   return false;
 }
 
-void CallThreads::State::Main() {
+void CallThreads::State::Main(bool polls) {
   Self self;
   this_thread = &self;
   {
     MutexLock lock(&mu);
     try {
-      selves.insert(&self);
+      self.is_listed = selves.insert(&self).second;
     } catch (const std::bad_alloc&) {
       // What it runs is not named, then.
     }
+    if (!polls) polls = Park();
   }
-  for (;;) {
+  while (polls) {
     const bool more = options.poll_one();
     if (self.gave_up) {
       self.gave_up = false;
-      if (MayPollAgain()) continue;
-      break;
+      polls = MayPollAgain();
+      continue;
     }
     if (more) continue;
     MutexLock lock(&mu);
@@ -119,16 +143,128 @@ bool CallThreads::State::MayPollAgain() {
     ++polling;
     return true;
   }
+  return Park();
+}
+
+// Until the thread is to poll, and is counted there; false when it is to end. A parked thread may
+// be the watch meanwhile.
+bool CallThreads::State::Park() {
   ++parked;
-  const absl::Time until = options.clock->Now() + options.idle;
-  while (unpark == 0 && !over && options.clock->Now() < until) {
-    options.clock->WaitUntil(&unparked, &mu, until);
+  bool is_watch = false;
+  uint64_t seen = 0;
+  absl::Time until = options.clock->Now() + options.idle;
+  while (unpark == 0 && !over) {
+    if (watch == Watch::kWanted) {
+      watch = Watch::kOn;
+      is_watch = true;
+      seen = places_kept;
+      until = options.clock->Now() + kPatience;
+    }
+    if (options.clock->Now() < until) {
+      options.clock->WaitUntil(&unparked, &mu, until);
+      continue;
+    }
+    if (!is_watch) break;
+    // Visits that go on since then have had their time.
+    if (places_kept == seen && TakePlace()) {
+      ++unpark;
+      break;
+    }
+    is_watch = places_kept != seen;
+    seen = places_kept;
+    if (!is_watch) watch = Watch::kNone;
+    until = options.clock->Now() + (is_watch ? kPatience : options.idle);
   }
+  if (is_watch) watch = Watch::kNone;
   --parked;
   if (unpark == 0) return false;
   --unpark;
   MR_DCHECK(unpark <= parked, "only parked threads are asked to poll, each at most once");
   return true;
+}
+
+// One more thread polls, and is counted. True: it must be started.
+bool CallThreads::State::CallThread() {
+  ++polling;
+  if (num_free() > 0) {
+    ++unpark;
+    unparked.Signal();
+    return false;
+  }
+  ++threads;
+  return true;
+}
+
+// --- Keeping a place
+//
+// Most visits last some microseconds, and to wake a thread that polls meanwhile costs as much as
+// they do. So the thread of a visit is still counted among those that poll, until the visit says
+// that it waits or works for long (core/before_wait.h), or until the watch finds it there a second
+// time. The watch is a parked thread that looks every kPatience while visits come, so it costs
+// steps that follow each other nothing that counts.
+
+// False when nobody would look after it.
+bool CallThreads::State::KeepPlace(Self* self) {
+  bool needs_thread = false;
+  {
+    MutexLock lock(&mu);
+    if (!self->is_listed || polling > min_polling) return false;
+    if (watch == Watch::kNone) {
+      if (num_free() > 0) {
+        watch = Watch::kWanted;
+        unparked.Signal();
+      } else {
+        watch = Watch::kWanted;
+        ++threads;
+        needs_thread = true;
+      }
+    }
+    self->keeps_place = true;
+    ++keeping;
+    ++places_kept;
+  }
+  if (!needs_thread || StartThread(/*polls=*/false)) return true;
+  MutexLock lock(&mu);
+  // Nobody has looked meanwhile, or another parked thread does.
+  if (watch == Watch::kWanted) watch = Watch::kNone;
+  if (watch == Watch::kOn) return true;
+  if (!self->keeps_place) return true;
+  self->keeps_place = false;
+  --keeping;
+  return false;
+}
+
+// Another thread polls in its place, if it still has it.
+void CallThreads::State::GiveUpPlace(Self* self) noexcept {
+  bool needs_thread;
+  {
+    MutexLock lock(&mu);
+    if (!self->keeps_place) return;
+    self->keeps_place = false;
+    --keeping;
+    --polling;
+    needs_thread = polling < min_polling && CallThread();
+  }
+  if (!needs_thread || StartThread(/*polls=*/true)) return;
+  MutexLock lock(&mu);
+  if (polling > 0) return;
+  // The last one. Steps wait for this visit, so it goes on; then its thread polls.
+  ++polling;
+  self->keeps_place = true;
+  ++keeping;
+}
+
+// Of one of the visits.
+bool CallThreads::State::TakePlace() {
+  if (keeping == 0) return false;
+  for (Self* const self : selves) {
+    if (!self->keeps_place) continue;
+    self->keeps_place = false;
+    --keeping;
+    return true;
+  }
+  MR_DCHECK(false, "a thread that keeps a place is listed");
+  return false;
 }
 
 StatusOr<std::unique_ptr<CallThreads>> CallThreads::Start(Options options) {
@@ -141,7 +277,7 @@ StatusOr<std::unique_ptr<CallThreads>> CallThreads::Start(Options options) {
     state->polling = wanted;
     state->threads = wanted;
   }
-  for (int i = 0; i < wanted; ++i) started += state->StartThread() ? 1 : 0;
+  for (int i = 0; i < wanted; ++i) started += state->StartThread(/*polls=*/true) ? 1 : 0;
   if (started == 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat(state->options.owner, ": the system must give one thread, got none"));
@@ -156,6 +292,7 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
   Self* const self = this_thread;
   MR_DCHECK(self != nullptr && !self->gave_up,
             "Run is the last thing that a thread does in poll_one: it still polls");
+  if (urgency == Urgency::kVisit && state.KeepPlace(self)) return RunInPlace(std::move(call));
   const int lane = static_cast<int>(urgency);
   bool needs_thread = false;
   {
@@ -164,21 +301,12 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
       state.lanes[lane].waiting.push_back(std::move(call));
       return;
     }
-    if (state.polling <= state.min_polling) {
-      ++state.polling;
-      if (state.parked > state.unpark) {
-        ++state.unpark;
-        state.unparked.Signal();
-      } else {
-        ++state.threads;
-        needs_thread = true;
-      }
-    }
+    if (state.polling <= state.min_polling) needs_thread = state.CallThread();
     ++state.lanes[lane].running;
     --state.polling;
   }
   self->gave_up = true;
-  if (needs_thread && !state.StartThread()) {
+  if (needs_thread && !state.StartThread(/*polls=*/true)) {
     MutexLock lock(&state.mu);
     if (state.polling == 0) {
       // This is the last one that polls. Another one can take the call later, if any runs one.
@@ -208,6 +336,37 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
     call = std::move(state.lanes[lane].waiting.front());
     state.lanes[lane].waiting.pop_front();
   }
+}
+
+void CallThreads::RunInPlace(std::shared_ptr<LongCall> call) {
+  class Place : private BeforeWait {
+   public:
+    explicit Place(State* state) : state_(state) {}
+
+   private:
+    void Do() noexcept override {
+      if (!std::exchange(given_up_, true)) state_->GiveUpPlace(this_thread);
+    }
+    State* const state_;
+    bool given_up_ = false;
+  };
+  State& state = *state_;
+  Self* const self = this_thread;
+  {
+    MutexLock lock(&state.mu);
+    self->call = call;
+    self->since = state.options.clock->Now();
+  }
+  {
+    const Place place(&state);
+    call->RunCall();
+  }
+  MutexLock lock(&state.mu);
+  self->call = nullptr;
+  self->gave_up = !self->keeps_place;
+  if (!self->keeps_place) return;
+  self->keeps_place = false;
+  --state.keeping;
 }
 
 std::vector<std::string> CallThreads::Shutdown(absl::Time deadline) {

@@ -13,10 +13,14 @@
 //                      -> parked -> polling             another one gave up
 //                                -> ended               nothing to do for a while
 //
-// Invariants: at least half of `num_pollers` threads always poll, whatever the calls do (one less
-// while the system gives no further thread, but never none as long as any call can end); of each
-// urgency at most as many calls run as its bound says, the others wait in order. Urgent calls and
-// visits never wait for others.
+// A visit (core/visit.h) is mostly short: its thread keeps its place among those that poll until
+// the visit is about to wait or to work for long (core/before_wait.h), or has lasted two
+// milliseconds or so.
+//
+// Invariants: at least half of `num_pollers` threads always poll or keep their place, whatever the
+// calls do (one less while the system gives no further thread, but never none as long as any call
+// can end); of each urgency at most as many calls run as its bound says, the others wait in order.
+// Urgent calls and visits never wait for others.
 //
 // Thread-safety: all methods, from any thread, but Run.
 // Lifetime: threads that Shutdown has left behind hold what they need themselves.
@@ -85,6 +89,7 @@ class CallThreads {
 
  private:
   struct State;
+  void RunInPlace(std::shared_ptr<LongCall> call);
   explicit CallThreads(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   const std::shared_ptr<State> state_;

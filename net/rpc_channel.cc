@@ -338,6 +338,7 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::Status status_;
   absl::AnyInvocable<void(const Status&)> done_;  // while it is asked why there is no peer
+  const ClientLink link_;
 };
 
 // A call that cannot begin.

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "absl/time/clock.h"
 #include "core/dcheck.h"
@@ -27,6 +28,7 @@
 #include "net/grpc_events.h"
 #include "net/grpc_settings.h"
 #include "net/grpc_status.h"
+#include "net/poll_turns.h"
 #include "net/visit_call.h"
 
 namespace millrace {
@@ -249,6 +251,7 @@ class GrpcRpcServer : public RpcServer {
   std::shared_ptr<CallGuard> guard_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  std::optional<PolledQueue> polled_;  // of queue_
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<CallThreads> threads_;  // set before the first call
   int port_ = 0;
@@ -371,21 +374,19 @@ void GrpcRpcServer::AcceptOwed() {
 bool GrpcRpcServer::PollOne() {
   void* tag;
   bool ok;
-  if (owed_.load(std::memory_order_relaxed) == 0) {
-    if (!queue_->Next(&tag, &ok)) return false;
-  } else {
-    {
-      MutexLock lock(&mu_);
-      AcceptOwed();
-    }
-    switch (queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kAcceptAgain))) {
-      case grpc::CompletionQueue::SHUTDOWN:
-        return false;
-      case grpc::CompletionQueue::TIMEOUT:
-        return true;
-      case grpc::CompletionQueue::GOT_EVENT:
-        break;
-    }
+  absl::Time limit = absl::InfiniteFuture();
+  if (owed_.load(std::memory_order_relaxed) > 0) {
+    MutexLock lock(&mu_);
+    AcceptOwed();
+    limit = absl::Now() + kAcceptAgain;
+  }
+  switch (polled_->Next(&tag, &ok, limit)) {
+    case grpc::CompletionQueue::SHUTDOWN:
+      return false;
+    case grpc::CompletionQueue::TIMEOUT:
+      return true;
+    case grpc::CompletionQueue::GOT_EVENT:
+      break;
   }
   HandleEvent(tag, ok);
   return true;
@@ -482,6 +483,7 @@ Status GrpcRpcServer::Listen(Options options) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.RegisterAsyncGenericService(&service_);
   queue_ = builder.AddCompletionQueue();
+  polled_.emplace(queue_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port_ == 0) {
     return FailedPrecondition("Server: ", address, " must be free, got: port is in use");
@@ -521,6 +523,7 @@ void GrpcRpcServer::Shutdown(absl::Time answers_until) {
     {
       WriterLock lock(&gate_->mu);
       gate_->closed = true;
+      polled_->Close();
       queue_->Shutdown();
     }
     if (threads_ == nullptr) HandleLastEvents(queue_.get());

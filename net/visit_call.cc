@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/visit_call.h"
 
+#include <atomic>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
+
+#include "core/io_pool.h"
 
 namespace millrace {
 namespace {
@@ -23,6 +27,11 @@ class VisitCall final : public LongCall {
   Visit::Work* work_;
 };
 
+IoPool* VisitPool() {
+  static IoPool* const pool = new IoPool(std::numeric_limits<int>::max());
+  return pool;
+}
+
 }  // namespace
 
 void RunVisitOn(CallThreads* threads, Visit::Work* work) {
@@ -34,6 +43,23 @@ void RunVisitOn(CallThreads* threads, Visit::Work* work) {
     // No memory. Nobody else would run it, and steps wait for it.
     if (visit == nullptr) return Visit::Run(work);
     visit->RunCall();
+  }
+}
+
+void RunVisitApart(Visit::Work* work) noexcept {
+  // Once, also when Schedule throws.
+  try {
+    const auto once = std::make_shared<std::atomic<Visit::Work*>>(work);
+    const auto run = [once] {
+      if (Visit::Work* const mine = once->exchange(nullptr)) Visit::Run(mine);
+    };
+    try {
+      VisitPool()->Schedule(run);
+    } catch (...) {
+      run();
+    }
+  } catch (...) {
+    Visit::Run(work);  // nobody else would
   }
 }
 

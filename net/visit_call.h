@@ -15,6 +15,10 @@ namespace millrace {
 // The thread polls no more until the work is done.
 void RunVisitOn(CallThreads* threads, Visit::Work* work);
 
+// On another thread, of any number: visits may wait for each other, so Visit::Offer alone bounds
+// them.
+void RunVisitApart(Visit::Work* work) noexcept;
+
 }  // namespace millrace
 
 #endif  // MILLRACE_NET_VISIT_CALL_H_

@@ -19,7 +19,6 @@
 #include "absl/time/time.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
-#include "core/io_pool.h"
 #include "core/logging.h"
 #include "net/visit_call.h"
 
@@ -34,13 +33,6 @@ constexpr uint64_t kWakeId = 0;
 constexpr absl::Duration kSeatPause = absl::Milliseconds(1);
 
 thread_local bool is_in_seat = false;
-
-// For visits whose message was taken by a thread in the seat. They may wait for each other, so they
-// are bounded by Visit::Offer alone.
-IoPool* VisitPool() {
-  static IoPool* const pool = new IoPool(std::numeric_limits<int>::max());
-  return pool;
-}
 
 epoll_event EventOf(const UnixPoller::Source& source, uint32_t events) {
   epoll_event event = {};
@@ -68,7 +60,7 @@ StatusOr<UnixPoller*> UnixPoller::Shared() {
   if (shared == nullptr) {
     MR_ASSIGN_OR_RETURN(std::unique_ptr<UnixPoller> started, Start());
     shared = started.release();
-    NetworkSeat::SetOfProcess(shared);
+    NetworkSeat::SetOfProcess(shared, NetworkSeat::kSameHost);
   }
   return shared;
 }
@@ -217,11 +209,12 @@ void UnixPoller::StandAside() {
   awake_.SignalAll();
 }
 
+bool UnixPoller::has_links() const {
+  MutexLock lock(&mu_);
+  return num_links_ > 0;
+}
+
 bool UnixPoller::Take() {
-  {
-    MutexLock lock(&mu_);
-    if (num_links_ == 0) return false;
-  }
   MutexLock lock(&seat_mu_);
   if (is_taken_) return false;
   is_taken_ = is_asleep_ = true;
@@ -242,20 +235,8 @@ void UnixPoller::Serve(absl::Time limit) noexcept {
   Visit::Work* const work = Handle(*event);
   is_in_seat = false;
   if (work == nullptr) return;
-  // Another step's: this one waits for its own. Once, also when Schedule throws.
-  try {
-    const auto once = std::make_shared<std::atomic<Visit::Work*>>(work);
-    const auto run = [once] {
-      if (Visit::Work* const mine = once->exchange(nullptr)) Visit::Run(mine);
-    };
-    try {
-      VisitPool()->Schedule(run);
-    } catch (...) {
-      run();
-    }
-  } catch (...) {
-    Visit::Run(work);  // nobody else would
-  }
+  // Another step's: this one waits for its own.
+  RunVisitApart(work);
 }
 
 void UnixPoller::Leave() {

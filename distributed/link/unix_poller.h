@@ -93,6 +93,7 @@ class UnixPoller final : private NetworkSeat {
   // One that has taken what was meant for the thread in the seat.
   void HandOnWake();
 
+  bool has_links() const override;
   bool Take() override;
   void Serve(absl::Time limit) noexcept override;
   void Leave() override;
@@ -102,7 +103,7 @@ class UnixPoller final : private NetworkSeat {
   const OwnedFd wake_;                    // an eventfd; each write is one event for one thread
   std::unique_ptr<CallThreads> threads_;  // set before the first Add
 
-  Mutex mu_;
+  mutable Mutex mu_;
   std::unordered_map<uint64_t, std::shared_ptr<Source>> sources_ ABSL_GUARDED_BY(mu_);
   int num_links_ ABSL_GUARDED_BY(mu_) = 0;  // of these
 
