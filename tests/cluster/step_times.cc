@@ -67,7 +67,8 @@ std::vector<std::string> StepTimes::ToLines() const {
 Status StepTimes::AddLine(absl::string_view line) {
   StepTimes added;
   for (const absl::string_view word : absl::StrSplit(line, ',')) {
-    const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(word, absl::MaxSplits(':', 1));
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(word, absl::MaxSplits(':', 1));
     uint64_t size = 0;
     int64_t count = 0;
     if (!absl::SimpleAtoi(parts.first, &size) || !absl::SimpleAtoi(parts.second, &count) ||

@@ -63,9 +63,10 @@ TEST(StepTimesTest, LinesGiveTheSameTimesAgain) {
 
 TEST(StepTimesTest, ALineThatIsNoneAddsNothing) {
   StepTimes times;
-  for (const char* line : {"", "1", "1:", "1:0", "1:-1", "-1:1", "1536:1", "1:1,x", "1:1:1", "1:1;2:1"}) {
+  for (const char* line :
+       {"", "1", "1:", "1:0", "1:-1", "-1:1", "1536:1", "1:1,x", "1:1:1", "1:1;2:1"}) {
     EXPECT_STATUS(times.AddLine(line), absl::StatusCode::kInvalidArgument,
-                 "StepTimes: a line must be <size>:<count>,..., got '");
+                  "StepTimes: a line must be <size>:<count>,..., got '");
   }
   EXPECT_EQ(times.count(), 0);
 }

@@ -7,40 +7,43 @@
 //   MILLRACE_WIRE=grpc ... -- --work=tensor,params,rows --rounds=5 --peer='DIR/peer.sh'
 //   ... -- --work=all
 //
-// Works, and what is to be reached on one host (over gRPC):
+// Works, and what is to be reached on one host (in brackets: over gRPC):
 //
-//   null       us, context switches and CPU of a step of one NoOp on the ps, and of one whose scalar
-//              is fetched. 30 us, of the ps 40 us of CPU at most
-//   tensor     a float tensor goes from the ps to the trainer: a variable that is read, which nobody
-//              changes (tensor_read), and one that Fill makes in each step (tensor_fill; what Fill
-//              takes without the wire is tensor_fill_alone). Time of the first and of the tenth
-//              step, median of later ones, bytes by that median. --bytes=N; else 100 KB, 4 and 64
-//              MB, each with new processes
+//   null       a step of one NoOp on the ps, and one whose scalar is fetched: us, switches, CPU.
+//              30 us, 40 us of CPU of the ps
+//   tensor     a float tensor goes from the ps to the trainer: a variable that nobody changes
+//              (tensor_read), and one that Fill makes in each step (tensor_fill; what Fill takes
+//              without the wire is tensor_fill_alone). Time of the first step, of the tenth, and
+//              the median of later ones, of which the rate is. --bytes=N; else 100 KB, 4 and
+//              64 MB, each with new processes
 //   params     64 MB of variables (--bytes) are read, and as much is sent back and subtracted
-//              (ApplyGradientDescent): two trainers at once, bytes of both directions per trainer.
-//              What is sent back is what was read times a number: that product is in the step.
+//              (ApplyGradientDescent): two trainers at once, bytes of both directions for each.
+//              What is sent back is what was read times a number; the step has that product, too.
 //              1.2 GB/s
 //   rows       4,096 rows of 64 floats of a table of a million are looked up, and as many are sent
 //              back and subtracted (ScatterSub). 4.5 million rows/s (2.5)
 //   tables     the same of 26 tables of 20,000 rows, 1,000 of each in a step
-//   sessions   --sessions=256 of the masters of --trainers=4 processes; each makes null steps in a
-//              thread of its own, all at once. Times of their steps, CPU and memory of the ps. 1 MiB
-//              a session, 99 of 100 steps within five medians
+//   sessions   --sessions=256 of the masters of --trainers=4 processes; each makes null steps in
+//              a thread of its own, all at once. Times of their steps, CPU and memory of the ps.
+//              1 MiB a session, p99 within five p50
 //   clients    the same; the sessions are the ps' own, used over gRPC
-//   beside     null steps alone, and while another session of the trainer moves 1 GB (--bytes) from
-//              the ps, and to it: 99 of 100 steps within twice the time
+//   beside     null steps alone, and while another session of the trainer moves 1 GB (--bytes)
+//              from the ps, and to it: p99 within twice that alone
 //
-// Each section lasts --seconds. CPU and switches are of the kernel's count for all processes (ps_:
-// of the ps alone), per step.
+// Each section lasts --seconds. CPU and switches are the kernel's count of all processes (ps_: of
+// the ps alone), per step.
 //
 // With --peer a round begins with that command (of the shell), whose output is passed on: compare
-// within one round only.
+// within one round only. What it leaves running is killed:
+//
+//   --peer='(sleep 99 | DIR/grpc_bench server 18555 generic) & sleep 1;
+//           DIR/grpc_bench qps 18555 1 64 64 generic'
 //
 // Printed for each round, and for the medians and worst of several: a sentence, and a line
 // {"bench": "wire_load", "variant": "null step", "threads": ..., "wire": "unix", "unit": "us",
 // "value": ...} per figure. --smoke makes each work once, with small tensors and few sessions.
 //
-// Memory: 4 GB at most by default (beside).
+// Memory: about 4 GB by default (beside).
 
 #include <signal.h>
 
@@ -61,6 +64,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -75,9 +79,9 @@
 #include "tests/cluster/step_times.h"
 #include "tests/cluster/wire_load_work.h"
 
-ABSL_FLAG(std::string, work, "null",
-          "null, tensor, params, rows, tables, sessions, clients or beside; several with commas, or "
-          "all");
+ABSL_FLAG(
+    std::string, work, "null",
+    "null, tensor, params, rows, tables, sessions, clients, beside: some with commas, or all");
 ABSL_FLAG(double, seconds, 0, "of a section; 0: 2 to 6, by the work");
 ABSL_FLAG(int64_t, bytes, 0, "of tensor, params and beside, a multiple of 64; 0: the work's own");
 ABSL_FLAG(int64_t, sessions, 256, "of sessions and clients");
@@ -113,10 +117,10 @@ struct Run {
   std::string size = "";  // after the names of sections
 
   std::string NameOf(absl::string_view section) const {
-    // What trainers know as one work.
+    // Works that are one for trainers.
     std::string name(section);
-    if (work.work == "rows" && work.tables > 1) name = "tables";
-    if (work.clients) name = absl::StrCat("clients", section.substr(std::string("sessions").size()));
+    if (work.tables > 1) name = "tables";
+    if (work.clients) name = absl::StrReplaceAll(section, {{"sessions", "clients"}});
     return size.empty() ? name : absl::StrCat(name, " ", size);
   }
 };
@@ -145,7 +149,7 @@ Sizes SmallSizes() {
   sizes.table_rows = sizes.rows_of_tables = 10'000;
   sizes.rows = 512;
   sizes.rows_of_each = 32;
-  sizes.sessions = 9;  // not the same for each of
+  sizes.sessions = 9;  // one trainer has more
   sizes.trainers = 2;
   return sizes;
 }
@@ -170,11 +174,9 @@ std::vector<Run> RunsOf(const std::string& work, const Sizes& sizes) {
   } else if (work == "tensor") {
     for (const bool is_filled : {false, true}) {
       for (const int64_t bytes : sizes.tensors) {
-        runs.push_back({.work = {.work = work,
-                                 .seconds = seconds(2),
-                                 .bytes = bytes,
-                                 .is_filled = is_filled},
-                        .size = SizeText(bytes)});
+        runs.push_back(
+            {.work = {.work = work, .seconds = seconds(2), .bytes = bytes, .is_filled = is_filled},
+             .size = SizeText(bytes)});
       }
     }
   } else if (work == "params") {
@@ -195,8 +197,7 @@ std::vector<Run> RunsOf(const std::string& work, const Sizes& sizes) {
     sessions.sessions = sizes.sessions;
     sessions.clients = work == "clients";
     runs.push_back({.work = sessions,
-                    .trainers = static_cast<int>(
-                        std::min<int64_t>(sizes.trainers, sizes.sessions)),
+                    .trainers = static_cast<int>(std::min<int64_t>(sizes.trainers, sizes.sessions)),
                     .size = absl::StrCat(sizes.sessions)});
   } else {
     runs.push_back({.work = {.work = work, .seconds = seconds(4), .bytes = sizes.moved},
@@ -220,7 +221,7 @@ struct Section {
   StepTimes times;
   ProcessUse trainers, ps;
   int64_t ps_before = 0, ps_after = 0;  // bytes of its memory
-  std::vector<Figure> figures;  // that trainers gave: their means
+  std::vector<Figure> figures;          // that trainers gave: their means
 };
 
 struct Task {
@@ -415,20 +416,18 @@ std::vector<Figure> FiguresOf(const Run& run, const Section& section, const Sect
   }
   if (run.work.work == "sessions") {
     const auto grown = static_cast<double>(section.ps_after - alone.ps_before);
-    figures.push_back(
-        {"ps_memory", "KiB", grown / 1024 / static_cast<double>(run.work.sessions)});
+    figures.push_back({"ps_memory", "KiB", grown / 1024 / static_cast<double>(run.work.sessions)});
     if (section.name != alone.name) {
       figures.push_back({"p99_to_p50", "times", p99 / p50});
       figures.push_back({"rate", "steps/s", steps / section.seconds});
     }
   }
   const ProcessUse& ps = section.ps;
-  figures.insert(
-      figures.end(),
-      {{"switches", "switches", (ps.switches + section.trainers.switches) / steps},
-       {"cpu", "us", (ps.cpu_us + section.trainers.cpu_us) / steps},
-       {"ps_switches", "switches", ps.switches / steps},
-       {"ps_cpu", "us", ps.cpu_us / steps}});
+  figures.insert(figures.end(),
+                 {{"switches", "switches", (ps.switches + section.trainers.switches) / steps},
+                  {"cpu", "us", (ps.cpu_us + section.trainers.cpu_us) / steps},
+                  {"ps_switches", "switches", ps.switches / steps},
+                  {"ps_cpu", "us", ps.cpu_us / steps}});
   return figures;
 }
 

@@ -434,8 +434,7 @@ Status RunBeside(const Trainer& trainer) {
   trainer.sections->Begin("beside_nothing");
   MR_ASSIGN_OR_RETURN(const Stepped alone, StepFor(null.get(), trainer.work.seconds, 10));
   trainer.sections->End(alone.times.count(), alone.times);
-  MR_RETURN_IF_ERROR(
-      RunBesideMoves(trainer, null.get(), "beside_move_from_ps", kPs, trainer.here));
+  MR_RETURN_IF_ERROR(RunBesideMoves(trainer, null.get(), "beside_move_from_ps", kPs, trainer.here));
   MR_RETURN_IF_ERROR(RunBesideMoves(trainer, null.get(), "beside_move_to_ps", trainer.here, kPs));
   return session->Close();
 }
@@ -469,9 +468,12 @@ Status TrainLoad(const LoadWork& work) {
     const char* work;
     Status (*run)(const Trainer&);
   };
-  for (const Named& named :
-       {Named{"null", RunNull}, {"tensor", RunTensor}, {"params", RunParams}, {"rows", RunRows},
-        {"sessions", RunSessions}, {"beside", RunBeside}}) {
+  for (const Named& named : {Named{"null", RunNull},
+                             {"tensor", RunTensor},
+                             {"params", RunParams},
+                             {"rows", RunRows},
+                             {"sessions", RunSessions},
+                             {"beside", RunBeside}}) {
     if (work.work != named.work) continue;
     MR_RETURN_IF_ERROR(named.run(trainer));
     PrintLine("over");

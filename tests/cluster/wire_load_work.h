@@ -28,7 +28,7 @@ namespace millrace {
 inline constexpr char kLoadLine[] = "wire-load ";
 
 struct LoadWork {
-  // null      steps of one node on the ps: a NoOp; then a scalar that is fetched
+  // null      steps of one node on the ps: NoOp; then a scalar that is fetched
   // tensor    a float tensor goes from the ps to the trainer, which takes its first element
   // params    16 variables on the ps: all are read, and the trainer sends as much back, which the
   //           ps subtracts
@@ -36,9 +36,9 @@ struct LoadWork {
   // sessions  many sessions, opened one by one; then each makes null steps in a thread of its own
   // beside    null steps alone, and while another session moves a tensor, either way
   std::string work;
-  double seconds = 0;     // of a section
-  int64_t bytes = 0;      // tensor, params (of all variables), beside; a multiple of 64
-  bool is_filled = false; // tensor: made anew in each step, by Fill; else a variable is read
+  double seconds = 0;      // of a section
+  int64_t bytes = 0;       // tensor, params (of all variables), beside; a multiple of 64
+  bool is_filled = false;  // tensor: made anew in each step, by Fill; else a variable is read
   int64_t tables = 0, rows = 0, table_rows = 0, width = 0;  // `rows` of each table in a step
   int64_t sessions = 0;
   bool clients = false;  // sessions: at the ps' master, over gRPC; else at the trainer's own
