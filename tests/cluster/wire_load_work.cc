@@ -368,16 +368,16 @@ Status RunSessions(const Trainer& trainer) {
   return before->Close();
 }
 
-// Makes one step after the other, in a thread of its own, until it is stopped.
+// Makes one step after the other, in a thread of its own, until it is stopped: one at least.
 class Mover {
  public:
   explicit Mover(PreparedStep* step)
       : thread_([this, step] {
-          while (status_.ok() && !stop_.load(std::memory_order_relaxed)) {
+          do {
             const absl::Time begin = absl::Now();
             status_ = RunStep(step);
             times_.Add(absl::Now() - begin);
-          }
+          } while (status_.ok() && !stop_.load(std::memory_order_relaxed));
         }) {}
   ~Mover() { Stop().IgnoreError(); }
   Mover(const Mover&) = delete;
