@@ -12,9 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/cores.h"
+#include "absl/strings/numbers.h"
 #include "core/dcheck.h"
-#include "core/logging.h"
 #include "core/mutex.h"
 #include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/task_arena.h"
@@ -26,6 +25,7 @@ constexpr double kInlineBelowNs = 20'000;  // a wake-up costs 4 to 46 us
 constexpr double kMinPartNs = 10'000;
 constexpr int64_t kPartsPerThread = 4;  // evens out parts of unequal cost
 constexpr int kSpins = 2'000;           // a few us, before the caller of a loop sleeps
+constexpr int kMaxThreads = 1'024;
 
 // One running ParallelFor. Helpers may come after the caller has left: they find no part and
 // touch nothing but this object, which they share.
@@ -215,7 +215,7 @@ class LoopArena : public Arena {
 // one too few elsewhere; each arena has its bound by its slots.
 void RaiseTbbBound() {
   static const tbb::global_control control(tbb::global_control::max_allowed_parallelism,
-                                           kMaxComputingThreads);
+                                           kMaxThreads);
 }
 
 class TbbArena final : public LoopArena {
@@ -333,14 +333,15 @@ class ThreadArena final : public LoopArena {
 };
 
 int ResolvedThreads(int num_threads) {
-  if (num_threads <= 0) num_threads = UsableCores();
-  return std::clamp(num_threads, 1, kMaxComputingThreads);
+  if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(num_threads, 1, kMaxThreads);
 }
 
 int DefaultThreads() {
-  const auto asked = NumThreadsFromText(std::getenv(kNumThreadsVariable));
-  if (!asked.ok()) LogWarning(asked.status().message());
-  return asked.ok() ? asked->value_or(0) : 0;
+  int num_threads = 0;
+  const char* text = std::getenv("MILLRACE_NUM_THREADS");
+  if (text == nullptr || !absl::SimpleAtoi(text, &num_threads)) num_threads = 0;
+  return num_threads;
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "core/cores.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "gtest/gtest.h"
@@ -411,30 +410,25 @@ TEST(DefaultArenaTest, IsOneForTheProcess) {
 // In a process of its own: the arena is made once.
 TEST(DefaultArenaDeathTest, SizeComesFromTheEnvironment) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  const int cores = UsableCores();
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const struct {
     const char* value;
     int num_threads;
-    const char* log;  // of what is no number of threads
-  } cases[] = {{"1", 1, ""},
-               {"3", 3, ""},
-               {"0", cores, ""},
-               {"-4", cores, "-4"},
-               {"many", cores, "got 'many'"},
-               {"5000", cores, "5000"}};
+  } cases[] = {{"1", 1}, {"3", 3}, {"0", cores}, {"-4", cores}, {"many", cores}};
   for (const auto& c : cases) {
     EXPECT_EXIT(
         {
           setenv("MILLRACE_NUM_THREADS", c.value, 1);
           std::_Exit(Arena::Default()->num_threads() == c.num_threads ? 0 : 1);
         },
-        testing::ExitedWithCode(0), c.log)
+        testing::ExitedWithCode(0), "")
         << c.value;
   }
 }
 
 TEST(DefaultArenaTest, ZeroMeansTheNumberOfCores) {
-  EXPECT_EQ(Arena::Make(0)->num_threads(), UsableCores());
+  EXPECT_EQ(Arena::Make(0)->num_threads(),
+            static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
 }
 
 }  // namespace
