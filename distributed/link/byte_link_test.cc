@@ -23,6 +23,7 @@
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
+#include "distributed/link/wire_tensor.h"
 #include "gtest/gtest.h"
 
 namespace millrace {

@@ -34,6 +34,7 @@
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/link.h"
+#include "distributed/link/outgoing_tensors.h"
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
@@ -155,8 +156,8 @@ TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
       bools,
       *Tensor::Zeros(DT_COMPLEX64, Shape{kMiB / 8}),
       Tensor::Scalar(std::string(100'000, 'x')),
-      Floats(ByteLink::kMinPooledBytes, 4),
-      Floats(ByteLink::kMinPooledBytes - 4, 5),
+      Floats(OutgoingTensors::kMinPooledBytes, 4),
+      Floats(OutgoingTensors::kMinPooledBytes - 4, 5),
   };
   const size_t num_floats = 3;
   const uint64_t before = host.way->written_bytes(0);
@@ -165,7 +166,7 @@ TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
   EXPECT_EQ(host.num_pooled(), static_cast<int64_t>(sent.size()) - 1);
   // What went through the wire is that one, and heads.
   EXPECT_LT(host.way->written_bytes(0) - before,
-            static_cast<uint64_t>(ByteLink::kMinPooledBytes) + 10'000);
+            static_cast<uint64_t>(OutgoingTensors::kMinPooledBytes) + 10'000);
   ASSERT_EQ(host.kept[1].size(), sent.size());
   for (const SentTensor& got : host.kept[1]) {
     SCOPED_TRACE(got.index);
@@ -287,9 +288,9 @@ TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
   host.OpenBoth();
   host.way->StopReading(1);
   // The way is busy, so that what follows waits.
-  ASSERT_OK(host.links[0]->Send(Of({Floats(ByteLink::kMinPooledBytes - 4, 0)}, 1)));
-  ASSERT_OK(host.links[0]->Send(Of({Floats(ByteLink::kMinPooledBytes - 4, 0)}, 2)));
-  ASSERT_OK(host.links[0]->Send(Of({Floats(ByteLink::kMinPooledBytes - 4, 0)}, 3)));
+  ASSERT_OK(host.links[0]->Send(Of({Floats(OutgoingTensors::kMinPooledBytes - 4, 0)}, 1)));
+  ASSERT_OK(host.links[0]->Send(Of({Floats(OutgoingTensors::kMinPooledBytes - 4, 0)}, 2)));
+  ASSERT_OK(host.links[0]->Send(Of({Floats(OutgoingTensors::kMinPooledBytes - 4, 0)}, 3)));
   host.Run();
   ASSERT_OK(host.links[0]->Send(Of({Floats(kMiB, 1)}, 8)));
   EXPECT_EQ(host.num_pooled(), 1);
@@ -586,7 +587,7 @@ TEST(PooledTensorsTest, WhatIsNotListedIsBoundedForEachTensor) {
 }
 
 TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
-  constexpr int64_t kLeast = ByteLink::kMinPooledBytes;
+  constexpr int64_t kLeast = OutgoingTensors::kMinPooledBytes;
   const struct {
     const char* what;
     std::function<void(Liar*)> lie;
@@ -714,7 +715,7 @@ TEST(PooledTensorsTest, WithoutPoolsNothingOfThemIsTaken) {
          liar->Say(FrameBytes(SegmentFrame{1, 4096}));
        },
        "SEGMENT must be asked for, got one on a link without pools"},
-      {[](Liar* liar) { liar->SayTensor(1, 0, ByteLink::kMinPooledBytes); },
+      {[](Liar* liar) { liar->SayTensor(1, 0, OutgoingTensors::kMinPooledBytes); },
        "got one in a pool on a link without pools"},
       {[](Liar* liar) {
          liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}}));
