@@ -60,6 +60,10 @@ class ServerLinks : public PeerLinks {
   int num_unix_links() const;
   // Tensors that were copied into shared memory to be sent, on all links so far.
   int64_t num_pooled_tensors() const;
+  // Tensors that found no room there, and went through the socket.
+  int64_t num_unpooled_tensors() const;
+  // Bytes of tensors that lie there now: they wait to leave, or others read them.
+  int64_t pooled_bytes() const;
 
  private:
   std::shared_ptr<LinkPools> pools_;  // as table_

@@ -427,7 +427,10 @@ Status ByteLink::Greet(const HelloFrame& hello) {
     if (segments_ != nullptr && hello.pool_bytes > 0) {
       SharedPool::Options pool;
       pool.max_bytes = std::min(options_.max_pool_bytes, hello.pool_bytes);
-      if (options_.pools != nullptr) pool.budget = options_.pools->budget;
+      if (options_.pools != nullptr) {
+        pool.budget = options_.pools->budget;
+        pool.block_bytes = options_.pools->block_bytes;
+      }
       pool_ = SharedPool::Make(std::move(pool));
     }
   }

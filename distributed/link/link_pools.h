@@ -19,7 +19,13 @@ struct LinkPools {
   explicit LinkPools(int64_t max_bytes) : budget(std::make_shared<ByteBudget>(max_bytes)) {}
 
   const std::shared_ptr<ByteBudget> budget;
-  std::atomic<int64_t> sent_tensors{0}, sent_bytes{0};  // by pools; relaxed: counters
+  // Of blocks: tensors that wait here to leave, or that others read. Pages of empty segments are
+  // not counted.
+  const std::shared_ptr<std::atomic<int64_t>> block_bytes =
+      std::make_shared<std::atomic<int64_t>>(0);
+  // Relaxed: counters.
+  std::atomic<int64_t> sent_tensors{0}, sent_bytes{0};  // by pools
+  std::atomic<int64_t> refused_tensors{0};              // found no room, and went through the wire
 };
 
 }  // namespace millrace

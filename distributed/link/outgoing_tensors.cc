@@ -109,7 +109,10 @@ bool OutgoingTensors::IsForPool(const WireTensor& value) {
 
 SharedBlock OutgoingTensors::CopyToPool(const WireTensor& value) {
   SharedBlock block = pool_->Allocate(value.num_bytes());
-  if (!block) return block;
+  if (!block) {
+    if (counts_ != nullptr) counts_->refused_tensors.fetch_add(1, std::memory_order_relaxed);
+    return block;
+  }
   const absl::string_view bytes = value.bytes();
   std::memcpy(block.data(), bytes.data(), bytes.size());
   if (counts_ != nullptr) {

@@ -12,12 +12,14 @@
 //   } while (!outgoing.is_done());
 //
 // Which way a tensor goes:
-//   * in the pool: floats from kMinPooledBytes on, and all else of up to 1 MiB, while there is room;
+//   * in the pool: floats from kMinPooledBytes on, and all else of up to 1 MiB, while there is
+//   room;
 //   * in parts: others above kMaxWholeBytes;
 //   * whole, within a frame: the rest.
-// Frames refer to the tensors' bytes, or to those in the pool. What needs no copy is ready first.
-// After that each frame of 16 MiB in the pool, if the message may leave in pieces: edges of steps
-// may, and other messages are refused or taken as a whole.
+// A tensor that finds no room in the pool goes in parts, at once: nothing waits for a pool,
+// whatever its reader keeps. Frames refer to the tensors' bytes, or to those in the pool. What
+// needs no copy is ready first. After that each frame of 16 MiB in the pool, if the message may
+// leave in pieces: edges of steps may, and other messages are refused or taken as a whole.
 //
 // Threads: one, without a lock, as it copies much. Lifetime: the message and the pool outlive it;
 // what was made ready does not refer to them. Failure: an error for what no frame can say; what was

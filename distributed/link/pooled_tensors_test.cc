@@ -102,6 +102,7 @@ class Host {
     Run();
   }
   int64_t num_pooled() const { return pools[0]->sent_tensors.load(); }
+  int64_t num_refused() const { return pools[0]->refused_tensors.load(); }
 
   SeededTime time;
   const std::shared_ptr<SimulatedWay> way;
@@ -213,6 +214,8 @@ TEST(PooledTensorsTest, WhileThePoolIsFullTensorsGoThroughTheWire) {
   host.OpenBoth();
   for (int i = 0; i < 3; ++i) host.Send(Of({Floats(kMiB / 2, static_cast<float>(i))}));
   EXPECT_EQ(host.num_pooled(), 2);
+  EXPECT_EQ(host.num_refused(), 1);
+  EXPECT_EQ(host.pools[0]->block_bytes->load(), kMiB);
   ASSERT_EQ(host.kept[1].size(), 3u);
   EXPECT_GT(host.way->written_bytes(0), static_cast<uint64_t>(kMiB / 2));
   EXPECT_FALSE(IsShared(host.kept[1][2].value));
@@ -223,10 +226,67 @@ TEST(PooledTensorsTest, WhileThePoolIsFullTensorsGoThroughTheWire) {
   // Also one that is larger than the bound.
   host.Send(Of({Floats(2 * kMiB, 9)}));
   EXPECT_EQ(host.num_pooled(), 2);
+  EXPECT_EQ(host.num_refused(), 2);
   host.LetGo();
+  EXPECT_EQ(host.pools[0]->block_bytes->load(), 0);
   host.Send(Of({Floats(kMiB, 10)}));
   EXPECT_EQ(host.num_pooled(), 3);
   ExpectTensorEqual(host.kept[1].back().value, Floats(kMiB, 10));
+}
+
+// As a queue of batches does: those that it has keep their blocks, however long.
+// covers: clusters: a receiver that keeps what came in shared memory stops nobody: what finds no
+//   room there goes through the socket, is counted, and goes in shared memory again with the room
+TEST(PooledTensorsTest, AReceiverThatKeepsTensorsStopsNobody) {
+  Host host(4 * kMiB);
+  host.options[0].window_bytes = host.options[1].window_bytes = kMinWindowBytes;
+  host.OpenBoth();
+  constexpr int kBatches = 40;
+  for (int i = 0; i < kBatches; ++i) {
+    host.Send(Of({Floats(kMiB, static_cast<float>(i)), Floats(100, -1)}));
+    // Each arrives before the next one is sent, and time passes as it does for others.
+    ASSERT_EQ(host.kept[1].size(), 2u * static_cast<size_t>(i + 1));
+    EXPECT_EQ(host.links[0]->queued_bytes(), 0);
+    host.time.clock()->Advance(absl::Seconds(1));
+    for (const std::shared_ptr<ByteLink>& link : host.links) link->Tick();
+    host.Run();
+  }
+  EXPECT_EQ(host.num_pooled(), 4);  // all that there is room for
+  EXPECT_EQ(host.num_refused(), kBatches - 4);
+  for (const SentTensor& tensor : host.kept[1]) {
+    if (tensor.index == 1) continue;
+    EXPECT_EQ(tensor.value.num_elements(), kMiB / 4);
+  }
+  // One batch of those in the pool goes, and the next one has its room. It came first.
+  host.kept[1].erase(host.kept[1].begin(), host.kept[1].begin() + 2);
+  host.links[1]->Flush();
+  host.Run();
+  host.Send(Of({Floats(kMiB, 7)}));
+  EXPECT_EQ(host.num_pooled(), 5);
+  EXPECT_EQ(host.num_refused(), kBatches - 4);
+  EXPECT_EQ(host.ends[0]->num_losses(), 0) << host.ends[0]->lost();
+}
+
+// covers: clusters: gradients larger than a segment of shared memory take the same memory in each
+//   step
+TEST(PooledTensorsTest, ATensorLargerThanASegmentHasTheSameMemoryInEachStep) {
+  const int64_t size = SharedPool::kSegmentBytes + 4096;
+  Host host(4 * SharedPool::kSegmentBytes);
+  host.OpenBoth();
+  const Tensor sent = Floats(size, 1);
+  const uint64_t before = host.way->written_bytes(0);
+  const void* place = nullptr;
+  for (int step = 0; step < 4; ++step) {
+    host.Send(Of({sent}, step));
+    ASSERT_EQ(host.kept[1].size(), 1u);
+    const void* const data = host.kept[1][0].value.buffer()->data();
+    if (step == 0) place = data;
+    EXPECT_EQ(data, place);
+    host.LetGo();
+  }
+  EXPECT_EQ(host.num_pooled(), 4);
+  // Heads alone.
+  EXPECT_LT(host.way->written_bytes(0) - before, 10'000u);
 }
 
 TEST(PooledTensorsTest, ABlockComesBackWithAMessageOrWithTime) {

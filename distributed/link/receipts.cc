@@ -44,9 +44,7 @@ bool Receipts::IsDue() const {
          released_bytes() >= kReleasedIsDueBytes;
 }
 
-void Receipts::Flush() {
-  flushes_ = credit_.owed() > 0 || !steps_.empty() || released_bytes() > 0;
-}
+void Receipts::Flush() { flushes_ = credit_.owed() > 0 || !steps_.empty() || released_bytes() > 0; }
 
 bool Receipts::Tick() {
   // Nobody waits for it to leave, but it should not wait for a message that never comes.
