@@ -23,6 +23,7 @@
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/link.h"
+#include "distributed/link/link_pools.h"
 #include "distributed/link/outgoing_tensors.h"
 #include "distributed/link/same_host.h"
 #include "distributed/link/testing/link_kinds.h"

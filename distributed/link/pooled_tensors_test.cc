@@ -34,6 +34,7 @@
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/link.h"
+#include "distributed/link/link_pools.h"
 #include "distributed/link/outgoing_tensors.h"
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"

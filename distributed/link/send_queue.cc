@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/dcheck.h"
+#include "core/shared_pool.h"
 
 namespace millrace {
 namespace {
