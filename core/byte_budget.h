@@ -12,6 +12,18 @@
 
 namespace millrace {
 
+// Adds `bytes` to a sum that several threads add to, when `has_room` says so of what it was before
+// that; false when it does not. `has_room` may be asked again. Relaxed: of a sum for a bound, no
+// protocol.
+template <typename HasRoom>
+bool AddBytesIf(std::atomic<int64_t>* sum, int64_t bytes, HasRoom has_room) {
+  int64_t before = sum->load(std::memory_order_relaxed);
+  do {
+    if (!has_room(before)) return false;
+  } while (!sum->compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+  return true;
+}
+
 class ByteBudget {
  public:
   explicit ByteBudget(int64_t limit) : limit_(limit) {}
@@ -20,14 +32,10 @@ class ByteBudget {
 
   // False when they would be more than the limit. `bytes` >= 0; the caller Returns what it took.
   bool Take(int64_t bytes) {
-    int64_t taken = bytes_.load(std::memory_order_relaxed);
-    do {
-      if (bytes > limit_ - taken) {
-        NoteRefusal();
-        return false;
-      }
-    } while (!bytes_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
-    return true;
+    const bool has_room = AddBytesIf(
+        &bytes_, bytes, [this, bytes](int64_t taken) { return bytes <= limit_ - taken; });
+    if (!has_room) NoteRefusal();
+    return has_room;
   }
   void Return(int64_t bytes) { bytes_.fetch_sub(bytes, std::memory_order_relaxed); }
 

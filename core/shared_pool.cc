@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <iterator>
 #include <system_error>
@@ -30,6 +31,12 @@ int64_t PageBytes() {
 }
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 int64_t RoundDown(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
+// Of a large block's segment: a sixteenth of a power of two more at most, so that the next block,
+// which is a little larger, fits in. What is never used of it takes no memory.
+int64_t RoundUpLarge(int64_t bytes, int64_t page) {
+  const auto whole = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes)));
+  return RoundUp(bytes, std::max(whole / 16, page));
+}
 
 // Of descriptors; there may be some again at once.
 bool LacksDescriptors() { return errno == EMFILE || errno == ENFILE; }
@@ -92,6 +99,7 @@ class SharedPool::Segment {
   int64_t most_free = 0;              // no free extent is larger
   bool was_used = true;               // since the last Trim
   absl::Time used_at;                 // the last Trim that found it so
+  uint64_t last_use = 0;              // while it is empty: higher than of those empty for longer
   int64_t asked = 0;                  // the pages below were asked of the system, or are being
 
  private:
@@ -108,14 +116,38 @@ bool SharedPool::MeansNoMemory(int error) {
 
 SharedPool::SharedPool(Options options) : options_(std::move(options)) {}
 
-SharedPool::~SharedPool() = default;
+SharedPool::~SharedPool() {
+  if (options_.block_bytes != nullptr) {
+    options_.block_bytes->fetch_sub(block_bytes_, std::memory_order_relaxed);
+  }
+}
 
 std::shared_ptr<SharedPool> SharedPool::Make(Options options) {
   return std::shared_ptr<SharedPool>(new SharedPool(std::move(options)));
 }
 
-SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes,
-                                             std::vector<std::unique_ptr<Segment>>* gone) {
+bool SharedPool::IsLarge(int64_t bytes) const {
+  return bytes > RoundUp(options_.segment_bytes, PageBytes());
+}
+
+void SharedPool::CountBlock(int64_t bytes) {
+  block_bytes_ += bytes;
+  // Relaxed: a sum.
+  if (options_.block_bytes != nullptr) {
+    options_.block_bytes->fetch_add(bytes, std::memory_order_relaxed);
+  }
+}
+
+SharedPool::Segments::iterator SharedPool::LeastRecentlyUsed(bool large) {
+  auto found = segments_.end();
+  for (auto it = segments_.begin(); it != segments_.end(); ++it) {
+    if (it->second->blocks > 0 || (large && !IsLarge(it->second->bytes))) continue;
+    if (found == segments_.end() || it->second->last_use < found->second->last_use) found = it;
+  }
+  return found;
+}
+
+SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes, Segments* gone) {
   const int64_t page = PageBytes();
   const int64_t least = RoundUp(bytes, page);
   // No empty one is large enough. As many go as make room for one that is, if all of them do.
@@ -124,9 +156,10 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes,
     if (segment->blocks == 0) empty_bytes += segment->bytes;
   }
   if (least <= LeftForSegments(empty_bytes)) {
-    for (auto it = segments_.begin(); it != segments_.end() && least > LeftForSegments(0);) {
-      const auto segment = it++;
-      if (segment->second->blocks == 0) gone->push_back(TakeOut(segment->first));
+    while (least > LeftForSegments(0)) {
+      const auto next = LeastRecentlyUsed(/*large=*/false);
+      if (next == segments_.end()) break;
+      TakeOut(next, gone);
     }
   }
   if (segments_.size() >= kMaxSegments) return nullptr;
@@ -137,7 +170,9 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes,
     }
     return nullptr;
   }
-  const int64_t wanted = RoundUp(std::min(next_bytes_, options_.segment_bytes), page);
+  const int64_t wanted = IsLarge(bytes)
+                             ? RoundUpLarge(bytes, page)
+                             : RoundUp(std::min(next_bytes_, options_.segment_bytes), page);
   const int64_t size = std::max(least, std::min(wanted, RoundDown(left, page)));
   if (options_.budget != nullptr && !options_.budget->Take(size)) return nullptr;
   News made;
@@ -157,7 +192,11 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes,
   has_news_.store(true, std::memory_order_relaxed);
   ++last_segment_;
   segment_bytes_ += size;
-  next_bytes_ = std::min(2 * next_bytes_, kSegmentBytes);
+  if (IsLarge(size)) {
+    large_empty_ += size;
+  } else {
+    next_bytes_ = std::min(2 * next_bytes_, kSegmentBytes);
+  }
   return result;
 }
 
@@ -169,33 +208,32 @@ int64_t SharedPool::LeftForSegments(int64_t returned) const {
   return std::min(left, (options_.budget->left() + returned - own) / 2);
 }
 
-std::unique_ptr<SharedPool::Segment> SharedPool::TakeOut(uint64_t number) {
-  const auto found = segments_.find(number);
-  std::unique_ptr<Segment> gone = std::move(found->second);
-  segments_.erase(found);
-  segment_bytes_ -= gone->bytes;
-  gone->ReturnToBudget();
+void SharedPool::TakeOut(Segments::iterator segment, Segments* gone) {
+  Segment* const taken = segment->second.get();
+  gone->insert(segments_.extract(segment));
+  segment_bytes_ -= taken->bytes;
+  if (IsLarge(taken->bytes)) large_empty_ -= taken->bytes;
+  taken->ReturnToBudget();
   if (segments_.empty()) next_bytes_ = kFirstSegmentBytes;
-  news_.push_back({gone->number, 0, nullptr});
+  news_.push_back({taken->number, 0, nullptr});
   has_news_.store(true, std::memory_order_relaxed);
-  return gone;
 }
 
 bool SharedPool::Trim(absl::Time now) {
-  std::vector<std::unique_ptr<Segment>> gone;  // unmapped without the lock
+  Segments gone;  // unmapped without the lock
   MutexLock lock(&mu_);
   const int64_t refusals = options_.budget == nullptr ? 0 : options_.budget->refusals();
   const bool others_want = std::exchange(refusals_, refusals) != refusals;
-  std::vector<uint64_t> unused;
-  for (const auto& [number, segment] : segments_) {
+  for (auto it = segments_.begin(); it != segments_.end();) {
+    const auto next = it++;
+    Segment* const segment = next->second.get();
     if (std::exchange(segment->was_used, segment->blocks > 0)) {
       segment->used_at = now;
     } else if (others_want || now - segment->used_at >= kKeepFor) {
-      unused.push_back(number);
+      TakeOut(next, &gone);
     }
   }
-  gone.reserve(unused.size());
-  for (const uint64_t number : unused) gone.push_back(TakeOut(number));
+  large_most_before_ = std::exchange(large_most_, large_used_);
   return !gone.empty();
 }
 
@@ -204,37 +242,51 @@ void SharedPool::SwitchOff(const Status& why) {
   LogWarning(absl::StrCat(why.message(), "; tensors go through the socket"));
 }
 
+SharedPool::Segment* SharedPool::FindFree(int64_t size, ExtentOf* extent) {
+  for (const auto& [number, candidate] : segments_) {
+    // A small block would keep a segment from the next large one.
+    if (candidate->most_free < size || IsLarge(candidate->bytes)) continue;
+    int64_t most_free = 0;
+    for (auto it = candidate->extents.begin(); it != candidate->extents.end(); ++it) {
+      if (it->second.use != Use::kFree) continue;
+      if (it->second.bytes >= size) {
+        *extent = it;
+        return candidate.get();
+      }
+      most_free = std::max(most_free, it->second.bytes);
+    }
+    candidate->most_free = most_free;
+  }
+  return nullptr;
+}
+
+SharedPool::Segment* SharedPool::FindFreeLarge(int64_t size) const {
+  Segment* found = nullptr;
+  for (const auto& [number, candidate] : segments_) {
+    const int64_t bytes = candidate->bytes;
+    if (!IsLarge(bytes) || candidate->blocks > 0 || bytes < size || bytes / 2 > size) continue;
+    const bool is_better = found == nullptr || bytes < found->bytes ||
+                           (bytes == found->bytes && candidate->last_use > found->last_use);
+    if (is_better) found = candidate.get();
+  }
+  return found;
+}
+
 SharedBlock SharedPool::Allocate(int64_t bytes) {
   if (bytes <= 0 || bytes > options_.max_bytes) return {};
   const int64_t size = RoundUp(bytes, kAlignment);
+  const bool is_large = IsLarge(size);
   SharedBlock block;
   int64_t ask_from = 0, ask_to = 0;
-  std::vector<std::unique_ptr<Segment>> gone;  // unmapped without the lock
+  Segments gone;  // unmapped without the lock
   {
     MutexLock lock(&mu_);
     if (is_off_) return {};
-    Segment* segment = nullptr;
-    std::map<int64_t, Extent>::iterator extent;
-    for (const auto& [number, candidate] : segments_) {
-      if (candidate->most_free < size) continue;
-      int64_t most_free = 0;
-      for (extent = candidate->extents.begin(); extent != candidate->extents.end(); ++extent) {
-        if (extent->second.use != Use::kFree) continue;
-        if (extent->second.bytes >= size) break;
-        most_free = std::max(most_free, extent->second.bytes);
-      }
-      if (extent == candidate->extents.end()) {
-        candidate->most_free = most_free;
-        continue;
-      }
-      segment = candidate.get();
-      break;
-    }
-    if (segment == nullptr) {
-      segment = MakeSegment(size, &gone);
-      if (segment == nullptr) return {};
-      extent = segment->extents.begin();
-    }
+    ExtentOf extent;
+    Segment* segment = is_large ? FindFreeLarge(size) : FindFree(size, &extent);
+    if (segment == nullptr) segment = MakeSegment(size, &gone);
+    if (segment == nullptr) return {};
+    if (segment->blocks == 0) extent = segment->extents.begin();
     const int64_t offset = extent->first;
     if (extent->second.bytes > size) {
       segment->extents.emplace(offset + size, Extent{extent->second.bytes - size, Use::kFree});
@@ -243,6 +295,12 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
     extent->second.use = Use::kHeld;
     ++segment->blocks;
     segment->was_used = true;
+    CountBlock(size);
+    if (is_large) {
+      large_empty_ -= segment->bytes;
+      large_used_ += segment->bytes;
+      large_most_ = std::max(large_most_, large_used_);
+    }
     block = SharedBlock(shared_from_this(), segment->data() + offset, segment->number, offset);
     ask_to = std::min(RoundUp(offset + size, PageBytes()), segment->bytes);
     ask_from = std::min(segment->asked, ask_to);
@@ -251,7 +309,9 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
     ask_from -= offset;
   }
   if (ask_from == ask_to) return block;
-  // Without an answer, as from older systems, the pages come as they are written.
+  // Each page once: the system finds it, zeroes it and maps it here, in one call instead of a fault
+  // for each. fallocate would find them and leave the faults. What a segment never uses is not
+  // asked for. Without an answer, as from older systems, the pages come as they are written.
   if (::madvise(block.data() + ask_from, static_cast<size_t>(ask_to - ask_from), kPopulateWrite) !=
           0 &&
       MeansNoMemory(errno)) {
@@ -271,20 +331,20 @@ void SharedPool::Give(uint64_t segment, int64_t offset) {
 }
 
 void SharedPool::Free(uint64_t segment, int64_t offset) {
-  std::unique_ptr<Segment> gone;  // unmapped without the lock
+  Segments gone;  // unmapped without the lock
   MutexLock lock(&mu_);
   Segment* const found = segments_.at(segment).get();
-  gone = FreeExtent(found, found->extents.find(offset));
+  FreeExtent(found, found->extents.find(offset), &gone);
 }
 
 Status SharedPool::Release(uint64_t segment, uint64_t offset) {
-  std::unique_ptr<Segment> gone;  // unmapped without the lock
+  Segments gone;  // unmapped without the lock
   MutexLock lock(&mu_);
   const auto found = segments_.find(segment);
   if (found != segments_.end() && offset < static_cast<uint64_t>(found->second->bytes)) {
     const auto extent = found->second->extents.find(static_cast<int64_t>(offset));
     if (extent != found->second->extents.end() && extent->second.use == Use::kGiven) {
-      gone = FreeExtent(found->second.get(), extent);
+      FreeExtent(found->second.get(), extent, &gone);
       return absl::OkStatus();
     }
   }
@@ -292,9 +352,9 @@ Status SharedPool::Release(uint64_t segment, uint64_t offset) {
                          offset, " of segment ", segment);
 }
 
-std::unique_ptr<SharedPool::Segment> SharedPool::FreeExtent(
-    Segment* segment, std::map<int64_t, Extent>::iterator extent) {
+void SharedPool::FreeExtent(Segment* segment, ExtentOf extent, Segments* gone) {
   std::map<int64_t, Extent>& extents = segment->extents;
+  CountBlock(-extent->second.bytes);
   extent->second.use = Use::kFree;
   --segment->blocks;
   if (extent != extents.begin()) {
@@ -311,10 +371,14 @@ std::unique_ptr<SharedPool::Segment> SharedPool::FreeExtent(
     extents.erase(after);
   }
   segment->most_free = std::max(segment->most_free, extent->second.bytes);
-  if (segment->blocks > 0 || segment->bytes <= RoundUp(options_.segment_bytes, PageBytes())) {
-    return nullptr;
+  if (segment->blocks > 0) return;
+  segment->last_use = ++last_use_;
+  if (!IsLarge(segment->bytes)) return;
+  large_used_ -= segment->bytes;
+  large_empty_ += segment->bytes;
+  while (large_empty_ > std::max(large_most_, large_most_before_)) {
+    TakeOut(LeastRecentlyUsed(/*large=*/true), gone);
   }
-  return TakeOut(segment->number);
 }
 
 std::vector<SharedPool::News> SharedPool::TakeNews() {
@@ -333,6 +397,7 @@ SharedPool::Counts SharedPool::counts() const {
   MutexLock lock(&mu_);
   counts.segments = static_cast<int64_t>(segments_.size());
   counts.segment_bytes = segment_bytes_;
+  counts.made_segments = static_cast<int64_t>(last_segment_);
   for (const auto& [number, segment] : segments_) {
     for (const auto& [offset, extent] : segment->extents) {
       counts.held += extent.use == Use::kHeld ? 1 : 0;

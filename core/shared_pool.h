@@ -14,13 +14,24 @@
 //   held -> given    Give: the peer reads it
 //   given -> free    Release: the peer says that it does not any more
 //
-// Freed blocks are taken again, the lowest first, so that the same pages are used. Segments come as
-// blocks need them, each twice as large as the last one, from kFirstSegmentBytes up to
-// kSegmentBytes. One that is empty stays, unless it was made larger for one block, until
+// Segments come as blocks need them, each twice as large as the last one, from kFirstSegmentBytes
+// up to kSegmentBytes. A block that is larger has a segment of its own, with up to a sixteenth
+// more.
+//
+// What was used is used again: a page that both processes have mapped costs nothing more, and a
+// fresh one is found, zeroed and mapped twice, which takes longer than to copy it. Within a segment
+// the lowest free bytes are taken, so few pages do. A large block takes an empty segment of at most
+// twice its size, the smallest one that will do, and of equal ones that which was used last: its
+// bytes may still be in the caches. So a tensor that is sent in each step makes a segment once, or
+// twice when the first one has not come back.
+//
+// A segment that is empty stays until
 //   * Trim finds that it was not used for kKeepFor, or somebody was refused by the budget;
-//   * this pool needs its bytes for a block that fits into no segment.
-// What the peer must hear of segments is News, in order. Nothing is left in the system when both
-// processes have ended, however they ended.
+//   * this pool needs its bytes for a block that fits into no segment;
+//   * it is one of a large block, and such ones have more bytes, while they are empty, than were in
+//     use at once since the last Trim but one. So sizes that change all the time keep little.
+// The one that was not used for longest goes first. What the peer must hear of segments is News, in
+// order. Nothing is left in the system when both processes have ended, however they ended.
 //
 // A pool takes no more of its budget than it leaves to others: of a budget that nobody else uses
 // it has half, the next one half of the rest.
@@ -64,7 +75,9 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     // Of one at most; a block that is larger has one of its own.
     int64_t segment_bytes = kSegmentBytes;
     // What this pool shares with others; null: nothing.
-    std::shared_ptr<ByteBudget> budget;
+    std::shared_ptr<ByteBudget> budget = nullptr;
+    // Where it adds up the bytes of its blocks, held or given, with those of others; null: nowhere.
+    std::shared_ptr<std::atomic<int64_t>> block_bytes = nullptr;
   };
 
   // A segment that was made, or is gone.
@@ -77,6 +90,7 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   struct Counts {
     int64_t segments = 0;
     int64_t segment_bytes = 0;
+    int64_t made_segments = 0;    // so far
     int64_t held = 0, given = 0;  // blocks
   };
 
@@ -146,32 +160,49 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     Use use = Use::kFree;
   };
   class Segment;
+  using Segments = std::map<uint64_t, std::unique_ptr<Segment>>;  // by number
+  using ExtentOf = std::map<int64_t, Extent>::iterator;
 
   explicit SharedPool(Options options);
+  // Whether a block has a segment of its own.
+  bool IsLarge(int64_t bytes) const;
+  // Free bytes for a block in a segment that is there; null when there are none.
+  Segment* FindFree(int64_t size, ExtentOf* extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Segment* FindFreeLarge(int64_t size) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // With room for so many bytes; null when there is none. `gone`: empty ones that had to go for it,
   // to be destroyed without the lock.
-  Segment* MakeSegment(int64_t bytes, std::vector<std::unique_ptr<Segment>>* gone)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Segment* MakeSegment(int64_t bytes, Segments* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SwitchOff(const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Give(uint64_t segment, int64_t offset);
   void Free(uint64_t segment, int64_t offset);
-  // The segment if it is gone by that; to be destroyed without the lock.
-  std::unique_ptr<Segment> FreeExtent(Segment* segment, std::map<int64_t, Extent>::iterator extent)
+  // `gone`: segments that are gone by that; to be destroyed without the lock. Allocates nothing.
+  void FreeExtent(Segment* segment, ExtentOf extent, Segments* gone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What more segments may take, if those that are there gave back so much.
   int64_t LeftForSegments(int64_t returned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of an empty segment. Allocates nothing.
-  std::unique_ptr<Segment> TakeOut(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeOut(Segments::iterator segment, Segments* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The empty segment that was not used for longest, of all or of large ones; end() when there is
+  // none.
+  Segments::iterator LeastRecentlyUsed(bool large) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of blocks; negative: that are free.
+  void CountBlock(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   mutable Mutex mu_;
-  std::map<uint64_t, std::unique_ptr<Segment>> segments_ ABSL_GUARDED_BY(mu_);  // by number
+  Segments segments_ ABSL_GUARDED_BY(mu_);
   std::vector<News> news_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> has_news_{false};  // relaxed: who must see a segment has seen its block before
   uint64_t last_segment_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t next_bytes_ ABSL_GUARDED_BY(mu_) = kFirstSegmentBytes;  // of the next segment
   int64_t refusals_ ABSL_GUARDED_BY(mu_) = 0;                     // of the budget, at the last Trim
   int64_t segment_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t block_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_use_ ABSL_GUARDED_BY(mu_) = 0;  // of a segment that became empty
+  // Bytes of large segments: with a block; without; the most with one since the last Trim, and in
+  // the time between the two before that.
+  int64_t large_used_ ABSL_GUARDED_BY(mu_) = 0, large_empty_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t large_most_ ABSL_GUARDED_BY(mu_) = 0, large_most_before_ ABSL_GUARDED_BY(mu_) = 0;
   bool is_off_ ABSL_GUARDED_BY(mu_) = false;  // the system gives no such memory
 };
 

@@ -5,7 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -126,10 +129,8 @@ TEST(SharedPoolTest, SegmentsComeAsTheyAreNeededAndEmptyOnesStay) {
   EXPECT_EQ(pool->counts().segments, 3);
   EXPECT_EQ(pool->counts().segment_bytes, 5 * kMiB);
   Tell(pool.get(), segments.get());
-  // One that is larger than others goes with its block.
   large = SharedBlock();
-  EXPECT_EQ(pool->counts().segments, 2);
-  Tell(pool.get(), segments.get());  // Remove is checked there
+  EXPECT_EQ(pool->counts().segments, 3);
   first = SharedBlock();
   second = SharedBlock();
   for (int i = 0; i < 3; ++i) {
@@ -139,15 +140,135 @@ TEST(SharedPoolTest, SegmentsComeAsTheyAreNeededAndEmptyOnesStay) {
     first = SharedBlock();
     second = SharedBlock();
   }
+  EXPECT_EQ(pool->counts().segments, 3);
+  EXPECT_TRUE(pool->TakeNews().empty());
+  // What fits only without empty ones takes the place of those that were not used for longest: the
+  // large one and the one of `first`. What does not fit then leaves them.
+  EXPECT_TRUE(pool->Allocate(5 * kMiB));
+  EXPECT_EQ(pool->counts().segments, 2);
+  EXPECT_EQ(pool->counts().segment_bytes, 6 * kMiB);
+  Tell(pool.get(), segments.get());  // Remove is checked there
+  first = pool->Allocate(kMiB);
+  EXPECT_TRUE(first);
+  EXPECT_FALSE(pool->Allocate(6 * kMiB));
   EXPECT_EQ(pool->counts().segments, 2);
   EXPECT_TRUE(pool->TakeNews().empty());
-  // What fits only without an empty one takes its place; what does not fit then leaves them.
-  EXPECT_TRUE(pool->Allocate(5 * kMiB));
-  EXPECT_EQ(pool->counts().segments, 1);
-  first = pool->Allocate(kMiB);
-  EXPECT_FALSE(pool->Allocate(6 * kMiB));
-  EXPECT_EQ(pool->counts().segments, 1);
-  Tell(pool.get(), segments.get());
+}
+
+// covers: clusters: a tensor larger than a segment that is sent in each step makes no segment in
+//   each step, and what it leaves is bounded
+TEST(SharedPoolTest, ALargeBlockHasTheSegmentOfTheLastOne) {
+  const auto pool = PoolOf(64 * kMiB, kMiB);
+  const auto segments = SharedSegments::Make(64 * kMiB);
+  const int64_t size = 8 * kMiB + 4096;
+  uint64_t used = 0;
+  for (int step = 0; step < 5; ++step) {
+    // Of about the same size each time.
+    SharedBlock block = pool->Allocate(size + 4096 * step);
+    ASSERT_TRUE(block);
+    if (step == 0) used = block.segment();
+    EXPECT_EQ(block.segment(), used);
+    EXPECT_EQ(block.offset(), 0u);
+    const uint64_t segment = block.segment(), offset = block.offset();
+    Tell(pool.get(), segments.get());
+    std::memset(block.data(), step, static_cast<size_t>(size));
+    block.Give();
+    ASSERT_OK_AND_ASSIGN(BufferRef read, segments->Take(segment, offset, size + 4096 * step));
+    EXPECT_EQ(static_cast<const char*>(read->data())[size - 1], static_cast<char>(step));
+    read = BufferRef();
+    TellBack(segments.get(), pool.get());
+    EXPECT_FALSE(pool->Trim(absl::UnixEpoch() + absl::Seconds(5 * step)));
+  }
+  EXPECT_EQ(pool->counts().made_segments, 1);
+  // Two at a time need two; each of them has the one that was used last.
+  SharedBlock first = pool->Allocate(size), second = pool->Allocate(size);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(pool->counts().made_segments, 2);
+  const uint64_t of_first = first.segment(), of_second = second.segment();
+  second = SharedBlock();
+  first = SharedBlock();
+  first = pool->Allocate(size);
+  EXPECT_EQ(first.segment(), of_first);
+  first = SharedBlock();
+  second = pool->Allocate(size);
+  EXPECT_EQ(second.segment(), of_first);
+  first = pool->Allocate(size);
+  EXPECT_EQ(first.segment(), of_second);
+}
+
+TEST(SharedPoolTest, ALargeBlockTakesTheSmallestSegmentAndNoneOfTwiceItsSize) {
+  const auto pool = PoolOf(64 * kMiB, kMiB);
+  SharedBlock four = pool->Allocate(4 * kMiB), six = pool->Allocate(6 * kMiB);
+  ASSERT_TRUE(four && six);
+  const uint64_t of_four = four.segment(), of_six = six.segment();
+  four = SharedBlock();
+  six = SharedBlock();
+  four = pool->Allocate(3 * kMiB);
+  EXPECT_EQ(four.segment(), of_four);
+  six = pool->Allocate(3 * kMiB);
+  EXPECT_EQ(six.segment(), of_six);
+  four = SharedBlock();
+  six = SharedBlock();
+  // Less than half of the smallest one; and a small block, which might stay long, takes neither.
+  const SharedBlock two = pool->Allocate(2 * kMiB - 64), small = pool->Allocate(1000);
+  EXPECT_EQ(pool->counts().made_segments, 4);
+}
+
+// Sizes that never come again.
+TEST(SharedPoolTest, EmptyLargeSegmentsHaveNoMoreBytesThanWereInUseAtOnce) {
+  const auto pool = PoolOf(64 * kMiB, kMiB);
+  int64_t most = 0;
+  for (const int64_t mib : {8, 3, 12, 5, 2, 15, 7, 31, 11, 4}) {
+    EXPECT_TRUE(pool->Allocate(mib * kMiB));
+    most = std::max(most, mib * kMiB);
+    EXPECT_LE(pool->counts().segment_bytes, most);  // each of these has just its bytes
+  }
+  // What was in use long ago does not count: when Trim was called twice since.
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_FALSE(pool->Trim(start));
+  EXPECT_FALSE(pool->Trim(start));
+  const int64_t before = pool->counts().segment_bytes;
+  EXPECT_GT(before, 2 * kMiB);
+  EXPECT_TRUE(pool->Allocate(2 * kMiB));
+  EXPECT_LE(pool->counts().segment_bytes, 4 * kMiB);
+  // And all of them go with time.
+  pool->Trim(start);
+  EXPECT_TRUE(pool->Trim(start + SharedPool::kKeepFor));
+  EXPECT_EQ(pool->counts().segment_bytes, 0);
+}
+
+TEST(SharedPoolTest, EmptyLargeSegmentsGoWhenOthersWantTheBudget) {
+  const auto budget = std::make_shared<ByteBudget>(16 * kMiB);
+  const auto pool = PoolOf(16 * kMiB, kMiB, budget), other = PoolOf(16 * kMiB, kMiB, budget);
+  EXPECT_TRUE(pool->Allocate(8 * kMiB));
+  EXPECT_FALSE(pool->Trim(absl::UnixEpoch()));
+  EXPECT_FALSE(pool->Trim(absl::UnixEpoch()));
+  EXPECT_FALSE(other->Allocate(5 * kMiB));  // half of what is left is less
+  EXPECT_TRUE(pool->Trim(absl::UnixEpoch()));
+  EXPECT_EQ(budget->left(), 16 * kMiB);
+  EXPECT_TRUE(other->Allocate(5 * kMiB));
+}
+
+TEST(SharedPoolTest, BytesOfBlocksAreCountedUntilTheyAreFreeOrThePoolGoes) {
+  const auto bytes = std::make_shared<std::atomic<int64_t>>(0);
+  SharedPool::Options options;
+  options.max_bytes = 8 * kMiB;
+  options.segment_bytes = kMiB;
+  options.block_bytes = bytes;
+  auto pool = SharedPool::Make(options);
+  SharedBlock held = pool->Allocate(1000), given = pool->Allocate(2 * kMiB);
+  EXPECT_EQ(bytes->load(), 2 * kMiB + 1024);  // a multiple of 64
+  const uint64_t segment = given.segment(), offset = given.offset();
+  given.Give();
+  held = SharedBlock();
+  EXPECT_EQ(bytes->load(), 2 * kMiB);
+  EXPECT_OK(pool->Release(segment, offset));
+  EXPECT_EQ(bytes->load(), 0);
+  given = pool->Allocate(1000);
+  given.Give();
+  EXPECT_EQ(bytes->load(), 1024);
+  pool = nullptr;
+  EXPECT_EQ(bytes->load(), 0);
 }
 
 TEST(SharedPoolTest, SegmentsBeginSmallAndGrow) {

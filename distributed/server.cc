@@ -277,6 +277,8 @@ class GrpcServer : public Server {
     counts.wakeups = core_->worker->num_wakeups();
     counts.unix_links = core_->links.num_unix_links();
     counts.pooled_tensors = core_->links.num_pooled_tensors();
+    counts.unpooled_tensors = core_->links.num_unpooled_tensors();
+    counts.pooled_bytes = core_->links.pooled_bytes();
     counts.peers = core_->peer_counters->Read();
     return counts;
   }

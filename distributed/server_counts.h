@@ -35,6 +35,10 @@ struct ServerCounts {
   int unix_links = 0;
   // Tensors that left from here by shared memory, on all links so far.
   int64_t pooled_tensors = 0;
+  // Tensors for which there was no room in it: they went through the socket.
+  int64_t unpooled_tensors = 0;
+  // Of tensors that lie in it now: they wait to leave, or other tasks read them.
+  int64_t pooled_bytes = 0;
   // By the other task's name ("/job:ps/replica:0/task:0"); those with which tensors were exchanged.
   std::map<std::string, PeerCounts> peers;
 

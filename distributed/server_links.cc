@@ -102,4 +102,12 @@ int64_t ServerLinks::num_pooled_tensors() const {
   return pools_ == nullptr ? 0 : pools_->sent_tensors.load(std::memory_order_relaxed);
 }
 
+int64_t ServerLinks::num_unpooled_tensors() const {
+  return pools_ == nullptr ? 0 : pools_->refused_tensors.load(std::memory_order_relaxed);
+}
+
+int64_t ServerLinks::pooled_bytes() const {
+  return pools_ == nullptr ? 0 : pools_->block_bytes->load(std::memory_order_relaxed);
+}
+
 }  // namespace millrace

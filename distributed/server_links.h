@@ -24,8 +24,8 @@
 #include "absl/strings/string_view.h"
 #include "core/status.h"
 #include "distributed/cluster/server_limits.h"
-#include "distributed/link/byte_link.h"
 #include "distributed/link/link.h"
+#include "distributed/link/link_pools.h"
 #include "distributed/link/link_table.h"
 #include "distributed/link/peer_links.h"
 #include "net/duplex_call.h"
@@ -60,6 +60,10 @@ class ServerLinks : public PeerLinks {
   int num_unix_links() const;
   // Tensors that were copied into shared memory to be sent, on all links so far.
   int64_t num_pooled_tensors() const;
+  // Tensors that found no room there, and went through the socket.
+  int64_t num_unpooled_tensors() const;
+  // Bytes of tensors that lie there now: they wait to leave, or others read them.
+  int64_t pooled_bytes() const;
 
  private:
   std::shared_ptr<LinkPools> pools_;  // as table_

@@ -52,6 +52,22 @@ int64_t CallsOf(const std::map<std::string, int64_t>& calls, const std::string& 
   return sum;
 }
 
+// MILLRACE_LINK_SHARED_BYTES would take the place of what a test says in limits.
+class WithoutSharedBytesOfEnvironment {
+ public:
+  WithoutSharedBytesOfEnvironment() {
+    const char* const value = std::getenv("MILLRACE_LINK_SHARED_BYTES");
+    if (value != nullptr) kept_ = value;
+    ::unsetenv("MILLRACE_LINK_SHARED_BYTES");
+  }
+  ~WithoutSharedBytesOfEnvironment() {
+    ::setenv("MILLRACE_LINK_SHARED_BYTES", kept_.c_str(), 1);  // empty: as not set
+  }
+
+ private:
+  std::string kept_;
+};
+
 // The values of w and b after some steps.
 std::vector<Tensor> Train(TwoServers* servers, int64_t* runs, int64_t* pulls) {
   const SmallModel model = MakeSmallModel();
@@ -150,6 +166,7 @@ TEST_P(ServerLinksOfAKindTest, TensorsAboveAFrameTravelWhole) {
 // covers: clusters: large tensors of two servers of a host go through shared memory when both have
 //   it, with the same values
 TEST(ServerLinksTest, LargeTensorsOfServersOfAHostGoThroughSharedMemory) {
+  const WithoutSharedBytesOfEnvironment limits_hold;
   const struct {
     int64_t ps, worker;
   } cases[] = {{64 << 20, 64 << 20}, {64 << 20, 0}, {0, 64 << 20}, {0, 0}};
@@ -194,8 +211,37 @@ TEST(ServerLinksTest, LargeTensorsOfServersOfAHostGoThroughSharedMemory) {
   }
 }
 
+TEST(ServerLinksTest, WhatFindsNoRoomInSharedMemoryGoesThroughTheSocketAndIsCounted) {
+  const WithoutSharedBytesOfEnvironment limits_hold;
+  ServerOptions ps, worker;
+  ps.unix_links = worker.unix_links = true;
+  worker.wire = StepWire::kLinks;
+  ps.limits.max_link_shared_bytes = worker.limits.max_link_shared_bytes = 1 << 20;
+  TwoServers servers(ps, worker);
+  const Scope root;
+  const Scope on_worker = root.WithDevice("/job:worker/task:0");
+  const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
+  const Output back = Identity(on_worker, Identity(root.WithDevice("/job:ps/task:0"), x));
+  auto session = servers.NewSession(root);
+  ASSERT_OK(session);
+  Tensor large = *Tensor::Zeros(DT_FLOAT, Shape{300'000});  // more than all that is shared
+  constexpr int kSteps = 3;
+  for (int step = 0; step < kSteps; ++step) {
+    large.mutable_flat<float>().back() = static_cast<float>(step);
+    ASSERT_OK_AND_ASSIGN(const auto out, (*session)->Run({{x, large}}, {back}));
+    ExpectTensorEqual(out[0], large);
+  }
+  for (const Server* const server : {&servers.ps(), &servers.worker()}) {
+    EXPECT_EQ(CountsOf(*server).pooled_tensors, 0);
+    EXPECT_EQ(CountsOf(*server).pooled_bytes, 0);
+    // One tensor a step each way.
+    EXPECT_EQ(CountsOf(*server).unpooled_tensors, kSteps);
+  }
+}
+
 // Kernels that work in the memory of their input take another one for what came to be read.
 TEST(ServerLinksTest, NothingIsWrittenWhereItCame) {
+  const WithoutSharedBytesOfEnvironment limits_hold;
   ServerOptions ps, worker;
   ps.unix_links = worker.unix_links = true;
   worker.wire = StepWire::kLinks;

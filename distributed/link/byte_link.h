@@ -13,30 +13,22 @@
 // HELLO may offer who is dialled a second way between the two tasks, in bytes that mean nothing
 // here; the answer says whether it is taken. So both ends know it before they are open.
 //
-// What leaves next, in one write of about kBatchBytes:
-//   1. RECEIVED, when something else leaves, enough is owed, or two Ticks found it owed;
-//   2. messages as they were sent. TENSORS need credit; without it they, and all TENSORS after
-//      them, wait, and messages without tensors pass them. Those that tensors leave no room for
-//      leave with the same write, up to as much again;
-//   3. CHUNKs of large tensors, one tensor after the other; its first one announces it, so the
-//      peer has memory for one of them at a time. If a write had no room for a CHUNK, the next
-//      one begins with it, unless what waits was sent before that tensor.
-// So RUN, END and CANCEL wait for one write at most while gigabytes travel, and small tensors do
-// not keep large ones from leaving. A thread that sends writes a few times; what else waits leaves
-// on the wire's own threads.
+// Each write has what is owed to the peer (receipts.h), then messages and tensors as they were
+// sent, as far as there is credit, then parts of large tensors (send_queue.h). So RUN, END and
+// CANCEL wait for one write at most while gigabytes travel, and small tensors do not keep large
+// ones from leaving. A thread that sends writes a few times; what else waits leaves on the wire's
+// own threads.
 //
-// Frames are made when a message is sent and refer to the tensors' bytes; what waits costs
-// references.
+// Frames are made when a message is sent and refer to the tensors' bytes (outgoing_tensors.h); what
+// waits costs references.
 //
 // Where the wire passes descriptors and both ends allow it (max_pool_bytes), floats of 64 KiB and
 // more, and other tensors up to 1 MiB, do not go through the wire: the thread that sends copies
-// them into a pool of this end (core/shared_pool.h), and the frame says where they lie. The rest of
-// the message leaves before they are copied, and each frame of 16 MiB before the next is filled.
-// While the pool is full they travel as elsewhere. The receiver hands floats over where they lie,
-// read-only, and copies all else out before it looks at it, because a peer that breaks its word may
-// still write there. Each block is released when its tensor is gone: RELEASE rides as RECEIVED
-// does, and at the latest two Ticks later. The last reference may go on any thread, under any lock:
-// it makes a note and sends nothing.
+// them into a pool of this end (core/shared_pool.h), and the frame says where they lie. While the
+// pool is full they travel as elsewhere. The receiver hands floats over where they lie, read-only,
+// and copies all else out (peer_pool.h). Each block is released when its tensor is gone: RELEASE
+// rides as RECEIVED does, and at the latest two Ticks later. The last reference may go on any
+// thread, under any lock: it makes a note and sends nothing.
 //
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
 // who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
@@ -44,21 +36,18 @@
 // passes by Ticks and at most 5 s from one to the next, so a process that was stopped, or whose
 // clock was set, does not lose its links.
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "core/byte_budget.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/owned_fd.h"
@@ -70,18 +59,14 @@
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/link.h"
+#include "distributed/link/link_pools.h"
+#include "distributed/link/outgoing_tensors.h"
+#include "distributed/link/peer_pool.h"
+#include "distributed/link/receipts.h"
+#include "distributed/link/send_queue.h"
 #include "distributed/link/transfers.h"
-#include "distributed/link/wire_tensor.h"
 
 namespace millrace {
-
-// Of the pools of all links of a task. Thread-safe.
-struct LinkPools {
-  explicit LinkPools(int64_t max_bytes) : budget(std::make_shared<ByteBudget>(max_bytes)) {}
-
-  const std::shared_ptr<ByteBudget> budget;
-  std::atomic<int64_t> sent_tensors{0}, sent_bytes{0};  // by pools; relaxed: counters
-};
 
 struct ByteLinkOptions {
   // Of this task; HELLO says it.
@@ -138,13 +123,6 @@ std::string LinkName(const ByteLinkOptions& options, const std::string& task);
 
 class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner {
  public:
-  // As much leaves in one write, and waits at most behind a cork.
-  static constexpr int64_t kBatchBytes = int64_t{256} << 10;
-  // Larger tensors come in parts.
-  static constexpr int64_t kMaxWholeBytes = int64_t{64} << 10;
-  // Smaller tensors do not lie in a pool; a peer whose tensor does breaks the link.
-  static constexpr int64_t kMinPooledBytes = int64_t{64} << 10;
-
   // Starts the wire. `end` is kept until its OnLost has returned.
   static std::shared_ptr<ByteLink> Open(std::unique_ptr<ByteWire> wire,
                                         std::shared_ptr<LinkEnd> end, ByteLinkOptions options);
@@ -168,28 +146,6 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
  private:
   // opening -> open -> closing -> closed; any of them -> closed. Closing: BYE is on its way.
   enum class State { kOpening, kOpen, kClosing, kClosed };
-  struct QueuedMessage {
-    uint64_t order = 0;
-    std::string bytes;
-  };
-  struct QueuedTensors {
-    uint64_t order = 0;
-    int64_t step_id = 0;
-    TensorsPurpose purpose = TensorsPurpose::kEdges;
-    ByteChain bytes;  // one TENSORS frame
-    // With tensors in the pool: what `bytes` are but for the credit, which is known as they leave.
-    TensorsFrame frame;
-    std::vector<SharedBlock> blocks;
-    int64_t pooled_bytes = 0;
-  };
-  struct OutgoingTransfer {
-    uint64_t order = 0;
-    int64_t step_id = 0;
-    TensorsFrame announcement;  // leaves with the first chunk
-    WireTensor value;
-    uint64_t sent = 0;
-  };
-  class Outgoing;
   // Waits for the answer to PING number `ping`, or to a later one.
   struct Question {
     uint64_t ping = 0;
@@ -197,9 +153,7 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   };
   // What was taken out under the lock and is freed after it.
   struct Dropped {
-    std::list<QueuedMessage> messages;
-    std::list<QueuedTensors> tensors;
-    std::list<OutgoingTransfer> transfers;
+    SendQueue::Dropped queued;
     std::list<Question> questions;
   };
 
@@ -222,28 +176,17 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Queue(const UnbindFrame& frame);
   Status Queue(const RunFrame& frame);
   Status Queue(const SentTensors& message);
-  // All of its frames and transfers, in order; it has none afterwards.
-  Status Queue(TensorsPurpose purpose, Outgoing* outgoing);
+  // All that is ready of it; it has none afterwards.
+  Status Queue(OutgoingTensors* outgoing);
   // Null without pools.
   std::shared_ptr<SharedPool> PoolForSending() const;
-  // Whether a pool saves a copy, or as much in other ways.
-  static bool IsForPool(const WireTensor& value);
-  // The tensor's place in the pool; none when it has none.
-  SharedBlock CopyToPool(SharedPool* pool, const WireTensor& value);
   Status Queue(const EndFrame& frame);
   Status Queue(const CancelFrame& frame);
   // `bytes`: one frame without tensors. With `ended_step`, nothing more of it leaves.
   Status QueueMessage(ByteChain bytes, const int64_t* ended_step = nullptr);
   Status MayQueue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // But for a report.
-  void DropStep(int64_t step_id, Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // But for messages without tensors.
   void DropAll(Dropped* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of tensors that begin to wait; negative: that have left, or were dropped.
-  void CountQueued(TensorsPurpose purpose, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // As queued_message_bytes_ and queued_tensor_bytes_ count it.
-  static int64_t CostOf(const QueuedMessage& message);
-  static int64_t CostOf(const QueuedTensors& tensors);
-  static int64_t CostOf(const OutgoingTransfer& transfer);
   // Writes until the wire is busy or nothing may leave. Loses the link when there is no memory.
   void Pump();
   // What a cork holds leaves when it is enough for a write.
@@ -251,14 +194,6 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   void WriteOn();
   ByteChain NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddSegments(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AddMessages(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AddMessage(ByteChain* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of the first transfer, of which there is one. False without credit.
-  bool AddChunk(ByteChain* batch, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool ReceiptsAreDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What of the peer's pool was let go; 0 without pools.
-  int64_t ReleasedBytes() const;
-  ByteChain TakeReceipts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // --- Receiving, by the thread that reads
   void Reading(absl::FunctionRef<Status()> read);
@@ -279,13 +214,6 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Take(SegmentFrame frame, int64_t num_bytes);
   Status Take(ReleaseFrame frame, int64_t num_bytes);
   Status CountReceived(int64_t num_bytes);
-  // The value of an entry that lies in the peer's pool. ResourceExhausted: its step cannot have it.
-  Status TakePooled(TensorEntry* entry);
-  Status AddSegment(const SegmentFrame& frame);
-  // `status`, and tells of it.
-  Status OfPool(Status status);
-  // A descriptor that has come is that of the SEGMENT that has begun.
-  Status CheckDescriptor() const;
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
   // Not for less: what a cork holds would leave early.
@@ -309,9 +237,9 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   FrameReader reader_;
   IncomingTransfers incoming_;
   bool greeted_ = false;
-  OwnedFd descriptor_;  // has come, and its SEGMENT has not
   // The peer's pool; null without pools.
   const std::shared_ptr<SharedSegments> segments_;
+  PeerPool peer_pool_;
 
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;
@@ -321,23 +249,11 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status lost_ ABSL_GUARDED_BY(mu_);        // why, from closing on
   bool lost_by_peer_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Time writing_since_ ABSL_GUARDED_BY(mu_);   // with writing_
-  bool chunk_is_due_ ABSL_GUARDED_BY(mu_) = false;  // the last write had no room for one
-  uint64_t last_order_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t last_transfer_ ABSL_GUARDED_BY(mu_) = 0;
-  std::list<QueuedMessage> messages_ ABSL_GUARDED_BY(mu_);
-  std::list<QueuedTensors> tensors_ ABSL_GUARDED_BY(mu_);
-  std::list<OutgoingTransfer> transfers_ ABSL_GUARDED_BY(mu_);
-  int64_t queued_message_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t queued_tensor_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t queued_bounded_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of these, without edges
+  absl::Time writing_since_ ABSL_GUARDED_BY(mu_);  // with writing_
+  SendQueue queue_ ABSL_GUARDED_BY(mu_);
   // Of this end; null without pools, before the link is open and when it is lost.
   std::shared_ptr<SharedPool> pool_ ABSL_GUARDED_BY(mu_);
-  SendCredit send_credit_ ABSL_GUARDED_BY(mu_);
-  ReceiveCredit receive_credit_ ABSL_GUARDED_BY(mu_);
-  std::vector<ReceivedFrame::Step> owed_steps_ ABSL_GUARDED_BY(mu_);
-  bool flushes_ ABSL_GUARDED_BY(mu_) = false;       // what is owed leaves alone
-  bool owed_at_tick_ ABSL_GUARDED_BY(mu_) = false;  // and nothing has left since
+  Receipts receipts_ ABSL_GUARDED_BY(mu_);
   uint64_t pings_ ABSL_GUARDED_BY(mu_) = 0, pongs_ ABSL_GUARDED_BY(mu_) = 0;  // sent; answered
   std::list<Question> questions_ ABSL_GUARDED_BY(mu_);
   absl::Time link_time_ ABSL_GUARDED_BY(mu_) = absl::UnixEpoch();  // at the last Tick

@@ -20,75 +20,17 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_wire.h"
+#include "distributed/link/testing/byte_link_ends.h"
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
+#include "distributed/link/wire_tensor.h"
 #include "gtest/gtest.h"
 
 namespace millrace {
 namespace {
 
-// Links, or bare wires, at both ends of a simulated way: end 0 is a worker, end 1 a ps.
-class World {
- public:
-  explicit World(uint64_t seed = 1, SimulatedWay::Options way_options = {})
-      : time(seed), way(SimulatedWay::Make(&time, way_options)) {
-    for (int end = 0; end < 2; ++end) {
-      options[end].task = end == 0 ? "/job:worker/replica:0/task:0" : "/job:ps/replica:0/task:0";
-      options[end].incarnation = end == 0 ? 41 : 42;
-      options[end].clock = time.clock();
-    }
-    options[0].peer_task = options[1].task;
-  }
-  ~World() {
-    way->GoOnReading(0);
-    way->GoOnReading(1);
-    for (const std::shared_ptr<ByteLink>& link : links) {
-      if (link == nullptr) continue;
-      link->Close(absl::AbortedError("the test is over"));
-      link->Close(absl::AbortedError("the test is over"));  // does not wait for the peer
-    }
-    EXPECT_TRUE(time.Run());
-    for (const std::shared_ptr<RecordingEnd>& end : ends) end->LetGo();
-  }
-
-  void Open(int end) { links[end] = ByteLink::Open(way->TakeWire(end), ends[end], options[end]); }
-  void OpenBoth() {
-    Open(0);
-    Open(1);
-    EXPECT_TRUE(time.Run());
-  }
-  // The owner of the link at `end` Ticks every second; what that sends arrives at last.
-  void Pass(int end, int64_t seconds) {
-    for (int64_t second = 0; second < seconds; ++second) {
-      time.clock()->Advance(absl::Seconds(1));
-      links[end]->Tick();
-    }
-    EXPECT_TRUE(time.Run());
-  }
-
-  SeededTime time;
-  const std::shared_ptr<SimulatedWay> way;
-  ByteLinkOptions options[2];
-  const std::shared_ptr<RecordingEnd> ends[2] = {std::make_shared<RecordingEnd>(),
-                                                 std::make_shared<RecordingEnd>()};
-  std::shared_ptr<ByteLink> links[2];
-};
-
-// A peer that speaks bytes.
-class RawPeer : public ByteWire::User {
- public:
-  void OnBytes(absl::string_view bytes) override { received.append(bytes.data(), bytes.size()); }
-  absl::Span<char> Place() override { return {}; }
-  void OnFilled(size_t) override {}
-  void OnWritten() override {}
-  void OnClosed(const Status&, bool by_peer) override {
-    is_closed = true;
-    closed_by_peer = by_peer;
-  }
-  std::string received;
-  bool is_closed = false, closed_by_peer = false;
-};
+using World = ByteLinkEnds;
 
 // Bytes from end 1 to a link at end 0, and what becomes of both.
 struct RawTalk {

@@ -16,12 +16,6 @@
 namespace millrace {
 namespace {
 
-// Of RUN.
-constexpr uint8_t kTraceFlag = 1, kGraphsFlag = 2;
-// Of an entry.
-constexpr uint8_t kDeadFlag = 1, kLoopFlag = 2, kProtoFlag = 4, kPartsFlag = 8, kNarrowFlag = 16,
-                  kTimesFlag = 32, kPooledFlag = 64;
-
 // The payloads of a status: PayloadBytes writes at most 3 KiB.
 constexpr uint64_t kMaxPayloadTextBytes = 3 << 10;
 constexpr absl::string_view kCut = " ... [truncated]";
@@ -192,9 +186,11 @@ RunFrame ReadRun(Fields* in) {
   frame.step_id = in->Int64();
   frame.number = in->Varint();
   const uint8_t flags = in->Byte();
-  if ((flags & ~(kTraceFlag | kGraphsFlag)) != 0) in->Refuse<int>("a flag of another version");
-  frame.wants_trace = (flags & kTraceFlag) != 0;
-  frame.wants_graphs = (flags & kGraphsFlag) != 0;
+  if ((flags & ~(RunFlags::kTrace | RunFlags::kGraphs)) != 0) {
+    in->Refuse<int>("a flag of another version");
+  }
+  frame.wants_trace = (flags & RunFlags::kTrace) != 0;
+  frame.wants_graphs = (flags & RunFlags::kGraphs) != 0;
   frame.timeout_us = in->Count();
   frame.num_args = in->Varint();
   return frame;
@@ -271,40 +267,41 @@ TensorEntry ReadEntry(Fields* in) {
   TensorEntry entry;
   entry.index = in->Varint32();
   const uint8_t flags = in->Byte();
-  if ((flags & ~(kDeadFlag | kLoopFlag | kProtoFlag | kPartsFlag | kNarrowFlag | kTimesFlag |
-                 kPooledFlag)) != 0) {
+  if ((flags & ~(EntryFlags::kDead | EntryFlags::kLoop | EntryFlags::kProto | EntryFlags::kParts |
+                 EntryFlags::kNarrow | EntryFlags::kTimes | EntryFlags::kPooled)) != 0) {
     in->Refuse<int>("a flag of another version");
   }
-  entry.is_dead = (flags & kDeadFlag) != 0;
-  entry.in_loop = (flags & kLoopFlag) != 0;
+  entry.is_dead = (flags & EntryFlags::kDead) != 0;
+  entry.in_loop = (flags & EntryFlags::kLoop) != 0;
   if (entry.in_loop) {
     entry.frame_id = in->Fixed64();
     entry.iteration = in->Count();
   }
-  if ((flags & kTimesFlag) != 0) {
+  if ((flags & EntryFlags::kTimes) != 0) {
     entry.ready_ns = in->Int64();
     entry.left_ns = in->Int64();
   }
   if (entry.is_dead) {
-    if ((flags & (kProtoFlag | kPartsFlag | kNarrowFlag | kPooledFlag)) != 0) {
+    if ((flags & (EntryFlags::kProto | EntryFlags::kParts | EntryFlags::kNarrow |
+                  EntryFlags::kPooled)) != 0) {
       in->Refuse<int>("bytes of a dead tensor");
     }
     return entry;
   }
-  const bool is_narrow = (flags & kNarrowFlag) != 0;
+  const bool is_narrow = (flags & EntryFlags::kNarrow) != 0;
   if (is_narrow) entry.form = WireTensor::Form::kNarrow;
-  if ((flags & kProtoFlag) != 0) {
+  if ((flags & EntryFlags::kProto) != 0) {
     if (is_narrow) in->Refuse<int>("a proto of narrow bytes");
     entry.form = WireTensor::Form::kProto;
   } else {
     entry.dtype = ReadDType(in);
     entry.shape = ReadShape(in);
   }
-  if ((flags & kPartsFlag) != 0) {
+  if ((flags & EntryFlags::kParts) != 0) {
     entry.transfer = in->Varint();
     if (in->ok() && entry.transfer == 0) in->Refuse<int>("a transfer without a number");
   }
-  if ((flags & kPooledFlag) != 0) {
+  if ((flags & EntryFlags::kPooled) != 0) {
     if (entry.transfer != 0) in->Refuse<int>("a transfer of pooled bytes");
     entry.segment = in->Varint();
     entry.offset = in->Varint();
@@ -437,8 +434,8 @@ Status FrameWriter::Add(const RunFrame& frame) {
   std::string head;
   PutInt64(&head, frame.step_id);
   PutVarint64(&head, frame.number);
-  PutByte(&head, static_cast<uint8_t>((frame.wants_trace ? kTraceFlag : 0) |
-                                      (frame.wants_graphs ? kGraphsFlag : 0)));
+  PutByte(&head, static_cast<uint8_t>((frame.wants_trace ? RunFlags::kTrace : 0) |
+                                      (frame.wants_graphs ? RunFlags::kGraphs : 0)));
   PutCount(&head, frame.timeout_us);
   PutVarint64(&head, frame.num_args);
   return Put(FrameKind::kRun, head);
@@ -467,12 +464,13 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
     const bool is_narrow = !entry.is_dead && form == WireTensor::Form::kNarrow;
     PutVarint32(&head, entry.index);
     const bool has_times = entry.ready_ns != 0 || entry.left_ns != 0;
-    PutByte(&head,
-            static_cast<uint8_t>((entry.is_dead ? kDeadFlag : 0) | (entry.in_loop ? kLoopFlag : 0) |
-                                 (is_proto ? kProtoFlag : 0) | (is_narrow ? kNarrowFlag : 0) |
-                                 (has_times ? kTimesFlag : 0) |
-                                 (!entry.is_dead && in_parts ? kPartsFlag : 0) |
-                                 (!entry.is_dead && is_pooled ? kPooledFlag : 0)));
+    PutByte(&head, static_cast<uint8_t>((entry.is_dead ? EntryFlags::kDead : 0) |
+                                        (entry.in_loop ? EntryFlags::kLoop : 0) |
+                                        (is_proto ? EntryFlags::kProto : 0) |
+                                        (is_narrow ? EntryFlags::kNarrow : 0) |
+                                        (has_times ? EntryFlags::kTimes : 0) |
+                                        (!entry.is_dead && in_parts ? EntryFlags::kParts : 0) |
+                                        (!entry.is_dead && is_pooled ? EntryFlags::kPooled : 0)));
     if (entry.in_loop) {
       MR_RETURN_IF_ERROR(CheckCount(FrameKind::kTensors, "iteration", entry.iteration));
       PutFixed64(&head, entry.frame_id);

@@ -95,6 +95,14 @@ enum class FrameKind : uint8_t {
   kSegment = 13,
   kRelease = 14,
 };
+// Bits of the flags of RUN and of an entry, as they travel. A bit that is none of these is refused.
+struct RunFlags {
+  static constexpr uint8_t kTrace = 1, kGraphs = 2;
+};
+struct EntryFlags {
+  static constexpr uint8_t kDead = 1, kLoop = 2, kProto = 4, kParts = 8, kNarrow = 16, kTimes = 32,
+                           kPooled = 64;
+};
 // "HELLO"; "of no kind" for a number that is none.
 absl::string_view FrameKindName(FrameKind kind);
 

@@ -263,8 +263,15 @@ std::string Bytes(std::initializer_list<int> bytes) {
   return result;
 }
 
-constexpr uint8_t kHello = 1, kBind = 2, kRun = 4, kTensors = 5, kChunk = 6, kEnd = 7, kCancel = 8,
-                  kReceived = 9, kBye = 12, kSegment = 13, kRelease = 14;
+constexpr uint8_t NumberOf(FrameKind kind) { return static_cast<uint8_t>(kind); }
+constexpr uint8_t kHello = NumberOf(FrameKind::kHello), kBind = NumberOf(FrameKind::kBind),
+                  kRun = NumberOf(FrameKind::kRun), kTensors = NumberOf(FrameKind::kTensors),
+                  kChunk = NumberOf(FrameKind::kChunk), kEnd = NumberOf(FrameKind::kEnd),
+                  kCancel = NumberOf(FrameKind::kCancel),
+                  kReceived = NumberOf(FrameKind::kReceived), kBye = NumberOf(FrameKind::kBye),
+                  kSegment = NumberOf(FrameKind::kSegment),
+                  kRelease = NumberOf(FrameKind::kRelease);
+using Flags = EntryFlags;
 
 // Step 7, of edges, fingerprint 0, `count` entries, then `entries`.
 std::string TensorsHead(uint64_t count, std::initializer_list<int> entries, int purpose = 0) {
@@ -290,7 +297,7 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
     std::string message;
   } const cases[] = {
       {"kind 0", Bytes({0}), "frame of no kind must be well formed, got kind 0"},
-      {"kind of a later version", Bytes({15}), "got kind 15"},
+      {"kind of a later version", Bytes({kRelease + 1}), "got kind 15"},
       {"kind 255", Bytes({255}), "got kind 255"},
       {"head of eleven bytes' varint", Bytes({kRun}) + ones + Bytes({0x81, 0}),
        "frame RUN must be well formed, got a varint of more than 64 bits"},
@@ -312,22 +319,23 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"varint of eleven bytes in a head", RawFrame(kBind, ones + Bytes({0x81, 0, 0, 0})),
        "a varint of more than 64 bits"},
       {"window of 2^63",
-       RawFrame(kHello,
-                Bytes({4, 0}) + std::string(16, '\0') + std::string(9, '\x80') + Bytes({1})),
+       RawFrame(kHello, Bytes({kLinkVersion, 0}) + std::string(16, '\0') + std::string(9, '\x80') +
+                            Bytes({1})),
        "a count of more than 63 bits"},
       {"HELLO without an offer",
-       RawFrame(kHello, Bytes({4, 0}) + std::string(16, '\0') + Bytes({1, 0})),
+       RawFrame(kHello, Bytes({kLinkVersion, 0}) + std::string(16, '\0') + Bytes({1, 0})),
        "an end within a field"},
       {"offer of 257 bytes",
-       RawFrame(kHello, Bytes({4, 0}) + std::string(16, '\0') + Bytes({1, 0, 0x81, 0x02}) +
-                            std::string(258, 'a')),
+       RawFrame(kHello, Bytes({kLinkVersion, 0}) + std::string(16, '\0') +
+                            Bytes({1, 0, 0x81, 0x02}) + std::string(258, 'a')),
        "a text that is too long"},
       {"offer taken twice",
-       RawFrame(kHello, Bytes({4, 0}) + std::string(16, '\0') + Bytes({1, 0, 0, 2})),
+       RawFrame(kHello, Bytes({kLinkVersion, 0}) + std::string(16, '\0') + Bytes({1, 0, 0, 2})),
        "a flag of another version"},
       {"version of 33 bits", RawFrame(kHello, Bytes({0x80, 0x80, 0x80, 0x80, 0x10})),
        "a number of more than 32 bits"},
-      {"flag of RUN", RawFrame(kRun, WithStep({1, 4, 0, 0})), "a flag of another version"},
+      {"flag of RUN", RawFrame(kRun, WithStep({1, RunFlags::kGraphs << 1, 0, 0})),
+       "a flag of another version"},
       {"flag of END", RawFrame(kEnd, WithStep({0, 0, 0, 0, 2})), "a flag of another version"},
       {"status code 17", RawFrame(kEnd, WithStep({17, 0, 0, 0, 0})), "a status code that is none"},
       {"status text too long",
@@ -343,12 +351,17 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"purpose", RawFrame(kTensors, TensorsHead(0, {}, 4)), "a purpose of another version"},
       {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 1, 0, 0})),
        "a flag of another version"},
-      {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, 1 | 8})), "bytes of a dead tensor"},
-      {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, 1 | 4})), "bytes of a dead tensor"},
-      {"dead narrow", RawFrame(kTensors, TensorsHead(1, {0, 1 | 16})), "bytes of a dead tensor"},
-      {"narrow proto", RawFrame(kTensors, TensorsHead(1, {0, 4 | 16, 4}), "abcd"),
+      {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kParts})),
+       "bytes of a dead tensor"},
+      {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kProto})),
+       "bytes of a dead tensor"},
+      {"dead narrow", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kNarrow})),
+       "bytes of a dead tensor"},
+      {"narrow proto",
+       RawFrame(kTensors, TensorsHead(1, {0, Flags::kProto | Flags::kNarrow, 4}), "abcd"),
        "a proto of narrow bytes"},
-      {"narrow string", RawFrame(kTensors, TensorsHead(1, {0, 16, DT_STRING, 0, 4}), "abcd"),
+      {"narrow string",
+       RawFrame(kTensors, TensorsHead(1, {0, Flags::kNarrow, DT_STRING, 0, 4}), "abcd"),
        "a dtype that has no raw form"},
       {"dtype 0", RawFrame(kTensors, TensorsHead(1, {0, 0, 0, 0, 4})),
        "a dtype that has no raw form"},
@@ -368,36 +381,44 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
        RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 1, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
                                           0x80, 0x80, 0x80, 0x01, 4})),
        "a count of more than 63 bits"},
-      {"transfer 0", RawFrame(kTensors, TensorsHead(1, {0, 8, DT_FLOAT, 0, 0, 4})),
+      {"transfer 0", RawFrame(kTensors, TensorsHead(1, {0, Flags::kParts, DT_FLOAT, 0, 0, 4})),
        "a transfer without a number"},
-      {"transfer of 0 bytes", RawFrame(kTensors, TensorsHead(1, {0, 8, DT_FLOAT, 1, 0, 1, 0})),
+      {"transfer of 0 bytes",
+       RawFrame(kTensors, TensorsHead(1, {0, Flags::kParts, DT_FLOAT, 1, 0, 1, 0})),
        "a transfer without bytes"},
       {"tensor longer than the payload",
        RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 0, 4}), "abc"),
        "tensors of more bytes than its payload"},
       {"tensors of 2^64 bytes",
-       RawFrame(kTensors, TensorsHead(2, {0, 4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-                                          0x7f, 1, 4, 1})),
+       RawFrame(kTensors, TensorsHead(2, {0, Flags::kProto, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                          0xff, 0xff, 0x7f, 1, 4, 1})),
        "tensors of more bytes than its payload"},
       {"payload longer than the tensor",
        RawFrame(kTensors, TensorsHead(1, {0, 0, DT_FLOAT, 0, 4}), "abcde"),
        "a payload of more bytes than its tensors"},
-      {"doubled tensor", RawFrame(kTensors, TensorsHead(3, {5, 1, 2, 1, 5, 1})),
+      {"doubled tensor",
+       RawFrame(kTensors, TensorsHead(3, {5, Flags::kDead, 2, Flags::kDead, 5, Flags::kDead})),
        "tensor number 5 twice"},
       {"CHUNK without bytes", RawFrame(kChunk, Bytes({1, 0})), "no payload"},
-      {"dead in a pool", RawFrame(kTensors, TensorsHead(1, {0, 1 | 64})), "bytes of a dead tensor"},
+      {"dead in a pool", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kPooled})),
+       "bytes of a dead tensor"},
       {"in a pool and in parts",
-       RawFrame(kTensors, TensorsHead(1, {0, 8 | 64, DT_FLOAT, 0, 1, 1, 0, 4})),
+       RawFrame(kTensors,
+                TensorsHead(1, {0, Flags::kParts | Flags::kPooled, DT_FLOAT, 0, 1, 1, 0, 4})),
        "a transfer of pooled bytes"},
-      {"in segment 0", RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 0, 0, 4})),
+      {"in segment 0",
+       RawFrame(kTensors, TensorsHead(1, {0, Flags::kPooled, DT_FLOAT, 0, 0, 0, 4})),
        "a segment without a number"},
-      {"no bytes in a pool", RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 0, 1, 0, 0})),
+      {"no bytes in a pool",
+       RawFrame(kTensors, TensorsHead(1, {0, Flags::kPooled, DT_FLOAT, 1, 0, 1, 0, 0})),
        "a pooled tensor without bytes"},
       {"in a pool without credit",
-       RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0})),
+       RawFrame(kTensors,
+                TensorsHead(1, {0, Flags::kPooled, DT_FLOAT, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0})),
        "an end within a field"},
       {"bytes next to those in a pool",
-       RawFrame(kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0}),
+       RawFrame(kTensors,
+                TensorsHead(1, {0, Flags::kPooled, DT_FLOAT, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0}),
                 "abcd"),
        "a payload of more bytes than its tensors"},
       {"segment 0", RawFrame(kSegment, Bytes({0, 1})), "a segment without a number"},
@@ -435,20 +456,20 @@ TEST(FrameTest, BytesThatAreNotThoseOfTheShapeAreRefused) {
   } cases[] = {
       {TensorsHead(1, {0, 0, DT_FLOAT, 1, 2, 4}),
        "Link: a tensor float[2] must have 8 bytes, got 4"},
-      {TensorsHead(1, {0, 16, DT_INT64, 1, 2, 4}),
+      {TensorsHead(1, {0, Flags::kNarrow, DT_INT64, 1, 2, 4}),
        "Link: a narrow tensor int64[2] must have 8 bytes, got 4"},
-      {TensorsHead(1, {0, 16, DT_FLOAT, 1, 1, 4}),
+      {TensorsHead(1, {0, Flags::kNarrow, DT_FLOAT, 1, 1, 4}),
        "Link: narrow bytes must be of int64, got float"},
-      {TensorsHead(1, {0, 16, DT_INT64, 1, 0x81, 0x80, 0x08, 4}),
+      {TensorsHead(1, {0, Flags::kNarrow, DT_INT64, 1, 0x81, 0x80, 0x08, 4}),
        "Link: a narrow tensor must have at most 1048576 bytes, got int64[131073]"},
   };
   // In a pool.
   Kept pooled;
   FrameReader of_pool(&pooled);
-  EXPECT_STATUS(
-      of_pool.Read(RawFrame(
-          kTensors, TensorsHead(1, {0, 64, DT_FLOAT, 1, 2, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0}))),
-      absl::StatusCode::kInvalidArgument, "Link: a tensor float[2] must have 8 bytes, got 4");
+  EXPECT_STATUS(of_pool.Read(RawFrame(kTensors, TensorsHead(1, {0, Flags::kPooled, DT_FLOAT, 1, 2,
+                                                                1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0}))),
+                absl::StatusCode::kInvalidArgument,
+                "Link: a tensor float[2] must have 8 bytes, got 4");
   EXPECT_TRUE(pooled.texts.empty());
   for (const auto& c : cases) {
     SCOPED_TRACE(c.message);
@@ -636,7 +657,7 @@ TEST(FrameTest, ALongErrorIsCutAndKeepsItsKind) {
 TEST(FrameTest, AHelloOfAnotherVersionIsReadAsFarAsItsVersion) {
   Kept kept;
   FrameReader reader(&kept);
-  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({5, 0xff, 0xff, 0xff}))));
+  ASSERT_OK(reader.Read(RawFrame(kHello, Bytes({kLinkVersion + 1, 0xff, 0xff, 0xff}))));
   EXPECT_EQ(kept.texts,
             std::vector<std::string>{"HELLO version=5 task= incarnation=0 clock=0 window=0"});
 }

@@ -23,6 +23,8 @@
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/link.h"
+#include "distributed/link/link_pools.h"
+#include "distributed/link/outgoing_tensors.h"
 #include "distributed/link/same_host.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
@@ -764,7 +766,7 @@ TEST(LinkTableTest, WhoCannotReadAPoolHasNoneForAWhile) {
     ASSERT_TRUE(IsOpen(link)) << Error(link);
     SentTensors message;
     message.tensors.emplace_back().value =
-        *Tensor::Zeros(DT_FLOAT, Shape{ByteLink::kMinPooledBytes / 4});
+        *Tensor::Zeros(DT_FLOAT, Shape{OutgoingTensors::kMinPooledBytes / 4});
     ASSERT_OK((**link).value()->Send(std::move(message)));
     world.RunFor(absl::Seconds(2));
   };

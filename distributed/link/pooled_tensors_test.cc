@@ -34,6 +34,9 @@
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/link.h"
+#include "distributed/link/link_pools.h"
+#include "distributed/link/outgoing_tensors.h"
+#include "distributed/link/testing/byte_link_ends.h"
 #include "distributed/link/testing/frame_text.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/simulated_wire.h"
@@ -54,62 +57,42 @@ SimulatedWay::Options WithDescriptors(bool passes = true) {
   return options;
 }
 
-// Two ends with pools, each with a budget of twice as much (one link has half at most): end 0 is a
-// worker, end 1 a ps. What comes is kept until the test lets go.
+// Two ends with pools, each with a budget of twice as much (one link has half at most). What comes
+// is kept until the test lets go.
 class Host {
  public:
   explicit Host(int64_t pool_bytes, uint64_t seed = 1,
                 SimulatedWay::Options way_options = WithDescriptors())
-      : time(seed), way(SimulatedWay::Make(&time, way_options)) {
+      : pair(seed, way_options) {
     for (int end = 0; end < 2; ++end) {
-      options[end].task = end == 0 ? "/job:worker/replica:0/task:0" : "/job:ps/replica:0/task:0";
-      options[end].incarnation = end == 0 ? 41 : 42;
-      options[end].clock = time.clock();
-      options[end].max_pool_bytes = pool_bytes;
-      options[end].pools = pools[end] = std::make_shared<LinkPools>(2 * pool_bytes);
-      ends[end]->on_tensors = [this, end](const SentTensors& tensors) {
+      pair.options[end].max_pool_bytes = pool_bytes;
+      pair.options[end].pools = pools[end] = std::make_shared<LinkPools>(2 * pool_bytes);
+      pair.ends[end]->on_tensors = [this, end](const SentTensors& tensors) {
         for (const SentTensor& tensor : tensors.tensors) kept[end].push_back(tensor);
       };
-      ends[end]->writes_down = false;
+      pair.ends[end]->writes_down = false;
     }
-    options[0].peer_task = options[1].task;
-  }
-  ~Host() {
-    for (const std::shared_ptr<ByteLink>& link : links) {
-      if (link != nullptr) link->Close(absl::AbortedError("the test is over"));
-    }
-    EXPECT_TRUE(time.Run());
-    for (const std::shared_ptr<RecordingEnd>& end : ends) end->LetGo();
   }
 
-  void Open(int end) { links[end] = ByteLink::Open(way->TakeWire(end), ends[end], options[end]); }
-  void OpenBoth() {
-    Open(0);
-    Open(1);
-    Run();
-  }
-  void Run() { EXPECT_TRUE(time.Run()); }
+  void OpenBoth() { pair.OpenBoth(); }
+  void Run() { EXPECT_TRUE(pair.time.Run()); }
   // From end 0; all of it arrives.
   void Send(SentTensors message) {
-    ASSERT_OK(links[0]->Send(std::move(message)));
+    ASSERT_OK(pair.links[0]->Send(std::move(message)));
     Run();
   }
   // End 1 lets go of what it has, and says so.
   void LetGo() {
     kept[1].clear();
-    links[1]->Flush();
+    pair.links[1]->Flush();
     Run();
   }
   int64_t num_pooled() const { return pools[0]->sent_tensors.load(); }
+  int64_t num_refused() const { return pools[0]->refused_tensors.load(); }
 
-  SeededTime time;
-  const std::shared_ptr<SimulatedWay> way;
   std::shared_ptr<LinkPools> pools[2];
-  ByteLinkOptions options[2];
   std::vector<SentTensor> kept[2];
-  const std::shared_ptr<RecordingEnd> ends[2] = {std::make_shared<RecordingEnd>(),
-                                                 std::make_shared<RecordingEnd>()};
-  std::shared_ptr<ByteLink> links[2];
+  ByteLinkEnds pair;
 };
 
 Tensor Floats(int64_t num_bytes, float value) {
@@ -155,17 +138,17 @@ TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
       bools,
       *Tensor::Zeros(DT_COMPLEX64, Shape{kMiB / 8}),
       Tensor::Scalar(std::string(100'000, 'x')),
-      Floats(ByteLink::kMinPooledBytes, 4),
-      Floats(ByteLink::kMinPooledBytes - 4, 5),
+      Floats(OutgoingTensors::kMinPooledBytes, 4),
+      Floats(OutgoingTensors::kMinPooledBytes - 4, 5),
   };
   const size_t num_floats = 3;
-  const uint64_t before = host.way->written_bytes(0);
+  const uint64_t before = host.pair.way->written_bytes(0);
   host.Send(Of(sent));
   // All but the last one lie in the pool.
   EXPECT_EQ(host.num_pooled(), static_cast<int64_t>(sent.size()) - 1);
   // What went through the wire is that one, and heads.
-  EXPECT_LT(host.way->written_bytes(0) - before,
-            static_cast<uint64_t>(ByteLink::kMinPooledBytes) + 10'000);
+  EXPECT_LT(host.pair.way->written_bytes(0) - before,
+            static_cast<uint64_t>(OutgoingTensors::kMinPooledBytes) + 10'000);
   ASSERT_EQ(host.kept[1].size(), sent.size());
   for (const SentTensor& got : host.kept[1]) {
     SCOPED_TRACE(got.index);
@@ -179,7 +162,7 @@ TEST(PooledTensorsTest, FloatsAreHandedOverAndAllElseIsCopied) {
 TEST(PooledTensorsTest, SmallTensorsDoNotWaitForCopies) {
   Host host(64 * kMiB);
   std::vector<std::vector<uint32_t>> came;  // by message
-  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+  host.pair.ends[1]->on_tensors = [&](const SentTensors& tensors) {
     std::vector<uint32_t>& indices = came.emplace_back();
     for (const SentTensor& tensor : tensors.tensors) indices.push_back(tensor.index);
   };
@@ -212,8 +195,10 @@ TEST(PooledTensorsTest, WhileThePoolIsFullTensorsGoThroughTheWire) {
   host.OpenBoth();
   for (int i = 0; i < 3; ++i) host.Send(Of({Floats(kMiB / 2, static_cast<float>(i))}));
   EXPECT_EQ(host.num_pooled(), 2);
+  EXPECT_EQ(host.num_refused(), 1);
+  EXPECT_EQ(host.pools[0]->block_bytes->load(), kMiB);
   ASSERT_EQ(host.kept[1].size(), 3u);
-  EXPECT_GT(host.way->written_bytes(0), static_cast<uint64_t>(kMiB / 2));
+  EXPECT_GT(host.pair.way->written_bytes(0), static_cast<uint64_t>(kMiB / 2));
   EXPECT_FALSE(IsShared(host.kept[1][2].value));
   for (int i = 0; i < 3; ++i) {
     ExpectTensorEqual(host.kept[1][static_cast<size_t>(i)].value,
@@ -222,10 +207,67 @@ TEST(PooledTensorsTest, WhileThePoolIsFullTensorsGoThroughTheWire) {
   // Also one that is larger than the bound.
   host.Send(Of({Floats(2 * kMiB, 9)}));
   EXPECT_EQ(host.num_pooled(), 2);
+  EXPECT_EQ(host.num_refused(), 2);
   host.LetGo();
+  EXPECT_EQ(host.pools[0]->block_bytes->load(), 0);
   host.Send(Of({Floats(kMiB, 10)}));
   EXPECT_EQ(host.num_pooled(), 3);
   ExpectTensorEqual(host.kept[1].back().value, Floats(kMiB, 10));
+}
+
+// As a queue of batches does: those that it has keep their blocks, however long.
+// covers: clusters: a receiver that keeps what came in shared memory stops nobody: what finds no
+//   room there goes through the socket, is counted, and goes in shared memory again with the room
+TEST(PooledTensorsTest, AReceiverThatKeepsTensorsStopsNobody) {
+  Host host(4 * kMiB);
+  host.pair.options[0].window_bytes = host.pair.options[1].window_bytes = kMinWindowBytes;
+  host.OpenBoth();
+  constexpr int kBatches = 40;
+  for (int i = 0; i < kBatches; ++i) {
+    host.Send(Of({Floats(kMiB, static_cast<float>(i)), Floats(100, -1)}));
+    // Each arrives before the next one is sent, and time passes as it does for others.
+    ASSERT_EQ(host.kept[1].size(), 2u * static_cast<size_t>(i + 1));
+    EXPECT_EQ(host.pair.links[0]->queued_bytes(), 0);
+    host.pair.time.clock()->Advance(absl::Seconds(1));
+    for (const std::shared_ptr<ByteLink>& link : host.pair.links) link->Tick();
+    host.Run();
+  }
+  EXPECT_EQ(host.num_pooled(), 4);  // all that there is room for
+  EXPECT_EQ(host.num_refused(), kBatches - 4);
+  for (const SentTensor& tensor : host.kept[1]) {
+    if (tensor.index == 1) continue;
+    EXPECT_EQ(tensor.value.num_elements(), kMiB / 4);
+  }
+  // One batch of those in the pool goes, and the next one has its room. It came first.
+  host.kept[1].erase(host.kept[1].begin(), host.kept[1].begin() + 2);
+  host.pair.links[1]->Flush();
+  host.Run();
+  host.Send(Of({Floats(kMiB, 7)}));
+  EXPECT_EQ(host.num_pooled(), 5);
+  EXPECT_EQ(host.num_refused(), kBatches - 4);
+  EXPECT_EQ(host.pair.ends[0]->num_losses(), 0) << host.pair.ends[0]->lost();
+}
+
+// covers: clusters: gradients larger than a segment of shared memory take the same memory in each
+//   step
+TEST(PooledTensorsTest, ATensorLargerThanASegmentHasTheSameMemoryInEachStep) {
+  const int64_t size = SharedPool::kSegmentBytes + 4096;
+  Host host(4 * SharedPool::kSegmentBytes);
+  host.OpenBoth();
+  const Tensor sent = Floats(size, 1);
+  const uint64_t before = host.pair.way->written_bytes(0);
+  const void* place = nullptr;
+  for (int step = 0; step < 4; ++step) {
+    host.Send(Of({sent}, step));
+    ASSERT_EQ(host.kept[1].size(), 1u);
+    const void* const data = host.kept[1][0].value.buffer()->data();
+    if (step == 0) place = data;
+    EXPECT_EQ(data, place);
+    host.LetGo();
+  }
+  EXPECT_EQ(host.num_pooled(), 4);
+  // Heads alone.
+  EXPECT_LT(host.pair.way->written_bytes(0) - before, 10'000u);
 }
 
 TEST(PooledTensorsTest, ABlockComesBackWithAMessageOrWithTime) {
@@ -233,20 +275,20 @@ TEST(PooledTensorsTest, ABlockComesBackWithAMessageOrWithTime) {
   host.OpenBoth();
   host.Send(Of({Floats(kMiB, 1)}));
   host.kept[1].clear();
-  const int64_t writes = host.way->num_writes(1);
+  const int64_t writes = host.pair.way->num_writes(1);
   host.Run();
-  EXPECT_EQ(host.way->num_writes(1), writes) << "letting go sends nothing";
+  EXPECT_EQ(host.pair.way->num_writes(1), writes) << "letting go sends nothing";
   // With the next message.
   RunFrame run;
-  ASSERT_OK(host.links[1]->Send(run));
+  ASSERT_OK(host.pair.links[1]->Send(run));
   host.Run();
   host.Send(Of({Floats(kMiB, 2)}));
   EXPECT_EQ(host.num_pooled(), 2);
   // With two Ticks.
   host.kept[1].clear();
   for (int i = 0; i < 2; ++i) {
-    host.time.clock()->Advance(absl::Seconds(1));
-    host.links[1]->Tick();
+    host.pair.time.clock()->Advance(absl::Seconds(1));
+    host.pair.links[1]->Tick();
   }
   host.Run();
   host.Send(Of({Floats(kMiB, 3)}));
@@ -254,7 +296,7 @@ TEST(PooledTensorsTest, ABlockComesBackWithAMessageOrWithTime) {
   // What was copied out comes back without the tensor.
   host.LetGo();
   host.Send(Of({WideIds(kMiB)}));
-  host.links[1]->Flush();
+  host.pair.links[1]->Flush();
   host.Run();
   ASSERT_EQ(host.kept[1].size(), 1u);
   host.Send(Of({WideIds(kMiB)}));
@@ -272,33 +314,33 @@ TEST(PooledTensorsTest, MemoryThatIsNotUsedGoesWithTime) {
     host.LetGo();
     EXPECT_EQ(host.pools[0]->budget->left(), kMiB);
     for (int ticks = 0; ticks < 4; ++ticks) {
-      host.time.clock()->Advance(absl::Seconds(5));
-      host.links[0]->Tick();
+      host.pair.time.clock()->Advance(absl::Seconds(5));
+      host.pair.links[0]->Tick();
       host.Run();
     }
     EXPECT_EQ(host.pools[0]->budget->left(), 2 * kMiB);
   }
   // The peer has heard of it: it maps no more than 1 MiB.
-  EXPECT_EQ(host.ends[1]->num_losses(), 0) << host.ends[1]->lost();
+  EXPECT_EQ(host.pair.ends[1]->num_losses(), 0) << host.pair.ends[1]->lost();
 }
 
 TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
   Host host(kMiB);
   host.OpenBoth();
-  host.way->StopReading(1);
+  host.pair.way->StopReading(1);
   // The way is busy, so that what follows waits.
-  ASSERT_OK(host.links[0]->Send(Of({Floats(ByteLink::kMinPooledBytes - 4, 0)}, 1)));
-  ASSERT_OK(host.links[0]->Send(Of({Floats(ByteLink::kMinPooledBytes - 4, 0)}, 2)));
-  ASSERT_OK(host.links[0]->Send(Of({Floats(ByteLink::kMinPooledBytes - 4, 0)}, 3)));
+  ASSERT_OK(host.pair.links[0]->Send(Of({Floats(OutgoingTensors::kMinPooledBytes - 4, 0)}, 1)));
+  ASSERT_OK(host.pair.links[0]->Send(Of({Floats(OutgoingTensors::kMinPooledBytes - 4, 0)}, 2)));
+  ASSERT_OK(host.pair.links[0]->Send(Of({Floats(OutgoingTensors::kMinPooledBytes - 4, 0)}, 3)));
   host.Run();
-  ASSERT_OK(host.links[0]->Send(Of({Floats(kMiB, 1)}, 8)));
+  ASSERT_OK(host.pair.links[0]->Send(Of({Floats(kMiB, 1)}, 8)));
   EXPECT_EQ(host.num_pooled(), 1);
-  ASSERT_OK(host.links[0]->Send(Of({Floats(kMiB, 1)}, 9)));
+  ASSERT_OK(host.pair.links[0]->Send(Of({Floats(kMiB, 1)}, 9)));
   EXPECT_EQ(host.num_pooled(), 1);
-  ASSERT_OK(host.links[0]->Send(CancelFrame{8, absl::CancelledError("stop")}));
-  ASSERT_OK(host.links[0]->Send(Of({Floats(kMiB, 1)}, 10)));
+  ASSERT_OK(host.pair.links[0]->Send(CancelFrame{8, absl::CancelledError("stop")}));
+  ASSERT_OK(host.pair.links[0]->Send(Of({Floats(kMiB, 1)}, 10)));
   EXPECT_EQ(host.num_pooled(), 2);
-  host.way->GoOnReading(1);
+  host.pair.way->GoOnReading(1);
   host.Run();
   EXPECT_EQ(host.kept[1].size(), 5u);
 }
@@ -306,18 +348,18 @@ TEST(PooledTensorsTest, WhatIsCancelledGivesItsBlocksBack) {
 // Each frame counts as three quarters of the window, or as what is left of it.
 TEST(PooledTensorsTest, TensorsAboveTheWindowArrive) {
   Host host(64 * kMiB);
-  host.options[0].window_bytes = host.options[1].window_bytes = kMinWindowBytes;
+  host.pair.options[0].window_bytes = host.pair.options[1].window_bytes = kMinWindowBytes;
   int64_t received = 0;
-  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+  host.pair.ends[1]->on_tensors = [&](const SentTensors& tensors) {
     received += static_cast<int64_t>(tensors.tensors.size());
   };
   host.OpenBoth();
   for (int i = 0; i < 10; ++i) {
-    ASSERT_OK(host.links[0]->Send(Of({Floats(8 * kMiB, 1), Floats(kMiB, 2), Floats(100, 3)})));
+    ASSERT_OK(host.pair.links[0]->Send(Of({Floats(8 * kMiB, 1), Floats(kMiB, 2), Floats(100, 3)})));
   }
   host.Run();
   EXPECT_EQ(received, 30);
-  EXPECT_EQ(host.links[0]->queued_bytes(), 0);
+  EXPECT_EQ(host.pair.links[0]->queued_bytes(), 0);
 }
 
 // As when tensors wait here for a step that has not begun: a frame that would take three quarters
@@ -326,17 +368,17 @@ TEST(PooledTensorsTest, TensorsArriveWhileMostOfTheWindowIsHeldBack) {
   Host host(64 * kMiB);
   host.OpenBoth();
   const int64_t held = kDefaultWindowBytes - 2 * kMaxFrameBytes;
-  host.links[1]->HoldCredit(held);
+  host.pair.links[1]->HoldCredit(held);
   int64_t received = 0;
-  host.ends[1]->on_tensors = [&](const SentTensors& tensors) {
+  host.pair.ends[1]->on_tensors = [&](const SentTensors& tensors) {
     received += static_cast<int64_t>(tensors.tensors.size());
   };
   // More than the window in all, with what is held: the receiver returns what it need not hold.
   for (int i = 0; i < 12; ++i) {
     host.Send(Of({Floats(8 * kMiB, 1)}));
     EXPECT_EQ(received, i + 1);
-    EXPECT_EQ(host.links[0]->queued_bytes(), 0);
-    host.links[1]->Flush();
+    EXPECT_EQ(host.pair.links[0]->queued_bytes(), 0);
+    host.pair.links[1]->Flush();
     host.Run();
   }
   EXPECT_EQ(host.num_pooled(), 12);
@@ -349,11 +391,11 @@ TEST(PooledTensorsTest, AllArrivesHoweverTheNetworkCuts) {
     way.max_piece_bytes = 1 + seed * 997;
     way.buffer_bytes = seed * 1000;
     Host host(4 * kMiB, seed, way);
-    host.options[0].window_bytes = host.options[1].window_bytes = kMinWindowBytes;
+    host.pair.options[0].window_bytes = host.pair.options[1].window_bytes = kMinWindowBytes;
     std::vector<float> values[2];  // sent, by index
     size_t num_received[2] = {};
     for (int end = 0; end < 2; ++end) {
-      host.ends[end]->on_tensors = [&, end](const SentTensors& tensors) {
+      host.pair.ends[end]->on_tensors = [&, end](const SentTensors& tensors) {
         for (const SentTensor& tensor : tensors.tensors) {
           const absl::Span<const float> got = tensor.value.flat<float>();
           const float want = values[1 - end][tensor.index];
@@ -362,25 +404,26 @@ TEST(PooledTensorsTest, AllArrivesHoweverTheNetworkCuts) {
           host.kept[end].push_back(tensor);
         }
         // Some are kept for long, most are not.
-        if (host.time.Draw(3) > 0) host.kept[end].clear();
+        if (host.pair.time.Draw(3) > 0) host.kept[end].clear();
       };
     }
     host.OpenBoth();
     for (int i = 0; i < 60; ++i) {
-      const int from = static_cast<int>(host.time.Draw(2));
-      const auto num_bytes = static_cast<int64_t>(host.time.Draw(1'500'000) >> host.time.Draw(6));
+      const int from = static_cast<int>(host.pair.time.Draw(2));
+      const auto num_bytes =
+          static_cast<int64_t>(host.pair.time.Draw(1'500'000) >> host.pair.time.Draw(6));
       values[from].push_back(static_cast<float>(i));
       SentTensors message = Of({Floats(num_bytes, static_cast<float>(i))});
       message.tensors[0].index = static_cast<uint32_t>(values[from].size() - 1);
-      ASSERT_OK(host.links[from]->Send(std::move(message)));
-      if (host.time.Draw(3) == 0) {
-        ASSERT_TRUE(host.time.RunFor(absl::Milliseconds(2)));
+      ASSERT_OK(host.pair.links[from]->Send(std::move(message)));
+      if (host.pair.time.Draw(3) == 0) {
+        ASSERT_TRUE(host.pair.time.RunFor(absl::Milliseconds(2)));
       }
     }
     host.Run();
     for (int end = 0; end < 2; ++end) {
       EXPECT_EQ(num_received[end], values[1 - end].size());
-      EXPECT_EQ(host.ends[end]->num_losses(), 0) << host.ends[end]->lost();
+      EXPECT_EQ(host.pair.ends[end]->num_losses(), 0) << host.pair.ends[end]->lost();
     }
     // The first large one of each direction at least; two thirds of them are large.
     EXPECT_GE(host.num_pooled() + host.pools[1]->sent_tensors.load(), 2);
@@ -396,13 +439,13 @@ TEST(PooledTensorsTest, WhatTheReceiverHasOutlivesTheLink) {
     Host host(kMiB);
     host.OpenBoth();
     host.Send(Of({Floats(kMiB / 2, 1)}));
-    ASSERT_OK(host.links[0]->Send(Of({Floats(kMiB / 4, 2)})));  // perhaps it arrives
-    host.way->BreakAfter(0, 0);
+    ASSERT_OK(host.pair.links[0]->Send(Of({Floats(kMiB / 4, 2)})));  // perhaps it arrives
+    host.pair.way->BreakAfter(0, 0);
     host.Run();
-    EXPECT_EQ(host.ends[0]->num_losses(), 1);
-    EXPECT_EQ(host.ends[1]->num_losses(), 1);
+    EXPECT_EQ(host.pair.ends[0]->num_losses(), 1);
+    EXPECT_EQ(host.pair.ends[1]->num_losses(), 1);
     EXPECT_EQ(host.pools[0]->budget->left(), 2 * kMiB);
-    EXPECT_FALSE(host.links[0]->Send(Of({Floats(kMiB / 4, 3)})).ok());
+    EXPECT_FALSE(host.pair.links[0]->Send(Of({Floats(kMiB / 4, 3)})).ok());
     kept = host.kept[1];
   }
   ASSERT_FALSE(kept.empty());
@@ -412,14 +455,14 @@ TEST(PooledTensorsTest, WhatTheReceiverHasOutlivesTheLink) {
 
 TEST(PooledTensorsTest, ATensorThatIsTooLargeFailsItsStepAndGivesItsBlockBack) {
   Host host(4 * kMiB);
-  host.options[1].transfers.max_tensor_bytes = kMiB;
+  host.pair.options[1].transfers.max_tensor_bytes = kMiB;
   host.OpenBoth();
   for (int i = 0; i < 3; ++i) {
     host.Send(Of({Floats(4 * kMiB, 1)}));
     host.LetGo();
   }
   EXPECT_EQ(host.num_pooled(), 3);
-  const std::vector<std::string> lines = host.ends[1]->lines();
+  const std::vector<std::string> lines = host.pair.ends[1]->lines();
   EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
                           [](const std::string& line) {
                             return absl::StartsWith(line, "refused step=7") &&
@@ -435,7 +478,7 @@ TEST(PooledTensorsTest, WithoutPoolsAtBothEndsTensorsGoThroughTheWire) {
   for (int missing = 0; missing < 3; ++missing) {
     SCOPED_TRACE(missing);
     Host host(4 * kMiB, 1, WithDescriptors(missing < 2));
-    if (missing < 2) host.options[missing].max_pool_bytes = 0;
+    if (missing < 2) host.pair.options[missing].max_pool_bytes = 0;
     host.OpenBoth();
     host.Send(Of({Floats(kMiB, 1)}));
     EXPECT_EQ(host.num_pooled(), 0);
@@ -446,24 +489,13 @@ TEST(PooledTensorsTest, WithoutPoolsAtBothEndsTensorsGoThroughTheWire) {
 
 // --- A peer that breaks the rules
 
-// Remembers what it hears.
-class RawUser : public ByteWire::User {
- public:
-  void OnBytes(absl::string_view bytes) override { received.append(bytes.data(), bytes.size()); }
-  absl::Span<char> Place() override { return {}; }
-  void OnFilled(size_t) override {}
-  void OnWritten() override {}
-  void OnClosed(const Status&, bool) override {}
-  std::string received;
-};
-
 // A ps in bytes, with a pool of 1 MiB, at end 1; the link is at end 0.
 class Liar {
  public:
   explicit Liar(int64_t pool_bytes = kMiB, int64_t max_splat_bytes = int64_t{1} << 20)
-      : host(pool_bytes), wire(host.way->TakeWire(1)) {
-    host.options[0].max_splat_bytes = max_splat_bytes;
-    host.Open(0);
+      : host(pool_bytes), wire(host.pair.way->TakeWire(1)) {
+    host.pair.options[0].max_splat_bytes = max_splat_bytes;
+    host.pair.Open(0);
     wire->Start(user);
     HelloFrame hello;
     hello.task = "/job:ps/replica:0/task:0";
@@ -510,14 +542,15 @@ class Liar {
   }
   // The link is over, and said why.
   void ExpectBroken(absl::string_view why) {
-    EXPECT_EQ(host.ends[0]->num_losses(), 1) << why;
-    EXPECT_TRUE(absl::StrContains(host.ends[0]->lost().message(), why)) << host.ends[0]->lost();
+    EXPECT_EQ(host.pair.ends[0]->num_losses(), 1) << why;
+    EXPECT_TRUE(absl::StrContains(host.pair.ends[0]->lost().message(), why))
+        << host.pair.ends[0]->lost();
     EXPECT_TRUE(absl::StrContains(user->received, why)) << "BYE says it to the peer";
   }
 
   Host host;
   const std::unique_ptr<ByteWire> wire;
-  const std::shared_ptr<RawUser> user = std::make_shared<RawUser>();
+  const std::shared_ptr<RawPeer> user = std::make_shared<RawPeer>();
   const std::shared_ptr<SharedPool> pool = SharedPool::Make({kMiB, kMiB, nullptr});
 };
 
@@ -548,7 +581,7 @@ TEST(PooledTensorsTest, AnOwnerThatScribblesSpoilsFloatsOnly) {
   EXPECT_NE(liar.host.kept[0][0].value.flat<float>()[0], 0.0f);
   const absl::Span<const int64_t> kept = liar.host.kept[0][1].value.flat<int64_t>();
   EXPECT_TRUE(std::all_of(kept.begin(), kept.end(), [](int64_t id) { return id == 0; }));
-  EXPECT_EQ(liar.host.ends[0]->num_losses(), 0);
+  EXPECT_EQ(liar.host.pair.ends[0]->num_losses(), 0);
 }
 
 // Each may have elements that it does not list, as far as one that comes in parts may.
@@ -581,12 +614,12 @@ TEST(PooledTensorsTest, WhatIsNotListedIsBoundedForEachTensor) {
     if (fits) {
       ExpectTensorEqual(liar.host.kept[0][2].value, Tensor::Of<std::string>({text, text}));
     }
-    EXPECT_EQ(liar.host.ends[0]->num_losses(), 0) << liar.host.ends[0]->lost();
+    EXPECT_EQ(liar.host.pair.ends[0]->num_losses(), 0) << liar.host.pair.ends[0]->lost();
   }
 }
 
 TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
-  constexpr int64_t kLeast = ByteLink::kMinPooledBytes;
+  constexpr int64_t kLeast = OutgoingTensors::kMinPooledBytes;
   const struct {
     const char* what;
     std::function<void(Liar*)> lie;
@@ -662,11 +695,11 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
        "a block that is released must have been given, got offset 0 of segment 1"},
       {"a block twice",
        [](Liar* liar) {
-         ASSERT_OK(liar->host.links[0]->Send(Of({Floats(kLeast, 1)})));
+         ASSERT_OK(liar->host.pair.links[0]->Send(Of({Floats(kLeast, 1)})));
          liar->host.Run();
          EXPECT_EQ(liar->host.num_pooled(), 1);
          liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}}));
-         EXPECT_EQ(liar->host.ends[0]->num_losses(), 0);
+         EXPECT_EQ(liar->host.pair.ends[0]->num_losses(), 0);
          liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}}));
        },
        "a block that is released must have been given, got offset 0 of segment 1"},
@@ -676,7 +709,7 @@ TEST(PooledTensorsTest, LiesBreakTheLinkByName) {
     Liar liar;
     const SharedBlock all = liar.pool->Allocate(kMiB);
     liar.SayNews();
-    ASSERT_EQ(liar.host.ends[0]->num_losses(), 0);
+    ASSERT_EQ(liar.host.pair.ends[0]->num_losses(), 0);
     c.lie(&liar);
     liar.ExpectBroken(c.why);
   }
@@ -714,7 +747,7 @@ TEST(PooledTensorsTest, WithoutPoolsNothingOfThemIsTaken) {
          liar->Say(FrameBytes(SegmentFrame{1, 4096}));
        },
        "SEGMENT must be asked for, got one on a link without pools"},
-      {[](Liar* liar) { liar->SayTensor(1, 0, ByteLink::kMinPooledBytes); },
+      {[](Liar* liar) { liar->SayTensor(1, 0, OutgoingTensors::kMinPooledBytes); },
        "got one in a pool on a link without pools"},
       {[](Liar* liar) {
          liar->Say(FrameBytes(ReleaseFrame{{{1, 0}}}));

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/byte_budget.h"
 #include "distributed/link/credit.h"
 
 namespace millrace {
@@ -31,14 +32,15 @@ class ParkedBytes {
   // False when they would be more than the limit, unless nothing else is parked: a large message
   // has room, too. The caller Returns what it took, once.
   bool Take(int64_t bytes) {
-    return AddIf(&bytes_, bytes,
-                 [this, bytes](int64_t parked) { return parked == 0 || bytes <= limit_ - parked; });
+    return AddBytesIf(&bytes_, bytes, [this, bytes](int64_t parked) {
+      return parked == 0 || bytes <= limit_ - parked;
+    });
   }
   // Beyond the limit, for who holds the credit back. What it takes of the windows; 0 when there is
   // no room. The caller Returns both.
   int64_t TakeHeld(int64_t bytes) {
     const int64_t share = std::min(bytes, window_);
-    const bool has_room = AddIf(
+    const bool has_room = AddBytesIf(
         &held_, share, [share, room = held_room()](int64_t held) { return share <= room - held; });
     if (!has_room) return 0;
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -47,7 +49,7 @@ class ParkedBytes {
   // True: there is room within the limit for what TakeHeld took, so its credit need not be held any
   // more, and the caller Returns the bytes alone.
   bool LetGo(int64_t bytes, int64_t share) {
-    return AddIf(&held_, -share, [this, bytes, share](int64_t held) {
+    return AddBytesIf(&held_, -share, [this, bytes, share](int64_t held) {
       const int64_t parked = this->bytes();
       return parked == bytes || parked - held + share <= limit_;
     });
@@ -69,15 +71,6 @@ class ParkedBytes {
   int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  template <typename HasRoom>
-  static bool AddIf(std::atomic<int64_t>* sum, int64_t bytes, HasRoom has_room) {
-    int64_t before = sum->load(std::memory_order_relaxed);
-    do {
-      if (!has_room(before)) return false;
-    } while (!sum->compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
-    return true;
-  }
-
   const int64_t limit_, window_;
   // relaxed: sums for a bound, no protocol
   std::atomic<int64_t> bytes_{0}, held_{0}, links_{0};

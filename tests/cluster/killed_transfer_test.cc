@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kill -9 of either side of a large tensor that has arrived in part, over links of both kinds, with
-// real processes: the step ends as Unavailable and names who has gone, and nothing is left of the
-// tensor and of the one who was killed.
+// kill -9 of either side of a large tensor that has arrived in part, over gRPC and through a Unix
+// socket, or that is being copied into memory which both share, with real processes: the step ends
+// as Unavailable and names who has gone, and nothing is left of the tensor and of the one who was
+// killed.
 //
-// Which part has arrived is read from the receiver's resident memory. A receiver that was faster
-// than the test's look is tried again, with fresh processes.
+// Which part has arrived is read from the receiver's resident memory, and the receiver is stopped
+// there. In shared memory a tensor arrives as a whole, so its sender is stopped while it has the
+// memory and has not filled it. Who was faster than the test's look is tried again, with fresh
+// processes.
 #include <signal.h>
 #include <sys/types.h>
 
@@ -30,8 +33,8 @@
 #include "tests/cluster/watched_cluster.h"
 
 // covers: clusters: kill -9 of the sender or the receiver of a tensor of 512 MiB, in the middle of
-//   it, over gRPC and over Unix sockets: the step is Unavailable, and memory, descriptors, sockets
-//   and files are as before
+//   it, over gRPC, over Unix sockets and in shared memory: the step is Unavailable, and memory,
+//   descriptors, sockets and files are as before
 
 namespace millrace {
 namespace {
@@ -40,9 +43,11 @@ constexpr int64_t kBytes = int64_t{512} << 20;
 constexpr absl::Duration kGuard = absl::Minutes(2);
 constexpr int kAttempts = 8;
 
-class KilledTransferTest : public ::testing::TestWithParam<std::tuple<bool, bool>> {
+using Way = WatchedCluster::Way;
+
+class KilledTransferTest : public ::testing::TestWithParam<std::tuple<Way, bool>> {
  protected:
-  bool unix_links() const { return std::get<0>(GetParam()); }
+  Way way() const { return std::get<0>(GetParam()); }
   int victim() const {
     return std::get<1>(GetParam()) ? WatchedCluster::kSender : WatchedCluster::kReceiver;
   }
@@ -58,8 +63,10 @@ bool KilledTransferTest::Kill(WatchedCluster* cluster) {
   cluster->OpenSession();
   // Links are open, and what is made once is made.
   EXPECT_OK(cluster->Move(4096, 1));
+  Process* const sender = cluster->ps(WatchedCluster::kSender);
   Process* const receiver = cluster->ps(WatchedCluster::kReceiver);
   Process* const killed = cluster->ps(victim());
+  Process* const stopped = way() == Way::kShared ? sender : receiver;
   const pid_t other = cluster->ps(survivor())->pid();
   const int64_t used = cluster->UsedBytes(survivor());
   const int fds = NumFds(other);
@@ -72,22 +79,25 @@ bool KilledTransferTest::Kill(WatchedCluster* cluster) {
     ended = cluster->Move(kBytes, 2, kGuard);
     has_ended.Notify();
   });
-  EXPECT_TRUE(WatchedCluster::Await([&] {
-    return RssBytes(receiver->pid()) > rss + kBytes / 16 || has_ended.HasBeenNotified();
-  }));
-  EXPECT_OK(receiver->Signal(SIGSTOP));
-  EXPECT_TRUE(WatchedCluster::Await([&] { return IsStopped(receiver->pid()); }));
+  // The tensor before was too small for shared memory, so there was none.
+  const auto has_begun = [&] {
+    return way() == Way::kShared ? !SharedMemoryOf(sender->pid()).empty()
+                                 : RssBytes(receiver->pid()) > rss + kBytes / 16;
+  };
+  EXPECT_TRUE(WatchedCluster::Await([&] { return has_begun() || has_ended.HasBeenNotified(); }));
+  EXPECT_OK(stopped->Signal(SIGSTOP));
+  EXPECT_TRUE(WatchedCluster::Await([&] { return IsStopped(stopped->pid()); }));
   const int64_t arrived = RssBytes(receiver->pid()) - rss;
   if (has_ended.HasBeenNotified() || arrived > kBytes / 4 * 3) {
-    EXPECT_OK(receiver->Signal(SIGCONT));
+    EXPECT_OK(stopped->Signal(SIGCONT));
     step.join();
     EXPECT_OK(ended);
     return false;
   }
   EXPECT_OK(killed->Signal(SIGKILL));
   const absl::Time killed_at = absl::Now();
-  if (killed != receiver) {
-    EXPECT_OK(receiver->Signal(SIGCONT));
+  if (killed != stopped) {
+    EXPECT_OK(stopped->Signal(SIGCONT));
   }
   step.join();
   std::printf("%lld MiB of %lld had arrived; the step ended after %s\n",
@@ -100,15 +110,18 @@ bool KilledTransferTest::Kill(WatchedCluster* cluster) {
   EXPECT_OK(code);
   EXPECT_EQ(code.value_or(0), 128 + SIGKILL);
 
-  // It had begun there, too. The session is still open.
-  EXPECT_GE(cluster->PeakTensorBytes(survivor()), kBytes);
+  // It had begun there, too; a receiver has no tensor of its own for what comes in shared memory.
+  // The session is still open.
+  if (way() != Way::kShared || survivor() == WatchedCluster::kSender) {
+    EXPECT_GE(cluster->PeakTensorBytes(survivor()), kBytes);
+  }
   EXPECT_TRUE(WatchedCluster::Await([&] {
     return cluster->UsedBytes(survivor()) < used + kBytes / 8;
   })) << used
       << " bytes before, now " << cluster->UsedBytes(survivor());
   EXPECT_TRUE(WatchedCluster::Await([&] { return NumFds(other) <= fds; }))
       << fds << " descriptors before, now " << NumFds(other);
-  EXPECT_TRUE(SharedMemoryOf(other).empty());
+  EXPECT_TRUE(WatchedCluster::Await([&] { return SharedMemoryOf(other).empty(); }));
   const std::set<std::string> left = UnixSockets();
   for (const std::string& socket : sockets) {
     if (!absl::StartsWith(socket, "@millrace-")) continue;  // what it has inherited
@@ -125,16 +138,17 @@ bool KilledTransferTest::Kill(WatchedCluster* cluster) {
 
 TEST_P(KilledTransferTest, TheStepIsUnavailableAndNothingIsLeft) {
   for (int i = 0; i < kAttempts; ++i) {
-    WatchedCluster cluster(unix_links());
+    WatchedCluster cluster(way());
     if (Kill(&cluster) || HasFailure()) return;
   }
-  FAIL() << "the tensor arrived " << kAttempts << " times before the receiver could be stopped";
+  FAIL() << "the tensor arrived " << kAttempts << " times before a process could be stopped";
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, KilledTransferTest,
-                         ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+INSTANTIATE_TEST_SUITE_P(Ways, KilledTransferTest,
+                         ::testing::Combine(::testing::Values(Way::kGrpc, Way::kUnix, Way::kShared),
+                                            ::testing::Bool()),
                          [](const auto& param) {
-                           return absl::StrCat(std::get<0>(param.param) ? "Unix" : "Grpc",
+                           return absl::StrCat(WatchedCluster::Name(std::get<0>(param.param)),
                                                std::get<1>(param.param) ? "Sender" : "Receiver");
                          });
 

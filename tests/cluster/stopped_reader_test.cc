@@ -2,7 +2,8 @@
 //
 // A receiver that is stopped (SIGSTOP) while steps send it large tensors: its sender keeps what as
 // many steps of the session have sent as its limit says (ServerLimits::max_unpulled_steps), the
-// newest ones, and goes on when the receiver does. Real processes, over links of both kinds.
+// newest ones, and goes on when the receiver does. Real processes, over gRPC, through a Unix socket
+// and in memory that both share.
 //
 // All that happens while it is stopped takes some seconds: after 30 s its links would be lost.
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
+#include "distributed/link/credit.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/process.h"
 #include "tests/cluster/process_state.h"
@@ -34,17 +36,25 @@ constexpr int64_t kBlockBytes = kBytes / 4 * 5;
 constexpr int kGivenUp = 16;
 constexpr int kWaiting = 4;
 // Steps that the limit leaves, of one tensor each: those that wait are among them.
-constexpr int kKept = 8;
+constexpr int kKept = 5;
+static_assert(kWaiting <= kKept);
 // Messages that wait, the network's own buffers, and a tensor of which a part is being written: it
 // has to leave, whatever becomes of its step.
 constexpr int64_t kMost = kKept * kBlockBytes + kBlockBytes + 32 * kMiB;
-static_assert(kGivenUp * kBytes > kMost, "it is seen when all that gave up is kept");
+// In shared memory all for which there is credit has left, and what it lies in is the reader's
+// until it says that it has read: a window, of which the last tensor may take what is left.
+constexpr int64_t kMostShared = kMost + kDefaultWindowBytes + kBytes;
+static_assert(kGivenUp * kBytes > kMostShared, "it is seen when all that gave up is kept");
 
-class StoppedReaderTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, StoppedReaderTest, ::testing::Bool(),
-                         [](const auto& param) { return param.param ? "Unix" : "Grpc"; });
+using Way = WatchedCluster::Way;
+
+class StoppedReaderTest : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, StoppedReaderTest,
+                         ::testing::Values(Way::kGrpc, Way::kUnix, Way::kShared),
+                         [](const auto& param) { return WatchedCluster::Name(param.param); });
 
 TEST_P(StoppedReaderTest, ItsSenderKeepsWithinItsLimitAndGoesOnWithIt) {
+  const int64_t most = GetParam() == Way::kShared ? kMostShared : kMost;
   WatchedCluster cluster(GetParam(), /*max_unpulled_steps=*/kKept);
   cluster.OpenSession();
   for (int i = 0; i < 2; ++i) ASSERT_OK(cluster.Move(kBytes, 1));
@@ -64,7 +74,7 @@ TEST_P(StoppedReaderTest, ItsSenderKeepsWithinItsLimitAndGoesOnWithIt) {
   for (const Status& status : gave_up) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
   }
-  EXPECT_TRUE(WatchedCluster::Await([&] { return kept() < kMost; })) << kept();
+  EXPECT_TRUE(WatchedCluster::Await([&] { return kept() < most; })) << kept();
   std::printf("kept of steps that gave up: %lld MiB\n", static_cast<long long>(kept() / kMiB));
 
   // Steps that wait: half a tensor is more than what else comes and goes.
@@ -76,7 +86,7 @@ TEST_P(StoppedReaderTest, ItsSenderKeepsWithinItsLimitAndGoesOnWithIt) {
     });
   }
   EXPECT_TRUE(WatchedCluster::Await([&] { return kept() > kWaiting * kBytes - kBytes / 2; }));
-  EXPECT_TRUE(WatchedCluster::Await([&] { return kept() < kMost; })) << kept();
+  EXPECT_TRUE(WatchedCluster::Await([&] { return kept() < most; })) << kept();
   std::printf("kept with steps that wait: %lld MiB\n", static_cast<long long>(kept() / kMiB));
 
   ASSERT_OK(reader->Signal(SIGCONT));

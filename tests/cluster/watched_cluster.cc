@@ -28,11 +28,13 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kGuard = absl::Minutes(2);
+// One link has half of it.
+constexpr int64_t kSharedBytes = int64_t{2} << 30;
 
 }  // namespace
 
-WatchedCluster::WatchedCluster(bool unix_links, int64_t max_unpulled_steps)
-    : unix_links_(unix_links),
+WatchedCluster::WatchedCluster(Way way, int64_t max_unpulled_steps)
+    : way_(way),
       max_unpulled_steps_(max_unpulled_steps),
       ports_(FreeClusterPorts(2, 0, 1)),
       tmp_dir_(JoinPath(::testing::TempDir(), absl::StrCat("watched_", RandomHexName()))) {
@@ -43,7 +45,7 @@ WatchedCluster::WatchedCluster(bool unix_links, int64_t max_unpulled_steps)
   const auto config = ClusterConfig::Parse(TfConfig(ports_, "worker", 0));
   EXPECT_OK(config);
   if (!config.ok()) return;
-  auto worker = Server::Start(*config, {.wire = StepWire::kLinks, .unix_links = unix_links});
+  auto worker = Server::Start(*config, {.wire = StepWire::kLinks, .unix_links = way != Way::kGrpc});
   EXPECT_OK(worker);
   if (worker.ok()) worker_ = *std::move(worker);
 
@@ -71,7 +73,9 @@ void WatchedCluster::StartPs(int task) {
   options.program = "tests/cluster/watched_task";
   options.env = {{"TF_CONFIG", TfConfig(ports_, "ps", task)},
                  {"MILLRACE_WIRE", "links"},
-                 {"MILLRACE_UNIX_LINKS", unix_links_ ? "1" : "0"},
+                 {"MILLRACE_UNIX_LINKS", way_ == Way::kGrpc ? "0" : "1"},
+                 {"MILLRACE_LINK_SHARED_BYTES",
+                  absl::StrCat(way_ == Way::kShared ? kSharedBytes : int64_t{0})},
                  {"TMPDIR", tmp_dir_}};
   if (max_unpulled_steps_ > 0) {
     options.env["MILLRACE_WATCHED_UNPULLED_STEPS"] = absl::StrCat(max_unpulled_steps_);
@@ -134,6 +138,18 @@ WatchedCluster::Said WatchedCluster::AwaitSaid(int task) {
         << *line;
   }
   return said;
+}
+
+std::string WatchedCluster::Name(Way way) {
+  switch (way) {
+    case Way::kGrpc:
+      return "Grpc";
+    case Way::kUnix:
+      return "Unix";
+    case Way::kShared:
+      return "Shared";
+  }
+  return "";
 }
 
 bool WatchedCluster::Await(absl::FunctionRef<bool()> is_so) {

@@ -27,10 +27,12 @@ class WatchedCluster {
  public:
   static constexpr int kSender = 0;
   static constexpr int kReceiver = 1;
+  // How tensors travel between the two: over gRPC; through a Unix socket; in memory that both
+  // share, with room for those of the tests.
+  enum class Way { kGrpc, kUnix, kShared };
 
-  // Links over Unix sockets, or over gRPC. Starts all three. `max_unpulled_steps`: of each ps
-  // (ServerLimits); 0: as any server.
-  explicit WatchedCluster(bool unix_links, int64_t max_unpulled_steps = 0);
+  // Starts all three. `max_unpulled_steps`: of each ps (ServerLimits); 0: as any server.
+  explicit WatchedCluster(Way way, int64_t max_unpulled_steps = 0);
   ~WatchedCluster();
   WatchedCluster(const WatchedCluster&) = delete;
   WatchedCluster& operator=(const WatchedCluster&) = delete;
@@ -46,12 +48,15 @@ class WatchedCluster {
   // first element to the test: `value` if it is OK. No time limit when it is zero.
   Status Move(int64_t bytes, float value, absl::Duration limit = absl::ZeroDuration());
 
-  // Bytes of memory that a ps has in use, as it says itself later than this call.
+  // Bytes of memory that a ps has in use, tensors that it shares too, as it says itself later than
+  // this call.
   int64_t UsedBytes(int task);
-  // The most that its tensors had, so far.
+  // The most that its own tensors had, so far.
   int64_t PeakTensorBytes(int task);
   // Until `is_so`, for two minutes at most; false when that was not enough.
   static bool Await(absl::FunctionRef<bool()> is_so);
+  // "Grpc", "Unix", "Shared": for names of tests.
+  static std::string Name(Way way);
   // Empty, of this cluster alone: where its processes put temporary files.
   const std::string& tmp_dir() const { return tmp_dir_; }
 
@@ -61,7 +66,7 @@ class WatchedCluster {
   };
   Said AwaitSaid(int task);
 
-  const bool unix_links_;
+  const Way way_;
   const int64_t max_unpulled_steps_;
   ClusterPorts ports_;
   const std::string tmp_dir_;

@@ -4,8 +4,9 @@
 // memory it uses: "watched <bytes> <most bytes of tensors so far> watched-end". It serves until
 // SIGTERM. $MILLRACE_WATCHED_UNPULLED_STEPS: ServerLimits::max_unpulled_steps.
 //
-// Bytes are those of tensors and of the heap that are in use. What allocators keep of memory that
-// was freed is not: how much that is depends on the machine.
+// Bytes are those of tensors, also of those that it shares with others, and of the heap that are in
+// use. What allocators keep of memory that was freed is not: how much that is depends on the
+// machine.
 
 #include <malloc.h>
 
@@ -23,16 +24,17 @@
 #include "core/status.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
+#include "distributed/server_counts.h"
 
 namespace millrace {
 namespace {
 
-void Say() {
+void Say(const Server& server) {
   const struct mallinfo2 heap = mallinfo2();
   const AllocatorStats tensors = DefaultAllocatorStats();
   // Tensors are in blocks of the heap.
   const int64_t bytes = static_cast<int64_t>(heap.uordblks) + static_cast<int64_t>(heap.hblkhd) -
-                        tensors.bytes_cached;
+                        tensors.bytes_cached + CountsOf(server).pooled_bytes;
   std::printf("watched %lld %lld watched-end\n", static_cast<long long>(bytes),
               static_cast<long long>(tensors.peak_bytes_in_use));
   std::fflush(stdout);
@@ -48,9 +50,9 @@ Status Main() {
   }
   MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster, options));
   std::atomic<bool> stop{false};
-  std::thread report([&stop] {
+  std::thread report([&stop, &server = *server] {
     while (!stop) {
-      Say();
+      Say(server);
       absl::SleepFor(absl::Milliseconds(50));
     }
   });
