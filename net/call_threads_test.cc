@@ -4,10 +4,14 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "core/before_wait.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/notification.h"
@@ -77,10 +81,10 @@ class CallThreadsTest : public ::testing::Test {
     events_.End();
     if (threads_ != nullptr) threads_->Shutdown(absl::InfiniteFuture());
   }
-  void Start(int max_normal = 64) {
+  void Start(int max_normal = 64, int num_pollers = 4) {
     CallThreads::Options options;
     options.owner = "Test";
-    options.num_pollers = 4;
+    options.num_pollers = num_pollers;
     options.max_normal = max_normal;
     options.max_urgent = 1;
     options.idle = absl::Seconds(10);
@@ -161,6 +165,7 @@ TEST_F(CallThreadsTest, AboveTheBoundCallsWaitInOrderAndLightUrgentOnesAndVisits
         "visit",
         [&] {
           visits.Decrement();
+          BeforeWait::Run();
           over.Wait();
           ended.Decrement();
         },
@@ -212,6 +217,104 @@ TEST_F(CallThreadsTest, ThreadsThatAreNotNeededAnyMoreParkAndEnd) {
   clock_.Advance(absl::Seconds(11));
   while (threads_->num_threads() > 4) Ping();
   EXPECT_EQ(threads_->num_threads(), 4);
+}
+
+TEST_F(CallThreadsTest, ShortVisitsWakeNoOtherThread) {
+  Start(/*max_normal=*/64, /*num_pollers=*/1);
+  std::set<std::thread::id> ran_on;
+  for (int i = 0; i < 100; ++i) {
+    Notification ran;
+    Run(
+        "visit",
+        [&] {
+          ran_on.insert(std::this_thread::get_id());
+          ran.Notify();
+        },
+        CallThreads::Urgency::kVisit);
+    ran.Wait();
+  }
+  Ping();
+  EXPECT_EQ(ran_on.size(), 1u);
+  // That one and the watch.
+  EXPECT_EQ(threads_->num_threads(), 2);
+}
+
+TEST_F(CallThreadsTest, AVisitThatIsAboutToWaitGivesUpItsPlace) {
+  Start(/*max_normal=*/64, /*num_pollers=*/1);
+  for (int round = 0; round < 20; ++round) {
+    Notification waits, go, ended;
+    Run(
+        "visit",
+        [&] {
+          BeforeWait::Run();
+          BeforeWait::Run();
+          waits.Notify();
+          go.Wait();
+          ended.Notify();
+        },
+        CallThreads::Urgency::kVisit);
+    waits.Wait();
+    for (int i = 0; i < 3; ++i) Ping();
+    go.Notify();
+    ended.Wait();
+  }
+  events_.AwaitPollers(1);
+  // Those of earlier rounds are used again, when they are back in time.
+  EXPECT_LT(threads_->num_threads(), 20);
+}
+
+// The clock stands still until the test says otherwise, so nothing but the watch can help.
+TEST_F(CallThreadsTest, AVisitThatLastsLosesItsPlaceToTheWatch) {
+  Start(/*max_normal=*/64, /*num_pollers=*/1);
+  for (int round = 0; round < 5; ++round) {
+    Notification begun, go, ended;
+    Run(
+        "visit",
+        [&] {
+          begun.Notify();
+          go.Wait();
+          ended.Notify();
+        },
+        CallThreads::Urgency::kVisit);
+    begun.Wait();
+    auto answered = std::make_shared<Notification>();
+    events_.Add([answered] { answered->Notify(); });
+    // Two looks of the watch, more when it had begun before.
+    while (!answered->HasBeenNotified()) {
+      clock_.Advance(absl::Milliseconds(1));
+      std::this_thread::yield();
+    }
+    go.Notify();
+    ended.Wait();
+  }
+}
+
+TEST_F(CallThreadsTest, AVisitThatLastsDoesNotHoldUpTheEnd) {
+  Start(/*max_normal=*/64, /*num_pollers=*/1);
+  auto begun = std::make_shared<Notification>();
+  auto go = std::make_shared<Notification>(), gone = std::make_shared<Notification>();
+  Run(
+      "a visit",
+      [=] {
+        begun->Notify();
+        go->Wait();
+        gone->Notify();
+      },
+      CallThreads::Urgency::kVisit);
+  begun->Wait();
+  events_.End();
+  std::vector<std::string> left;
+  std::thread stops([&] { left = threads_->Shutdown(clock_.Now()); });
+  while (threads_->num_threads() > 1) {
+    clock_.Advance(absl::Milliseconds(1));
+    std::this_thread::yield();
+  }
+  stops.join();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_TRUE(absl::StartsWith(left[0], "a visit since ")) << left[0];
+  threads_ = nullptr;
+  go->Notify();
+  gone->Wait();
 }
 
 TEST_F(CallThreadsTest, AStuckCallIsNamedAndLeftBehind) {
