@@ -28,6 +28,7 @@ struct Self {
   absl::Time since;
   bool is_listed = false;  // in `selves`
   bool keeps_place = false;
+  uint64_t place = 0;    // its number, of all that were kept
   bool gave_up = false;  // polling, since it last began to; its own to look at
 };
 
@@ -61,7 +62,7 @@ struct CallThreads::State : std::enable_shared_from_this<CallThreads::State> {
   // Keeping a place.
   bool KeepPlace(Self* self) ABSL_LOCKS_EXCLUDED(mu);
   void GiveUpPlace(Self* self) noexcept ABSL_LOCKS_EXCLUDED(mu);
-  bool TakePlace() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool TakePlace(uint64_t kept_before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const Options options;
   const int min_polling;
@@ -124,6 +125,8 @@ void CallThreads::State::Main(bool polls) {
     MR_DCHECK(polling > 0, "a thread that has not given up is counted among those that poll");
     --polling;
     over = true;
+    // Shutdown does not wait for visits without an end.
+    while (TakePlace(places_kept)) --polling;
     unparked.SignalAll();
     ended.SignalAll();
     break;
@@ -160,13 +163,16 @@ bool CallThreads::State::Park() {
       seen = places_kept;
       until = options.clock->Now() + kPatience;
     }
-    if (options.clock->Now() < until) {
+    const absl::Time now = options.clock->Now();
+    // The clock may have been set back.
+    if (is_watch) until = std::min(until, now + kPatience);
+    if (now < until) {
       options.clock->WaitUntil(&unparked, &mu, until);
       continue;
     }
     if (!is_watch) break;
     // Visits that go on since then have had their time.
-    if (places_kept == seen && TakePlace()) {
+    if (TakePlace(seen)) {
       ++unpark;
       break;
     }
@@ -208,7 +214,7 @@ bool CallThreads::State::KeepPlace(Self* self) {
   bool needs_thread = false;
   {
     MutexLock lock(&mu);
-    if (!self->is_listed || polling > min_polling) return false;
+    if (over || !self->is_listed || polling > min_polling) return false;
     if (watch == Watch::kNone) {
       if (num_free() > 0) {
         watch = Watch::kWanted;
@@ -220,8 +226,8 @@ bool CallThreads::State::KeepPlace(Self* self) {
       }
     }
     self->keeps_place = true;
+    self->place = ++places_kept;
     ++keeping;
-    ++places_kept;
   }
   if (!needs_thread || StartThread(/*polls=*/false)) return true;
   MutexLock lock(&mu);
@@ -254,16 +260,15 @@ void CallThreads::State::GiveUpPlace(Self* self) noexcept {
   ++keeping;
 }
 
-// Of one of the visits.
-bool CallThreads::State::TakePlace() {
+// Of one of the visits that have kept it since then, if there is one.
+bool CallThreads::State::TakePlace(uint64_t kept_before) {
   if (keeping == 0) return false;
   for (Self* const self : selves) {
-    if (!self->keeps_place) continue;
+    if (!self->keeps_place || self->place > kept_before) continue;
     self->keeps_place = false;
     --keeping;
     return true;
   }
-  MR_DCHECK(false, "a thread that keeps a place is listed");
   return false;
 }
 

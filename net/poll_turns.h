@@ -2,26 +2,30 @@
 #ifndef MILLRACE_NET_POLL_TURNS_H_
 #define MILLRACE_NET_POLL_TURNS_H_
 
-// PollTurns: which of a process's threads wait at gRPC's queues.
+// Poll turns: which of a process's threads wait at gRPC's queues.
 //
 // gRPC has one epoll descriptor for the process, and one thread polls it. An event for another
 // queue is handed on to a thread that waits there, and who leaves with an event wakes the next one
-// to poll: each message takes several switches of threads. So when a thread that waits for a
-// message of a step polls itself (core/network_seat.h), all others leave their queues to it, and
-// come back a millisecond after it was there last.
+// to poll: each message takes several switches of threads. So a thread that waits for messages of
+// steps that follow each other polls itself, in the seat (core/network_seat.h). All others leave
+// their queues to it, and come back a millisecond after it was there last.
 //
 //   PolledQueue polled(&queue);                           // of who has threads at a queue
 //   while (polled.Next(&tag, &ok, limit) != SHUTDOWN) HandleEvent(tag, ok);
 //
+// A queue without the seat whose calls carry steps keeps its threads: they wait for nobody.
+//
 // Threads: all methods, from any thread. Lifetime: a PolledQueue may end while its queue has
-// events. Failure: none; without memory for the event that calls threads away they stay where they
-// are, which costs time.
+// events; one with the seat never ends. Failure: none; what needs memory to call a thread away, or
+// to wake one, is left out without it, and costs time.
 
 #include <grpcpp/completion_queue.h>
 
 #include <memory>
 
 #include "absl/time/time.h"
+#include "core/mutex.h"
+#include "core/network_seat.h"
 
 namespace millrace {
 
@@ -40,20 +44,42 @@ class PolledQueue {
   void Close();
 
   struct Member;
+  // While one lives a call at the queue may carry steps. It may outlive the queue.
+  class Link {
+   public:
+    explicit Link(const PolledQueue& queue);
+    ~Link();
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+
+   private:
+    const std::shared_ptr<Member> member_;
+  };
 
  private:
+  friend class QueueSeat;
   const std::shared_ptr<Member> member_;
 };
 
-// The turn of the thread in the seat, of which a process has one.
-class PollTurns {
+// The seat at a queue, one in a process.
+class QueueSeat final : public NetworkSeat {
  public:
-  // It is about to poll, and calls the others away.
-  static void Begin();
-  // It has an event, or leaves.
-  static void End();
-  // Whether it is between Begin and End.
-  static bool IsOn();
+  explicit QueueSeat(const PolledQueue& queue) : member_(queue.member_) {}
+
+  // Whether the calling thread handles an event in the seat.
+  static bool IsThisThread();
+
+  bool has_links() const override;
+  bool Take() override;
+  void Serve(absl::Time limit) noexcept override;
+  void Leave() override;
+  void Wake() noexcept override;
+
+ private:
+  class WakeUp;
+  bool AwaitTurn(absl::Time limit);
+
+  const std::shared_ptr<PolledQueue::Member> member_;
 };
 
 }  // namespace millrace

@@ -7,9 +7,11 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/before_wait.h"
 #include "core/exceptions.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
@@ -22,6 +24,7 @@
 #include "net/grpc_settings.h"
 #include "net/grpc_status.h"
 #include "net/peer_probe.h"
+#include "net/poll_turns.h"
 
 namespace millrace {
 namespace {
@@ -285,6 +288,7 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   Status Begin() override {
     CountCall(*callee_, method_);
     Fill(*callee_, RpcOptions(), &context_);
+    link_.emplace(PolledClientQueue());
     context_.set_initial_metadata_corked(true);
     grpc::GenericStub stub(channel_);
     stream_ = stub.PrepareCall(&context_, method_, ClientQueue());
@@ -338,7 +342,7 @@ class ClientSide : public StreamSide, public std::enable_shared_from_this<Client
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::Status status_;
   absl::AnyInvocable<void(const Status&)> done_;  // while it is asked why there is no peer
-  const ClientLink link_;
+  std::optional<PolledQueue::Link> link_;
 };
 
 // A call that cannot begin.
@@ -484,6 +488,7 @@ StatusOr<grpc::ByteBuffer> RpcChannel::Call(const std::string& method, const Rpc
     response = r;
     done.Notify();
   });
+  BeforeWait::Run();
   done.Wait();
   MR_RETURN_IF_ERROR(status);
   return response;

@@ -201,7 +201,8 @@ class GrpcServerCall : public ServerCall,
 // The called side of a DuplexCall.
 class ServerSide : public StreamSide {
  public:
-  explicit ServerSide(std::shared_ptr<GrpcServerCall> call) : call_(std::move(call)) {}
+  ServerSide(std::shared_ptr<GrpcServerCall> call, const PolledQueue& queue)
+      : call_(std::move(call)), link_(queue) {}
   Status Begin() override { return absl::OkStatus(); }
   bool Read(grpc::ByteBuffer* message, void* tag) override {
     return call_->BeginRead(message, tag);
@@ -220,6 +221,7 @@ class ServerSide : public StreamSide {
 
  private:
   const std::shared_ptr<GrpcServerCall> call_;
+  const PolledQueue::Link link_;
 };
 
 class GrpcRpcServer : public RpcServer {
@@ -239,6 +241,7 @@ class GrpcRpcServer : public RpcServer {
   const std::shared_ptr<CallGuard>& guard() const { return guard_; }
   grpc::AsyncGenericService* service() { return &service_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
+  const PolledQueue& polled() const { return *polled_; }
 
  private:
   bool PollOne();
@@ -294,8 +297,8 @@ void GrpcServerCall::Accepted(bool ok) {
 void GrpcServerCall::Converse() {
   served_->calls.fetch_add(1, std::memory_order_relaxed);
   try {
-    served_->duplex(std::make_shared<DuplexStream>(std::make_shared<ServerSide>(shared_from_this()),
-                                                   /*is_called=*/true));
+    auto side = std::make_shared<ServerSide>(shared_from_this(), server_->polled());
+    served_->duplex(std::make_shared<DuplexStream>(std::move(side), /*is_called=*/true));
   } catch (...) {
     FinishWithStatus(StatusOfException(method()));
   }
@@ -523,7 +526,7 @@ void GrpcRpcServer::Shutdown(absl::Time answers_until) {
     {
       WriterLock lock(&gate_->mu);
       gate_->closed = true;
-      polled_->Close();
+      if (polled_) polled_->Close();
       queue_->Shutdown();
     }
     if (threads_ == nullptr) HandleLastEvents(queue_.get());

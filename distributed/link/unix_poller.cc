@@ -196,7 +196,11 @@ void UnixPoller::PollOne() {
 void UnixPoller::StandAside() {
   MutexLock lock(&seat_mu_);
   if (used_ == absl::InfinitePast()) return;
-  while (is_asleep_ || absl::Now() - used_ < kSeatPause) {
+  const auto was_used = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(seat_mu_) {
+    const absl::Duration since = absl::Now() - used_;
+    return since >= absl::ZeroDuration() && since < kSeatPause;  // the clock may be set back
+  };
+  while (is_asleep_ || was_used()) {
     if (has_watch_) {
       awake_.Wait(&seat_mu_);
     } else {
