@@ -26,7 +26,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/termination.h"
-#include "distributed/cluster/step_wire.h"
+#include "distributed/cluster/link_environment.h"
 #include "distributed/grpc_session.h"
 #include "distributed/leave_watch.h"
 #include "distributed/link/grpc_wire.h"
@@ -414,23 +414,15 @@ namespace {
 
 // What the options leave to the environment.
 struct Wires {
-  StepWire of_steps = StepWire::kLinks;
   bool within_host = true;
   int64_t shared_bytes = 0;
 };
 
 StatusOr<Wires> WiresOf(const ServerOptions& options) {
   Wires wires;
-  if (options.wire.has_value()) {
-    wires.of_steps = *options.wire;
-  } else {
-    MR_ASSIGN_OR_RETURN(wires.of_steps, StepWireOfEnvironment());
-  }
-  if (options.unix_links.has_value()) {
-    wires.within_host = *options.unix_links;
-  } else {
-    MR_ASSIGN_OR_RETURN(wires.within_host, UnixLinksOfEnvironment());
-  }
+  // A word that is none is refused also when the options decide.
+  MR_ASSIGN_OR_RETURN(const bool within_host, UnixLinksOfEnvironment());
+  wires.within_host = options.unix_links.value_or(within_host);
   MR_ASSIGN_OR_RETURN(wires.shared_bytes,
                       LinkSharedBytesOfEnvironment(options.limits.max_link_shared_bytes));
   return wires;
@@ -518,7 +510,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
   master.peer = peer;
-  if (wires.of_steps == StepWire::kLinks) master.links = core->link_parts;
+  master.links = core->link_parts;
   core->master = std::make_unique<Master>(std::move(master));
 
   core->stop_grace = options.stop_grace;

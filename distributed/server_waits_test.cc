@@ -19,7 +19,6 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/master/grpc_master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/server.h"
@@ -338,20 +337,6 @@ TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
       NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
   const Stopped stopped = StopPsInside(root, block);
   EXPECT_NE(stopped.log.find("is left behind"), std::string::npos) << stopped.log;
-  EXPECT_FALSE(stopped.step.ok());
-}
-
-TEST_F(ServerWaitsTest, StopLeavesACallBehindWhoseKernelDoesNotReturn) {
-  ServerOptions options = LittlePatience();
-  options.wire = StepWire::kCalls;
-  StartServers(options);
-  Scope root;
-  const Operation block =
-      NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
-  const Stopped stopped = StopPsInside(root, block);
-  const std::string& log = stopped.log;
-  EXPECT_NE(log.find("is left behind"), std::string::npos) << log;
-  EXPECT_NE(log.find("/tensorflow.grpc.WorkerService/RunGraph since"), std::string::npos) << log;
   EXPECT_FALSE(stopped.step.ok());
 }
 

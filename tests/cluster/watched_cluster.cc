@@ -17,7 +17,6 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/cluster/step_wire.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
@@ -43,7 +42,7 @@ WatchedCluster::WatchedCluster(bool unix_links, int64_t max_unpulled_steps)
   const auto config = ClusterConfig::Parse(TfConfig(ports_, "worker", 0));
   EXPECT_OK(config);
   if (!config.ok()) return;
-  auto worker = Server::Start(*config, {.wire = StepWire::kLinks, .unix_links = unix_links});
+  auto worker = Server::Start(*config, {.unix_links = unix_links});
   EXPECT_OK(worker);
   if (worker.ok()) worker_ = *std::move(worker);
 
