@@ -127,8 +127,7 @@ struct ServerCore {
     if (it != peers.end()) return it->second;
     std::shared_ptr<RpcChannel> channel = ChannelLocked(task);
     if (channel == nullptr) return nullptr;
-    std::shared_ptr<Transport> transport =
-        MakeGrpcTransport(std::string(task), std::move(channel), peer_counters->Find(task));
+    std::shared_ptr<Transport> transport = MakeGrpcTransport(std::string(task), std::move(channel));
     peers[std::string(task)] = transport;
     return transport;
   }
@@ -328,7 +327,7 @@ class GrpcServer : public Server {
                                                own_address(),
                                                " must take calls, got one that is stopping"));
   }
-  // What runs may end, and what was sent may be pulled; nothing begins any more. False when
+  // What runs may end, and what was sent may be taken; nothing begins any more. False when
   // something is left at `deadline`.
   bool Drain(absl::Time deadline) {
     core_->master->StopTaking(Stopping());
@@ -386,7 +385,7 @@ class LocalServer : public Server {
   StopEvent stopped_event_;
 };
 
-// "Pull" of "/millrace.Transport/Pull".
+// "EndRun" of "/millrace.Transport/EndRun".
 bool IsNamed(absl::string_view method, absl::string_view name) {
   return absl::EndsWith(method, absl::StrCat("/", name));
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +21,11 @@
 #include "distributed/server.h"
 #include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
+#include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/transport.h"
+#include "graph/attr.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
 #include "graph/scope.h"
@@ -38,6 +41,7 @@
 #include "ops/array/reshape.h"
 #include "ops/state/state.h"
 #include "proto/config.pb.h"
+#include "proto/worker.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
@@ -160,6 +164,97 @@ TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
                 "RecvTensor expects a different device incarnation");
   EXPECT_STATUS(recv(5, "nonsense", 3, &tensor), absl::StatusCode::kInvalidArgument,
                 "Invalid rendezvous key");
+}
+
+// As a master of TensorFlow: parts are registered and run by calls, and the worker's part asks the
+// ps's for what it sends.
+// covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
+// by
+//   RecvTensor
+TEST(ServerTest, AForeignMastersStepCrossesByRecvTensor) {
+  LoopbackCluster cluster;
+  const std::string service = "/tensorflow.WorkerService/";
+  struct Part {
+    std::string device;
+    std::unique_ptr<RawClient> client;
+    uint64_t incarnation = 0;
+    tensorflow::GraphDef graph;
+    std::string handle;
+    tensorflow::NodeDef* Add(const char* op) {
+      tensorflow::NodeDef* const node = graph.add_node();
+      node->set_name(op);
+      node->set_op(op);
+      node->set_device(device);
+      return node;
+    }
+  };
+  Part ps, worker;
+  const auto set = [](tensorflow::NodeDef* node, const char* attr, const auto& value) {
+    SetAttr(value, &(*node->mutable_attr())[attr]);
+  };
+  for (Part* const part : {&ps, &worker}) {
+    const std::string job = part == &ps ? "ps" : "worker";
+    part->device = absl::StrCat("/job:", job, "/replica:0/task:0/device:CPU:0");
+    part->client =
+        std::make_unique<RawClient>(absl::StrCat("127.0.0.1:", cluster.server(job, 0)->port()));
+    tensorflow::GetStatusResponse status;
+    ASSERT_TRUE(
+        part->client->Call(service + "GetStatus", tensorflow::GetStatusRequest(), &status).ok());
+    ASSERT_EQ(status.device_attributes_size(), 1);
+    part->incarnation = status.device_attributes(0).incarnation();
+  }
+  // Three vectors of a constant.
+  for (const char* const edge : {"a", "b", "c"}) {
+    tensorflow::NodeDef* const constant = ps.Add("Const");
+    constant->set_name(absl::StrCat("const_", edge));
+    set(constant, "dtype", DT_FLOAT);
+    set(constant, "value", Tensor::Vector<float>({1, 2, 3}));
+    tensorflow::NodeDef* const send = ps.Add("_Send");
+    send->add_input(constant->name());
+    set(send, "T", DT_FLOAT);
+    tensorflow::NodeDef* const recv = worker.Add("_Recv");
+    set(recv, "tensor_type", DT_FLOAT);
+    for (tensorflow::NodeDef* const end : {send, recv}) {
+      end->set_name(absl::StrCat(end->op(), "_", edge));
+      set(end, "tensor_name", std::string(edge));
+      set(end, "send_device", ps.device);
+      set(end, "recv_device", worker.device);
+      set(end, "send_device_incarnation", static_cast<int64_t>(ps.incarnation));
+      set(end, "client_terminated", false);
+    }
+  }
+  for (Part* const part : {&ps, &worker}) {
+    tensorflow::CreateWorkerSessionRequest open;
+    open.set_session_handle("foreign");
+    tensorflow::CreateWorkerSessionResponse opened;
+    ASSERT_TRUE(part->client->Call(service + "CreateWorkerSession", open, &opened).ok());
+    tensorflow::RegisterGraphRequest request;
+    request.set_session_handle("foreign");
+    request.set_create_worker_session_called(true);
+    part->graph.mutable_versions()->set_producer(134);
+    request.mutable_graph_def()->Swap(&part->graph);
+    tensorflow::RegisterGraphResponse response;
+    const grpc::Status registered =
+        part->client->Call(service + "RegisterGraph", request, &response);
+    ASSERT_TRUE(registered.ok()) << registered.error_message();
+    part->handle = response.graph_handle();
+  }
+  const auto run = [&](Part* part) {
+    tensorflow::RunGraphRequest request;
+    request.set_session_handle("foreign");
+    request.set_create_worker_session_called(true);
+    request.set_graph_handle(part->handle);
+    request.set_step_id(7);
+    tensorflow::RunGraphResponse response;
+    const grpc::Status ended = part->client->Call(service + "RunGraph", request, &response);
+    EXPECT_TRUE(ended.ok()) << ended.error_message();
+  };
+  std::thread receiver([&] { run(&worker); });
+  run(&ps);
+  receiver.join();
+  EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("RecvTensor"), 3);
+  EXPECT_EQ(CountsOf(*cluster.server("worker", 0)).calls("RecvTensor"), 0);
+  EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("Connect"), 0);
 }
 
 // On a link the bytes themselves, as in one process; in messages of protobuf as \xNN.

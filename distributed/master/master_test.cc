@@ -23,6 +23,7 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/link/frame.h"
 #include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/master/link_parts.h"
@@ -36,6 +37,7 @@
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -472,6 +474,45 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
                 absl::StatusCode::kFailedPrecondition, "uninitialized");
   ASSERT_OK(Run(master, fresh, {}, {}, {"init"}));
   EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
+}
+
+// Its links have another version, or there are none, as in a worker of TensorFlow.
+// covers: clusters: a task whose links have another version, or none, is refused by name as its
+// part
+//   is registered
+TEST_F(MasterTest, ATaskOfAnotherReleaseIsRefusedByNameBeforeAStepBegins) {
+  class OtherRelease : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+                       Done d) override {
+      Redirect::RegisterGraph(o, r, std::move(graph), s,
+                              [=, this, done = std::move(d)](const Status& status) mutable {
+                                auto* const fields = s->GetReflection()->MutableUnknownFields(s);
+                                fields->Clear();
+                                if (version != 0) fields->AddVarint(1008, version);
+                                done(status);
+                              });
+    }
+    uint64_t version = 0;
+  };
+  const auto other = std::make_shared<OtherRelease>(this, kPs0);
+  {
+    MutexLock lock(&mu_);
+    replaced_[kPs0] = other;
+  }
+  Master* const master = NewMaster(kWorker0);
+  for (const uint64_t version : {uint64_t{0}, kLinkVersion - uint64_t{1}}) {
+    other->version = version;
+    const std::string session = NewSessionOn(master, MakeSmallModel().root);
+    EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kFailedPrecondition,
+                  absl::StrCat(kPs0, " at ", kPs0, " must have links of version ", kLinkVersion,
+                               ", got ", version == 0 ? "none" : absl::StrCat("version ", version),
+                               "; run the same release in all tasks"));
+  }
+  // Nothing of it is left there.
+  EXPECT_EQ(workers_[kPs0]->num_plans(), 0);
 }
 
 // While tasks are replaced by those of another release, a job hears of a restart, which it

@@ -326,7 +326,7 @@ class LoopStepsTest : public ::testing::Test {
     r_ = table->NumberOfNode("recv_r");
     return std::make_shared<const StepEdges>(*std::move(edges));
   }
-  // Started, as the run of a pushed step does it.
+  // Started, as the run of a step by links does it.
   std::shared_ptr<StepRendezvous> Start(int64_t id) {
     auto step = table_->Start(id, edges_, session_, loans_);
     EXPECT_OK(step);
@@ -493,7 +493,7 @@ TEST_F(LoopStepsTest, WhatEndsTheStepReachesAnIterationThatWaits) {
       {[this](StepRendezvous*) {
          table_->LinkLost(kWorker, link_.get(), absl::UnavailableError("Socket closed"));
        },
-       "Pull from /job:worker/replica:0/task:0: Socket closed"},
+       "Push from /job:worker/replica:0/task:0: Socket closed"},
       {[this](StepRendezvous* step) {
          PushedMessage failed = MessageOf(step->step_id(), {});
          failed.kind = PushedMessage::Kind::kFailed;

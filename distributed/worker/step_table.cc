@@ -159,13 +159,13 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
       lost.error = status;
       // No room to keep it: the loss, which passes, is what late comers hear, and not the bound.
       if (!step->TakePushed(std::move(lost)).ok()) {
-        const Status why = PullError(task, status);
+        const Status why = PushFromError(task, status);
         Refuse(step->step_id(), why);
         step->StartAbort(why);  // one that was started meanwhile
       }
     }
     // Its master would wait for a part that the peer cannot run to its end.
-    if (awaits_receipt) step->FailPushes(task, PushError(task, status));
+    if (awaits_receipt) step->FailPushes(task, PushToError(task, status));
   }
   for (const auto& step : over) {
     if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());
@@ -199,11 +199,11 @@ void StepTable::EndUnpulled(StepRendezvous* step) {
   {
     MutexLock lock(&mu_);
     const auto it = steps_.find(step->step_id());
-    // Its master has cleaned it up, or all of it was pulled just now.
+    // Its master has cleaned it up, or all of it was taken just now.
     if (it == steps_.end() || it->second.step.get() != step) return;
     const std::shared_ptr<const SessionLife> session = step->session();
     UnpulledSum& of_session = unpulled_of_[session.get()];
-    // A tensor may just be on its way to be pulled.
+    // A tensor may just be on its way to be taken.
     const int64_t num_bytes = std::max<int64_t>(step->unpulled_bytes(), 0);
     unpulled_.push_back({step->step_id(), clock_->Now(), session, num_bytes});
     it->second.unpulled = std::prev(unpulled_.end());
@@ -329,7 +329,7 @@ void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Sta
     RememberFailure(it->first, why);
     Take(it);
   }
-  // First: what is given back is not to be pulled, or taken, as well.
+  // First: what is given back is not to be taken by others as well.
   step->StartAbort(why);
   if (const std::shared_ptr<StepLoans> loans = step->loans()) loans->GiveBack();
   LookForPulls();

@@ -4,9 +4,9 @@
 
 // StepTable: the rendezvous of all steps of one task, by step id.
 //
-//   expected -> running           a pull may come before the step is started here
-//   running -> gone               ended well, and the last tensor has been pulled
-//   running -> unpulled -> gone   ended well, and something waits to be pulled
+//   expected -> running           a request, or a push, may come before the step is started
+//   running -> gone               ended well, and the last tensor has been taken
+//   running -> unpulled -> gone   ended well, and something waits to be taken
 //   any -> failed -> gone         only the reason stays, for a while, to tell late comers
 //   any -> gone                   its master says that the step is over (Cleanup)
 //   expected -> gone              its last wait was given up; or only what other tasks have pushed
@@ -18,7 +18,7 @@
 // these); running ones a RunGraph. Of a failed step there is a text, all of them together within
 // ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
 // step that fails ends its other parts itself, and its tasks only wait a little longer for that.
-// Steps with something to pull, which honest jobs need, never go for those that failed, or for
+// Steps with something to take, which honest jobs need, never go for those that failed, or for
 // those of another session: what other tasks push for steps that have not begun, or will never,
 // has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_unpulled_steps and
 // max_unpulled_bytes of its own, and of the bytes always its last step's.
@@ -73,7 +73,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void Refuse(int64_t step_id, const Status& why);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
   // AwaitPulls waits for what it sends as long as `session` is open (null: not at all).
-  // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
+  // `loans` (may be null) are settled when all of it has been taken, and given back when it is
   // dropped before. `fetch` (may be null without loops that other tasks are part of) outlives the
   // step's run.
   StatusOr<std::shared_ptr<StepRendezvous>> Start(
@@ -103,7 +103,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
-  // Until all that steps which ended well have sent was pulled, where a session is open to want it.
+  // Until all that steps which ended well have sent was taken, where a session is open to want it.
   // False when something is left at `deadline`. Asks tasks what they have received.
   bool AwaitPulls(absl::Time deadline);
   // AwaitPulls looks again: a session has ended.
@@ -125,7 +125,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void AllPulled(StepRendezvous* step) override;
   void WaitGivenUp(StepRendezvous* step) override;
   void PushesFailed(StepRendezvous* step) override { GiveUpUnwanted(step); }
-  // Has ended well, and something of it was not pulled yet.
+  // Has ended well, and something of it was not taken yet.
   struct Unpulled {
     int64_t step_id;
     absl::Time at;
@@ -153,7 +153,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void EndFailed(StepRendezvous* step);
   // Some tensors of `step`, which ended well, are left; what is too much of its session goes.
   void EndUnpulled(StepRendezvous* step);
-  // Drops what a step of an ended session has sent; nothing if all was pulled meanwhile.
+  // Drops what a step of an ended session has sent; nothing if all was taken meanwhile.
   void DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why);
   // The ways to ask tasks for what the step has pushed, and is not received.
   std::map<const Link*, AskReceipts> AsksOf(const StepRendezvous& step) const
@@ -163,7 +163,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void GiveUpUnwanted(StepRendezvous* step);
   // Aborts and forgets a step; its loans, null when there is none.
   std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
-  // The same for one that nobody has pulled: what it took is given back.
+  // The same for one that nobody has taken: what it took is given back.
   void GiveUp(int64_t step_id);
   std::shared_ptr<StepRendezvous> Find(int64_t step_id) const;
   bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
