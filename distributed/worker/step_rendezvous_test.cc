@@ -33,6 +33,7 @@
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "proto/graph.pb.h"
 #include "run/training_run.h"
 #include "runtime/plan.h"
 
