@@ -124,7 +124,7 @@ class ThreeTasks {
   // `failed`: how many failed steps a task remembers, for who comes late.
   bool Settle(std::map<std::string, int64_t> failed = {}) {
     for (const auto& [task, worker] : workers_) {
-      if (!worker->AwaitPulls(absl::Now() + absl::Seconds(20))) {
+      if (!worker->AwaitTaken(absl::Now() + absl::Seconds(20))) {
         ADD_FAILURE() << task << " waits to be acknowledged";
         return false;
       }

@@ -337,7 +337,7 @@ class GrpcServer : public Server {
               absl::FormatDuration(core_->stop_grace));
       return false;
     }
-    if (core_->worker->AwaitPulls(deadline)) return true;
+    if (core_->worker->AwaitTaken(deadline)) return true;
     LogInfo("Server of ", core_->worker->task(), ": drops tensors that other tasks have not asked ",
             "for within ", absl::FormatDuration(core_->stop_grace));
     return false;

@@ -169,8 +169,7 @@ TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
 // As a master of TensorFlow: parts are registered and run by calls, and the worker's part asks the
 // ps's for what it sends.
 // covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
-// by
-//   RecvTensor
+//   by RecvTensor
 TEST(ServerTest, AForeignMastersStepCrossesByRecvTensor) {
   LoopbackCluster cluster;
   const std::string service = "/tensorflow.WorkerService/";

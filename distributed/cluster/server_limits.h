@@ -42,8 +42,8 @@ struct ServerLimits : CallLimits {
   // still to take. The oldest are dropped: a step that runs on elsewhere takes them within its own
   // time, so an honest session has as many as it runs steps at once. The last one stays, however
   // many bytes it has.
-  int64_t max_unpulled_steps = 1000;
-  int64_t max_unpulled_bytes = int64_t{8} << 30;
+  int64_t max_untaken_steps = 1000;
+  int64_t max_untaken_bytes = int64_t{8} << 30;
   // Tensors that other tasks have pushed for steps that have not begun here, or for iterations of
   // loops that have not asked for them, each with 1 KiB more than its own. Tasks that send more
   // than that have to stop, each after 64 MiB and a large tensor, until these steps begin, or

@@ -131,7 +131,7 @@ class MasterTest : public ::testing::Test {
   // Whether the worker has no steps any more. What a link has brought is acknowledged with the next
   // step, or when its sender asks.
   bool HasNoSteps(const std::string& task) {
-    EXPECT_TRUE(workers_[task]->AwaitPulls(absl::Now() + absl::Seconds(20)));
+    EXPECT_TRUE(workers_[task]->AwaitTaken(absl::Now() + absl::Seconds(20)));
     for (int i = 0; i < 20'000 && workers_[task]->num_steps() > 0; ++i) {
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -478,8 +478,7 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
 
 // Its links have another version, or there are none, as in a worker of TensorFlow.
 // covers: clusters: a task whose links have another version, or none, is refused by name as its
-// part
-//   is registered
+//   part is registered
 TEST_F(MasterTest, ATaskOfAnotherReleaseIsRefusedByNameBeforeAStepBegins) {
   class OtherRelease : public Redirect {
    public:

@@ -6,8 +6,8 @@
 // sessions, runs and graphs. Steps travel on links (simulated_links.h).
 //
 // It behaves as the gRPC transport does:
-//   * a request travels, is done where it arrives, and its answer travels back; calls keep no
-//   order;
+//   * a request travels, is done where it arrives, and its answer travels back; calls keep
+//     no order;
 //   * a call ends once, at its caller: by the answer, its deadline (DeadlineExceeded), its
 //     cancellation (Cancelled), or the loss of the connection (Unavailable);
 //   * when it ends before its answer, what still runs for it is cancelled where it arrived, later;

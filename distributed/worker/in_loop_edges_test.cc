@@ -385,9 +385,9 @@ TEST_F(LoopStepsTest, EdgesOfLoopsHaveIndicesAndAFingerprintOfTheirOwn) {
 TEST_F(LoopStepsTest, EachTensorLeavesAtOnceOrWhenThereIsALinkAndTheStepStaysUntilAllAreReceived) {
   const auto step = Start(1);
   ASSERT_OK(Send(step.get(), 0));
-  EXPECT_EQ(step->unpulled_bytes(), 4);
+  EXPECT_EQ(step->untaken_bytes(), 4);
   Push(step);
-  EXPECT_EQ(step->unpulled_bytes(), 0);
+  EXPECT_EQ(step->untaken_bytes(), 0);
   ASSERT_OK(Send(step.get(), 1, /*is_dead=*/true));
   EXPECT_EQ(link_->TakeEvents(), (Events{"sent 0 in 77:0", "sent 0 dead in 77:1"}));
   EXPECT_EQ(link_->last.fingerprint, edges_->sends[0].loop_fingerprint);
@@ -430,7 +430,7 @@ TEST_F(LoopStepsTest, AnAbortIsToldToTheReceiverAndNothingIsSentAfterIt) {
     EXPECT_EQ(link_->TakeEvents(), (Events{"cancel"}));
     EXPECT_STATUS(Send(step.get(), 1), absl::StatusCode::kCancelled, "by its master");
     EXPECT_EQ(link_->TakeEvents(), Events());
-    EXPECT_EQ(step->unpulled_bytes(), before ? 0 : 4);
+    EXPECT_EQ(step->untaken_bytes(), before ? 0 : 4);
     table_->End(step.get(), absl::CancelledError("by its master"));
   }
 }

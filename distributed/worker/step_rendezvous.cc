@@ -104,7 +104,7 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
   }
   const std::vector<bool>& is_sent = started_edges_->is_sent;
   if (transfer.number < is_sent.size() && is_sent[transfer.number]) {
-    unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+    untaken_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
   }
   if (transfer.number < sent_ns_.size() && !transfer.in_loop()) {
     sent_ns_[transfer.number] = absl::GetCurrentTimeNanos();
@@ -284,7 +284,7 @@ void StepRendezvous::Push(const StepEdges::Peer& peer, const Link* link,
     early = List(push);
   }
   for (SentTensor& tensor : early) {
-    unpulled_bytes_.fetch_sub(tensor.value.TotalBytes(), std::memory_order_relaxed);
+    untaken_bytes_.fetch_sub(tensor.value.TotalBytes(), std::memory_order_relaxed);
     push->sink->OnTensorInLoop(tensor.index, tensor.frame_id, tensor.iteration,
                                std::move(tensor.value), tensor.is_dead);
   }
@@ -336,7 +336,7 @@ Status StepRendezvous::PushInLoop(const StepEdges::LoopSend& to, const Transfer&
       if (listed->peer == peer) push = listed;
     }
     if (push == nullptr) {
-      unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+      untaken_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
       early_in_loops_[to.peer].push_back({.index = to.index,
                                           .value = std::move(value),
                                           .is_dead = is_dead,
@@ -357,7 +357,7 @@ void StepRendezvous::Made(OnePush* push, uint64_t index, const Status& status, T
                           bool is_dead) {
   if (!status.ok()) return push->End(Derived(status));
   const int64_t bytes = value.TotalBytes();
-  unpulled_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  untaken_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   if (const uint32_t number = push->peer->numbers[index]; number < sent_ns_.size()) {
     push->sink->OnSendTimes(index, {.ready_ns = sent_ns_[number]});
   }
@@ -593,7 +593,7 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
                                    const Status& status, Tensor value, bool is_dead) mutable {
     const std::shared_ptr<StepRendezvous> step = weak.lock();
     if (step != nullptr) {
-      step->unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
+      step->untaken_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
     }
     done(status.ok() ? status : Derived(status), std::move(value), is_dead);
     if (status.ok() && step != nullptr) step->Consumed();
@@ -602,7 +602,7 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
 
 void StepRendezvous::Consumed() {
   if (!ReleaseOne()) return;
-  if (const auto keeper = keeper_.lock()) keeper->AllPulled(this);
+  if (const auto keeper = keeper_.lock()) keeper->AllTaken(this);
 }
 
 bool StepRendezvous::EndRun() {

@@ -72,7 +72,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
    public:
     virtual ~Keeper() = default;
     // The run is over, and all that the step has sent has been taken.
-    virtual void AllPulled(StepRendezvous* step) = 0;
+    virtual void AllTaken(StepRendezvous* step) = 0;
     // A wait was given up before the step was started, or was not begun at all. After the last one
     // nobody needs the step any more (EndUnused).
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
@@ -159,7 +159,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   bool IsWanted() const;
   bool is_started() const;
   // Of the tensors that the step has sent to other tasks and they have not taken yet.
-  int64_t unpulled_bytes() const { return unpulled_bytes_.load(std::memory_order_relaxed); }
+  int64_t untaken_bytes() const { return untaken_bytes_.load(std::memory_order_relaxed); }
   // OK until it is aborted; then what late callers hear.
   Status aborted() const;
   // Null before the start, and when there is none.
@@ -241,7 +241,7 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // The sends that other tasks have not taken yet (in loops: of those that were sent), and one for
   // the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
-  std::atomic<int64_t> unpulled_bytes_{0};      // relaxed: a sum for a bound, no protocol
+  std::atomic<int64_t> untaken_bytes_{0};       // relaxed: a sum for a bound, no protocol
   std::atomic<bool> has_lost_receiver_{false};  // release before the abort; its run acquires it
 
   mutable Mutex mu_;

@@ -185,7 +185,7 @@ TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllWasAskedFor) {
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
-TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds) {
+TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsTakenOrItsSessionEnds) {
   const auto session = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
   const auto closes = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
@@ -194,29 +194,29 @@ TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds
   table_->End(failed.get(), absl::AbortedError("failed"));
   table_->End(closed.get(), absl::OkStatus());
   const absl::Time deadline = clock_.Now() + absl::Seconds(5);
-  bool all_pulled = false;
-  std::thread waiting([&] { all_pulled = table_->AwaitPulls(deadline); });
+  bool all_taken = false;
+  std::thread waiting([&] { all_taken = table_->AwaitTaken(deadline); });
   clock_.AwaitWaiters(1);
   closes->End(absl::AbortedError("closed"));
-  table_->LookForPulls();
+  table_->LookForTaken();
   waiting.join();
-  EXPECT_TRUE(all_pulled);  // running steps are the caller's to wait for
+  EXPECT_TRUE(all_taken);  // running steps are the caller's to wait for
 
   for (const char* edge : {"a", "b", "c"}) {
     ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
   table_->End(step.get(), absl::OkStatus());
-  std::thread in_vain([&] { all_pulled = table_->AwaitPulls(deadline); });
+  std::thread in_vain([&] { all_taken = table_->AwaitTaken(deadline); });
   clock_.AwaitWaiters(1);
   clock_.Advance(absl::Seconds(5));
   in_vain.join();
-  EXPECT_FALSE(all_pulled);
+  EXPECT_FALSE(all_taken);
 
-  std::thread pulled([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  std::thread taken([&] { all_taken = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   EXPECT_TRUE(IsAllOk(Ask(1)));
-  pulled.join();
-  EXPECT_TRUE(all_pulled);
+  taken.join();
+  EXPECT_TRUE(all_taken);
 }
 
 // --- What is pushed ------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsItIsMadeAndIsHeldUntilItIsReceive
   table_->Received(1, kWorker, kLink, 2);
   EXPECT_EQ(table_->num_steps(), 1);
   bool all_received = false;
-  std::thread waiting([&] { all_received = table_->AwaitPulls(absl::InfiniteFuture()); });
+  std::thread waiting([&] { all_received = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   table_->Received(1, kWorker, kLink, UINT64_MAX);
   waiting.join();
@@ -342,7 +342,7 @@ TEST_F(StepRendezvousTest, ALostLinkEndsRunningStepsAndGivesBackWhatEndedOnesSen
   table_->LinkLost(kWorker, kLink, absl::UnavailableError("Socket closed"));
   EXPECT_FALSE(table_->IsOpen(kLink));
   EXPECT_EQ(given_back, 1);
-  EXPECT_TRUE(table_->AwaitPulls(clock_.Now()));
+  EXPECT_TRUE(table_->AwaitTaken(clock_.Now()));
   EXPECT_STATUS(running->aborted(), absl::StatusCode::kUnavailable,
                 "Push to /job:worker/replica:0/task:0: Socket closed");
   ASSERT_EQ(sink->events.size(), 1u);  // the peer, if it lives, is told
@@ -537,7 +537,7 @@ TEST_F(StepRendezvousTest, AcknowledgementsLeaveAloneOnlyIfNothingMayCarryThemOr
   }
 }
 
-TEST_F(StepRendezvousTest, AwaitPullsAsksWhatWasTakenAndAsksAgain) {
+TEST_F(StepRendezvousTest, AwaitTakenAsksWhatWasTakenAndAsksAgain) {
   const auto session = std::make_shared<SessionLife>();
   Mutex mu;
   int asked = 0;
@@ -556,15 +556,15 @@ TEST_F(StepRendezvousTest, AwaitPullsAsksWhatWasTakenAndAsksAgain) {
     ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
   table_->End(step.get(), absl::OkStatus());
-  bool all_pulled = false;
-  std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  bool all_taken = false;
+  std::thread waiting([&] { all_taken = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   EXPECT_EQ(times_asked(), 1);
   clock_.Advance(absl::Milliseconds(100));
   while (times_asked() < 2) std::this_thread::yield();
   table_->Received(1, kWorker, kLink, 3);
   waiting.join();
-  EXPECT_TRUE(all_pulled);
+  EXPECT_TRUE(all_taken);
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
@@ -651,16 +651,16 @@ TEST_F(StepRendezvousTest, ParkedBytesBeyondTheBoundHaveThreeWindowsOfEachLink) 
   EXPECT_EQ(bytes.TakeHeld(10), 10);
 }
 
-TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {
+TEST_F(StepRendezvousTest, AwaitTakenEndsWithTheCleanupOfWhatItWaitsFor) {
   const auto session = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
   table_->End(step.get(), absl::OkStatus());
-  bool all_pulled = false;
-  std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  bool all_taken = false;
+  std::thread waiting([&] { all_taken = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   table_->Cleanup(1, absl::AbortedError("Cleanup 1"));
   waiting.join();
-  EXPECT_TRUE(all_pulled);
+  EXPECT_TRUE(all_taken);
 }
 
 // --- What a step has taken -----------------------------------------------------------------------
@@ -734,7 +734,7 @@ TEST_F(StepLoansTest, WhatWasPushedIsGivenBackAtItsSessionsEndOnlyWhenItWasNotTa
     table_->DropOfEndedSessions();
     table_->DropOfEndedSessions();  // another session has ended, too
     EXPECT_EQ(given_back, 0);
-    EXPECT_TRUE(table_->AwaitPulls(clock_.Now()));  // nobody stays for it
+    EXPECT_TRUE(table_->AwaitTaken(clock_.Now()));  // nobody stays for it
     ASSERT_EQ(questions.size(), 1u);
     if (peer == Peer::kHasTakenIt) table_->Received(1, kWorker, kLink, 3);
     if (peer == Peer::kHasNot) questions[0]();
@@ -1182,11 +1182,11 @@ TEST_F(StepRendezvousTest, StepsThatFailAreRememberedWithinABoundAndDriveOutNoOt
   table_ = std::make_shared<StepTable>(&clock_, limits);
   const auto session = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto running, table_->Start(-1, edges_, session));
-  ASSERT_OK_AND_ASSIGN(const auto unpulled, table_->Start(-2, edges_, session));
+  ASSERT_OK_AND_ASSIGN(const auto untaken, table_->Start(-2, edges_, session));
   for (const char* edge : {"a", "b", "c"}) {
-    ASSERT_OK(unpulled->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    ASSERT_OK(untaken->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
-  table_->End(unpulled.get(), absl::OkStatus());
+  table_->End(untaken.get(), absl::OkStatus());
 
   const Status why = absl::AbortedError(absl::StrCat("Session gone ", std::string(10'000, 'x')));
   constexpr int64_t kSteps = 100 * kBound / static_cast<int64_t>(kMaxKeptMessageBytes);
@@ -1224,9 +1224,9 @@ TEST_F(StepRendezvousTest, ACallOfAnotherSessionDoesNotEndAStepThatRuns) {
   EXPECT_NE(heard->front().find("Session handle is not found"), std::string::npos);
 }
 
-TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
+TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyTakesLosesItsOwnOnly) {
   ServerLimits limits;
-  limits.max_unpulled_steps = 10;
+  limits.max_untaken_steps = 10;
   table_ = std::make_shared<StepTable>(&clock_, limits);
   const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
   const auto run = [&](int64_t id, const std::shared_ptr<SessionLife>& session,
@@ -1249,7 +1249,7 @@ TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
   for (const int64_t id : {int64_t{-1}, int64_t{1000}}) {
     EXPECT_TRUE(IsAllOk(Ask(id))) << id;
   }
-  // What was pulled makes room.
+  // What was taken makes room.
   ASSERT_NO_FATAL_FAILURE(run(1001, other, nullptr));
   EXPECT_EQ(given_back, 990);
   other->End(absl::AbortedError("The session has ended"));
@@ -1257,10 +1257,10 @@ TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
   EXPECT_EQ(given_back, 999);
 }
 
-TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLastStepStays) {
+TEST_F(StepRendezvousTest, BytesThatNobodyTakesAreBoundedInEachSessionAndTheLastStepStays) {
   constexpr int64_t kTensor = 1024;
   ServerLimits limits;
-  limits.max_unpulled_bytes = 10 * kTensor;
+  limits.max_untaken_bytes = 10 * kTensor;
   table_ = std::make_shared<StepTable>(&clock_, limits);
   const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
   // Sends "a", of so many bytes.
@@ -1268,7 +1268,7 @@ TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLast
     ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session));
     const Tensor value = Tensor::Vector<float>(std::vector<float>(static_cast<size_t>(bytes) / 4));
     ASSERT_OK(step->Send(Transfer(edges_->sends[0].numbers[0]), value, false));
-    EXPECT_EQ(step->unpulled_bytes(), bytes);
+    EXPECT_EQ(step->untaken_bytes(), bytes);
     table_->End(step.get(), absl::OkStatus());
   };
   ASSERT_NO_FATAL_FAILURE(run(-1, honest, kTensor));
@@ -1285,7 +1285,7 @@ TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLast
     step->ServeTensor(KeyOf("a").text, nullptr,
                       [&](const Status& status, Tensor, bool) { heard = status; });
     EXPECT_OK(heard) << id;
-    EXPECT_EQ(step->unpulled_bytes(), 0);
+    EXPECT_EQ(step->untaken_bytes(), 0);
   }
 }
 

@@ -156,7 +156,7 @@ class Worker {
   bool AwaitSteps(absl::Time deadline) { return running_.Await(deadline); }
   // Until other tasks have taken what steps that ended well have sent them; those of sessions that
   // have ended are not waited for. False when something is left at `deadline`.
-  bool AwaitPulls(absl::Time deadline) { return steps_->AwaitPulls(deadline); }
+  bool AwaitTaken(absl::Time deadline) { return steps_->AwaitTaken(deadline); }
   // Cancels all steps with `status` and waits until they have ended, for
   // WorkerOptions::shutdown_bound at most: then the log names what they wait for, and they are left
   // behind. Idempotent.

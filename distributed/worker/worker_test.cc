@@ -228,8 +228,7 @@ TEST_F(WorkerTest, PartitionsThatDifferInWavesShareAPlan) {
 }
 
 // covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
-// by
-//   RecvTensor
+//   by RecvTensor
 TEST_F(WorkerTest, AForeignMastersStepAsksForEachTensorOnceByItsKey) {
   const std::string handle = RegisterReceiver({"a", "b"});
   peer_->tensors = {{"a", Tensor::Scalar(1.0f)}, {"b", Tensor::Scalar(2.0f)}};

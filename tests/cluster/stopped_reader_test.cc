@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A receiver that is stopped (SIGSTOP) while steps send it large tensors: its sender keeps what as
-// many steps of the session have sent as its limit says (ServerLimits::max_unpulled_steps), the
+// many steps of the session have sent as its limit says (ServerLimits::max_untaken_steps), the
 // newest ones, and goes on when the receiver does. Real processes, over links of both kinds.
 //
 // All that happens while it is stopped takes some seconds: after 30 s its links would be lost.
@@ -45,7 +45,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoppedReaderTest, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "Unix" : "Grpc"; });
 
 TEST_P(StoppedReaderTest, ItsSenderKeepsWithinItsLimitAndGoesOnWithIt) {
-  WatchedCluster cluster(GetParam(), /*max_unpulled_steps=*/kKept);
+  WatchedCluster cluster(GetParam(), /*max_untaken_steps=*/kKept);
   cluster.OpenSession();
   for (int i = 0; i < 2; ++i) ASSERT_OK(cluster.Move(kBytes, 1));
   const int64_t before = cluster.UsedBytes(WatchedCluster::kSender);

@@ -30,9 +30,9 @@ constexpr absl::Duration kGuard = absl::Minutes(2);
 
 }  // namespace
 
-WatchedCluster::WatchedCluster(bool unix_links, int64_t max_unpulled_steps)
+WatchedCluster::WatchedCluster(bool unix_links, int64_t max_untaken_steps)
     : unix_links_(unix_links),
-      max_unpulled_steps_(max_unpulled_steps),
+      max_untaken_steps_(max_untaken_steps),
       ports_(FreeClusterPorts(2, 0, 1)),
       tmp_dir_(JoinPath(::testing::TempDir(), absl::StrCat("watched_", RandomHexName()))) {
   ports_.host = "127.0.0.1";
@@ -72,8 +72,8 @@ void WatchedCluster::StartPs(int task) {
                  {"MILLRACE_WIRE", "links"},
                  {"MILLRACE_UNIX_LINKS", unix_links_ ? "1" : "0"},
                  {"TMPDIR", tmp_dir_}};
-  if (max_unpulled_steps_ > 0) {
-    options.env["MILLRACE_WATCHED_UNPULLED_STEPS"] = absl::StrCat(max_unpulled_steps_);
+  if (max_untaken_steps_ > 0) {
+    options.env["MILLRACE_WATCHED_UNTAKEN_STEPS"] = absl::StrCat(max_untaken_steps_);
   }
   auto process = Process::Start(options);
   ASSERT_OK(process);

@@ -28,9 +28,9 @@ class WatchedCluster {
   static constexpr int kSender = 0;
   static constexpr int kReceiver = 1;
 
-  // Links over Unix sockets, or over gRPC. Starts all three. `max_unpulled_steps`: of each ps
+  // Links over Unix sockets, or over gRPC. Starts all three. `max_untaken_steps`: of each ps
   // (ServerLimits); 0: as any server.
-  explicit WatchedCluster(bool unix_links, int64_t max_unpulled_steps = 0);
+  explicit WatchedCluster(bool unix_links, int64_t max_untaken_steps = 0);
   ~WatchedCluster();
   WatchedCluster(const WatchedCluster&) = delete;
   WatchedCluster& operator=(const WatchedCluster&) = delete;
@@ -62,7 +62,7 @@ class WatchedCluster {
   Said AwaitSaid(int task);
 
   const bool unix_links_;
-  const int64_t max_unpulled_steps_;
+  const int64_t max_untaken_steps_;
   ClusterPorts ports_;
   const std::string tmp_dir_;
   std::map<int, std::unique_ptr<Process>> ps_;
