@@ -17,7 +17,6 @@
 #include "core/notification.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/grpc_wire.h"
@@ -75,8 +74,7 @@ uint64_t IncarnationOf(const std::string& address) {
 class Job {
  public:
   explicit Job(bool unix_links)
-      : servers_({.unix_links = unix_links}, {.wire = StepWire::kLinks, .unix_links = unix_links}),
-        model_(MakeSmallModel()) {
+      : servers_({.unix_links = unix_links}, {.unix_links = unix_links}), model_(MakeSmallModel()) {
     auto session = servers_.NewSession(model_.root);
     EXPECT_OK(session);
     if (!session.ok()) return;

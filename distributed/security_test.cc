@@ -115,7 +115,7 @@ TEST_F(SecurityTest, EachMethodOfAllServicesAsksForTheTokenBeforeItReadsTheReque
       methods.push_back(absl::StrCat("/", package, ".WorkerService/", method));
     }
   }
-  for (const char* method : {"Pull", "GetPeerCounts", "RenewSessions", "FindRun", "EndRun"}) {
+  for (const char* method : {"GetPeerCounts", "RenewSessions", "FindRun", "EndRun"}) {
     methods.push_back(absl::StrCat("/millrace.Transport/", method));
   }
   for (const char* method : {"RenewSessions", "EndRun", "FindTrainers"}) {

@@ -26,7 +26,7 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/termination.h"
-#include "distributed/cluster/step_wire.h"
+#include "distributed/cluster/link_environment.h"
 #include "distributed/grpc_session.h"
 #include "distributed/leave_watch.h"
 #include "distributed/link/grpc_wire.h"
@@ -127,8 +127,7 @@ struct ServerCore {
     if (it != peers.end()) return it->second;
     std::shared_ptr<RpcChannel> channel = ChannelLocked(task);
     if (channel == nullptr) return nullptr;
-    std::shared_ptr<Transport> transport =
-        MakeGrpcTransport(std::string(task), std::move(channel), peer_counters->Find(task));
+    std::shared_ptr<Transport> transport = MakeGrpcTransport(std::string(task), std::move(channel));
     peers[std::string(task)] = transport;
     return transport;
   }
@@ -330,7 +329,7 @@ class GrpcServer : public Server {
                                                own_address(),
                                                " must take calls, got one that is stopping"));
   }
-  // What runs may end, and what was sent may be pulled; nothing begins any more. False when
+  // What runs may end, and what was sent may be taken; nothing begins any more. False when
   // something is left at `deadline`.
   bool Drain(absl::Time deadline) {
     core_->master->StopTaking(Stopping());
@@ -340,7 +339,7 @@ class GrpcServer : public Server {
               absl::FormatDuration(core_->stop_grace));
       return false;
     }
-    if (core_->worker->AwaitPulls(deadline)) return true;
+    if (core_->worker->AwaitTaken(deadline)) return true;
     LogInfo("Server of ", core_->worker->task(), ": drops tensors that other tasks have not asked ",
             "for within ", absl::FormatDuration(core_->stop_grace));
     return false;
@@ -388,7 +387,7 @@ class LocalServer : public Server {
   StopEvent stopped_event_;
 };
 
-// "Pull" of "/millrace.Transport/Pull".
+// "EndRun" of "/millrace.Transport/EndRun".
 bool IsNamed(absl::string_view method, absl::string_view name) {
   return absl::EndsWith(method, absl::StrCat("/", name));
 }
@@ -416,23 +415,15 @@ namespace {
 
 // What the options leave to the environment.
 struct Wires {
-  StepWire of_steps = StepWire::kLinks;
   bool within_host = true;
   int64_t shared_bytes = 0;
 };
 
 StatusOr<Wires> WiresOf(const ServerOptions& options) {
   Wires wires;
-  if (options.wire.has_value()) {
-    wires.of_steps = *options.wire;
-  } else {
-    MR_ASSIGN_OR_RETURN(wires.of_steps, StepWireOfEnvironment());
-  }
-  if (options.unix_links.has_value()) {
-    wires.within_host = *options.unix_links;
-  } else {
-    MR_ASSIGN_OR_RETURN(wires.within_host, UnixLinksOfEnvironment());
-  }
+  // A word that is none is refused also when the options decide.
+  MR_ASSIGN_OR_RETURN(const bool within_host, UnixLinksOfEnvironment());
+  wires.within_host = options.unix_links.value_or(within_host);
   MR_ASSIGN_OR_RETURN(wires.shared_bytes,
                       LinkSharedBytesOfEnvironment(options.limits.max_link_shared_bytes));
   return wires;
@@ -520,7 +511,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
   master.peer = peer;
-  if (wires.of_steps == StepWire::kLinks) master.links = core->link_parts;
+  master.links = core->link_parts;
   core->master = std::make_unique<Master>(std::move(master));
 
   core->stop_grace = options.stop_grace;

@@ -28,7 +28,6 @@
 #include "core/status.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/cluster/server_limits.h"
-#include "distributed/cluster/step_wire.h"
 #include "net/security.h"
 #include "runtime/session_config.h"
 
@@ -55,13 +54,9 @@ struct ServerOptions {
   std::optional<SecurityOptions> security = std::nullopt;
   // What callers may take.
   ServerLimits limits = {};
-  // What steps of this server's sessions travel on; nullopt: as the environment variable
-  // MILLRACE_WIRE says ("links" or "unix", which are the default, "grpc", which are links without
-  // those within a host, or "calls"). Each server takes part in steps of either kind.
-  std::optional<StepWire> wire = std::nullopt;
   // Whether links to tasks of the same host and user go over Unix sockets; nullopt: unless the
-  // environment variable MILLRACE_UNIX_LINKS is "0" or MILLRACE_WIRE is "grpc". Two tasks do when
-  // both want it.
+  // environment variable MILLRACE_UNIX_LINKS is "0" or MILLRACE_WIRE is "grpc" (else it is "links",
+  // "unix" or not set). Two tasks do when both want it.
   std::optional<bool> unix_links = std::nullopt;
   // The directories in which graphs may read and write files, of this whole process
   // (formats/graph_files.h). None: those of the environment variable MILLRACE_FILE_ROOTS, separated

@@ -7,7 +7,7 @@
 //
 //   const ServerCounts before = CountsOf(*server);
 //   ... steps ...
-//   EXPECT_EQ(CountsOf(*server).messages("Pull") - before.messages("Pull"), 2 * steps);
+//   EXPECT_EQ(CountsOf(*server).calls("RunGraph"), before.calls("RunGraph"));
 //
 // A plain value. Counts are exact when no step runs; while one does they may miss its last part.
 
@@ -42,7 +42,7 @@ struct ServerCounts {
   // By the other task's name ("/job:ps/replica:0/task:0"); those with which tensors were exchanged.
   std::map<std::string, PeerCounts> peers;
 
-  // Of all methods of this name ("Pull"), whatever their service.
+  // Of all methods of this name ("EndRun"), whatever their service.
   int64_t calls(absl::string_view method) const;
   int64_t messages(absl::string_view method) const;
 };

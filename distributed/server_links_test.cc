@@ -21,7 +21,6 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
@@ -34,9 +33,6 @@
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_unary.h"
 #include "runtime/session.h"
-
-// covers: clusters: steps travel over links where the master's server says so and by calls
-//   elsewhere, in one cluster
 
 namespace millrace {
 namespace {
@@ -68,41 +64,18 @@ class WithoutSharedBytesOfEnvironment {
   std::string kept_;
 };
 
-// The values of w and b after some steps.
-std::vector<Tensor> Train(TwoServers* servers, int64_t* runs, int64_t* pulls) {
+TEST(ServerLinksTest, AServerMakesStepsWithoutCalls) {
+  TwoServers servers;
   const SmallModel model = MakeSmallModel();
-  auto session = servers->NewSession(model.root);
-  EXPECT_OK(session);
-  if (!session.ok()) return {};
-  EXPECT_OK((*session)->Run({}, {}, {model.init}));
+  ASSERT_OK_AND_ASSIGN(const auto session, servers.NewSession(model.root));
+  ASSERT_OK(session->Run({}, {}, {model.init}));
   const std::vector<Feed> batch = SmallModelBatch(model);
-  EXPECT_OK((*session)->Run(batch, {}, {model.train}));
+  ASSERT_OK(session->Run(batch, {}, {model.train}));
   const auto before = RpcCallsBegun();
-  for (int i = 0; i < 20; ++i) EXPECT_OK((*session)->Run(batch, {model.loss}, {model.train}));
-  const auto values = (*session)->Run({}, {model.w.value, model.b.value});
+  for (int i = 0; i < 20; ++i) EXPECT_OK(session->Run(batch, {model.loss}, {model.train}));
   const auto calls = CallsSince(before);
-  *runs = CallsOf(calls, "/RunGraph");
-  *pulls = CallsOf(calls, "/Pull");
-  EXPECT_OK(values);
-  return values.ok() ? *values : std::vector<Tensor>();
-}
-
-TEST(ServerLinksTest, AServerMakesStepsOverLinksWithoutCallsAndWithTheSameValues) {
-  int64_t runs = 0, pulls = 0;
-  std::vector<Tensor> by_calls;
-  {
-    TwoServers servers({}, {.wire = StepWire::kCalls});
-    by_calls = Train(&servers, &runs, &pulls);
-  }
-  EXPECT_GE(runs, 20);
-  EXPECT_GE(pulls, 20);
-  TwoServers servers({.wire = StepWire::kCalls}, {.wire = StepWire::kLinks});
-  const std::vector<Tensor> by_links = Train(&servers, &runs, &pulls);
-  EXPECT_EQ(runs, 0);
-  EXPECT_EQ(pulls, 0);
-  ASSERT_EQ(by_calls.size(), 2u);
-  ASSERT_EQ(by_links.size(), 2u);
-  for (size_t i = 0; i < 2; ++i) ExpectTensorEqual(by_links[i], by_calls[i]);
+  EXPECT_EQ(CallsOf(calls, "/RunGraph"), 0);
+  EXPECT_EQ(CallsOf(calls, "/RecvTensor"), 0);
 }
 
 // covers: clusters: two tasks of one host carry their steps over a Unix socket when both want it,
@@ -114,7 +87,7 @@ TEST(ServerLinksTest, ServersOfAHostExchangeStepsOverAUnixSocket) {
   std::vector<Tensor> first;  // values of the first case
   for (const auto& c : cases) {
     SCOPED_TRACE(absl::StrCat("ps ", c.ps, " worker ", c.worker));
-    TwoServers servers({.unix_links = c.ps}, {.wire = StepWire::kLinks, .unix_links = c.worker});
+    TwoServers servers({.unix_links = c.ps}, {.unix_links = c.worker});
     const bool both = c.ps && c.worker;
     const auto sent = [&] {
       return CountsOf(servers.ps()).messages("Connect") +
@@ -148,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Wires, ServerLinksOfAKindTest, ::testing::Bool(),
                          [](const auto& param) { return param.param ? "Unix" : "Grpc"; });
 
 TEST_P(ServerLinksOfAKindTest, TensorsAboveAFrameTravelWhole) {
-  TwoServers servers({}, {.wire = StepWire::kLinks, .unix_links = GetParam()});
+  TwoServers servers({}, {.unix_links = GetParam()});
   const Scope root;
   const Scope on_worker = root.WithDevice("/job:worker/task:0");
   const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
@@ -174,7 +147,6 @@ TEST(ServerLinksTest, LargeTensorsOfServersOfAHostGoThroughSharedMemory) {
     SCOPED_TRACE(absl::StrCat("ps ", c.ps, " worker ", c.worker));
     ServerOptions ps, worker;
     ps.unix_links = worker.unix_links = true;
-    worker.wire = StepWire::kLinks;
     ps.limits.max_link_shared_bytes = c.ps;
     worker.limits.max_link_shared_bytes = c.worker;
     TwoServers servers(ps, worker);
@@ -215,7 +187,6 @@ TEST(ServerLinksTest, WhatFindsNoRoomInSharedMemoryGoesThroughTheSocketAndIsCoun
   const WithoutSharedBytesOfEnvironment limits_hold;
   ServerOptions ps, worker;
   ps.unix_links = worker.unix_links = true;
-  worker.wire = StepWire::kLinks;
   ps.limits.max_link_shared_bytes = worker.limits.max_link_shared_bytes = 1 << 20;
   TwoServers servers(ps, worker);
   const Scope root;
@@ -244,7 +215,6 @@ TEST(ServerLinksTest, NothingIsWrittenWhereItCame) {
   const WithoutSharedBytesOfEnvironment limits_hold;
   ServerOptions ps, worker;
   ps.unix_links = worker.unix_links = true;
-  worker.wire = StepWire::kLinks;
   ps.limits.max_link_shared_bytes = worker.limits.max_link_shared_bytes = 64 << 20;
   TwoServers servers(ps, worker);
   const Scope root;
@@ -272,7 +242,7 @@ TEST_P(ServerLinksOfAKindTest, LimitsOfAServerAreThoseOfItsLinks) {
   ServerOptions ps;
   ps.unix_links = GetParam();
   ps.limits.max_tensor_bytes = 1'000'000;
-  TwoServers servers(ps, {.wire = StepWire::kLinks});
+  TwoServers servers(ps);
   const Scope root;
   const Scope on_worker = root.WithDevice("/job:worker/task:0");
   const Output x = Placeholder(on_worker.WithName("x"), DT_FLOAT, {-1});
@@ -306,7 +276,7 @@ TEST(ServerLinksTest, AMasterThatAParameterServerDoesNotKnowHasALinkToIt) {
   ASSERT_OK(worker_config);
   const auto ps = Server::Start(*ps_config);
   ASSERT_OK(ps);
-  const auto worker = Server::Start(*worker_config, {.wire = StepWire::kLinks});
+  const auto worker = Server::Start(*worker_config);
   ASSERT_OK(worker);
   SessionOptions options;
   options.target = (*worker)->target();
@@ -323,7 +293,7 @@ TEST(ServerLinksTest, AMasterThatAParameterServerDoesNotKnowHasALinkToIt) {
 }
 
 TEST_P(ServerLinksOfAKindTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNamed) {
-  TwoServers servers({}, {.wire = StepWire::kLinks, .unix_links = GetParam()});
+  TwoServers servers({}, {.unix_links = GetParam()});
   SmallModel model = MakeSmallModel();
   const Output wait = TestWait(model.root.WithDevice("/job:ps/task:0"));
   const Output after =
@@ -343,13 +313,13 @@ TEST_P(ServerLinksOfAKindTest, AServerThatStopsEndsTheStepsThatWaitForItAndIsNam
 TEST(ServerLinksTest, WhatTheEnvironmentSaysMustBeKnown) {
   const char* const old = std::getenv("MILLRACE_WIRE");
   const std::string kept = old == nullptr ? "" : old;
-  ::setenv("MILLRACE_WIRE", "pigeons", 1);
+  ::setenv("MILLRACE_WIRE", "calls", 1);
   const auto config = ClusterConfig::Parse(
       "{\"cluster\": {\"worker\": [\"127.0.0.1:0\"]}, \"task\": {\"type\": \"worker\", "
       "\"index\": 0}}");
   ASSERT_OK(config);
   EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,
-                "MILLRACE_WIRE must be 'links', 'unix', 'grpc' or 'calls', got 'pigeons'");
+                "MILLRACE_WIRE must be 'links', 'unix' or 'grpc', got 'calls'");
   ::setenv("MILLRACE_WIRE", kept.c_str(), 1);
   ::setenv("MILLRACE_UNIX_LINKS", "pigeons", 1);
   EXPECT_STATUS(Server::Start(*config), absl::StatusCode::kInvalidArgument,

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What travels between the tasks of a cluster in this process, over loopback: tensors, errors and
-// garbage, and what copies they cost.
+// garbage.
 #include <grpcpp/support/slice.h>
-#include <sys/mman.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "core/buffer.h"
 #include "core/notification.h"
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
+#include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/grpc_transport.h"
 #include "distributed/transport/transport.h"
+#include "graph/attr.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
 #include "graph/scope.h"
@@ -34,7 +34,6 @@
 #include "layers/variable.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"
-#include "net/tensor_coding.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
 #include "ops/array/identity.h"
@@ -42,38 +41,18 @@
 #include "ops/array/reshape.h"
 #include "ops/state/state.h"
 #include "proto/config.pb.h"
+#include "proto/worker.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
 
-// covers: clusters: a training step costs at most 3 calls per parameter server and one copy per
-//   sent tensor
-
 namespace millrace {
 namespace {
-
-// More than one message may have; its pages are all the same one.
-constexpr int64_t kHugeElements = (int64_t{1} << 29) + 1024;
 
 Status VectorOutput(InferenceContext* c) {
   c->set_output(0, PartialShape::UnknownOfRank(1));
   return absl::OkStatus();
 }
-
-class HugeKernel : public Kernel {
- public:
-  Status Compute(KernelContext* ctx) const override {
-    const size_t size = static_cast<size_t>(kHugeElements) * sizeof(float);
-    void* const pages =
-        mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pages == MAP_FAILED) return absl::ResourceExhaustedError("no address space");
-    BufferRef buffer = Buffer::External(pages, size, [pages, size] { munmap(pages, size); });
-    MR_ASSIGN_OR_RETURN(Tensor huge, Tensor::FromBuffer(DT_FLOAT, *Shape::Make({kHugeElements}),
-                                                        std::move(buffer), 0));
-    ctx->set_output(0, std::move(huge));
-    return absl::OkStatus();
-  }
-};
 
 class QuoteBytesKernel : public Kernel {
  public:
@@ -82,42 +61,11 @@ class QuoteBytesKernel : public Kernel {
   }
 };
 
-const OpRegistration kHuge =
-    OpSpec("TestHuge").Output("y: float").Stateful().Shape(VectorOutput).NotDifferentiable();
 const OpRegistration kQuoteBytes =
     OpSpec("TestQuoteBytes").Output("y: float").Stateful().Shape(VectorOutput).NotDifferentiable();
-const KernelRegistration kHugeKernel("TestHuge", KernelFor<HugeKernel>());
 const KernelRegistration kQuoteBytesKernel("TestQuoteBytes", KernelFor<QuoteBytesKernel>());
 
 Output Source(ScopeAt at, const char* op) { return NodeBuilder(at, op).Finish().output(0); }
-
-// By calls; over links the bytes of tensors are read into their memory (distributed/link).
-TEST(ServerTest, LargeTensorsTravelWithOneCopyOnReceiptAndNoneOnSending) {
-  LoopbackCluster cluster(/*num_ps=*/1, /*num_workers=*/1, StepWire::kCalls);
-  Scope root;
-  const Scope ps = root.WithDevice("/job:ps/task:0");
-  const Scope worker = root.WithDevice("/job:worker/task:0");
-  constexpr int64_t kElements = 16 << 20;  // 64 MiB
-  const Output x = Placeholder(worker, DT_FLOAT, {kElements});
-  // worker -> ps -> worker
-  const Output there = Identity(ps.WithName("there"), x);
-  const Output back = Identity(worker.WithName("back"), there);
-  const auto session = cluster.NewSession(root);
-  ASSERT_NE(session, nullptr);
-  Tensor value = *Tensor::Allocate(DT_FLOAT, *Shape::Make({kElements}));
-  for (size_t i = 0; i < kElements; ++i) value.mutable_flat<float>()[i] = float(i % 1000);
-  ASSERT_OK(session->Run({{x, value}}, {back}));
-  const TensorCodingCounters before = GetTensorCodingCounters();
-  ASSERT_OK_AND_ASSIGN(const auto out, session->Run({{x, value}}, {back}));
-  const TensorCodingCounters after = GetTensorCodingCounters();
-  ExpectTensorEqual(out[0], value);
-  EXPECT_EQ(after.sent_by_reference - before.sent_by_reference, 2 * value.TotalBytes());
-  EXPECT_EQ(after.sent_copied - before.sent_copied, 0);
-  EXPECT_EQ(after.received_copied - before.received_copied + after.received_in_place -
-                before.received_in_place,
-            2 * value.TotalBytes());
-  EXPECT_EQ(after.through_proto - before.through_proto, 0);
-}
 
 TEST(ServerTest, StringsAndDeadAndEmptyTensorsTravel) {
   LoopbackCluster cluster;
@@ -218,48 +166,113 @@ TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
                 "Invalid rendezvous key");
 }
 
-// By calls; over links it travels.
-TEST(ServerTest, ATensorThatCannotTravelEndsTheStepAtOnce) {
-  LoopbackCluster cluster(/*num_ps=*/1, /*num_workers=*/1, StepWire::kCalls);
-  Scope root;
-  const Scope ps = root.WithDevice("/job:ps/task:0");
-  const Scope worker = root.WithDevice("/job:worker/task:0");
-  // The ps waits for what the worker makes of the tensor before it has all that the worker pulls.
-  const Output there = Identity(worker, Source(ps.WithName("huge"), "TestHuge"));
-  const Output back = Identity(ps.WithName("back"), there);
-  const Output again = Identity(worker.WithName("again"), back);
-  const auto session = cluster.NewSession(root);
-  ASSERT_NE(session, nullptr);
-  tensorflow::RunOptions options;
-  options.set_timeout_in_ms(20'000);
-  const std::vector<FetchName> targets = {again.op()};
-  EXPECT_STATUS(session->Run(options, {}, {}, targets, nullptr),
-                absl::StatusCode::kResourceExhausted, "must be below 2 GiB");
+// As a master of TensorFlow: parts are registered and run by calls, and the worker's part asks the
+// ps's for what it sends.
+// covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
+//   by RecvTensor
+TEST(ServerTest, AForeignMastersStepCrossesByRecvTensor) {
+  LoopbackCluster cluster;
+  const std::string service = "/tensorflow.WorkerService/";
+  struct Part {
+    std::string device;
+    std::unique_ptr<RawClient> client;
+    uint64_t incarnation = 0;
+    tensorflow::GraphDef graph;
+    std::string handle;
+    tensorflow::NodeDef* Add(const char* op) {
+      tensorflow::NodeDef* const node = graph.add_node();
+      node->set_name(op);
+      node->set_op(op);
+      node->set_device(device);
+      return node;
+    }
+  };
+  Part ps, worker;
+  const auto set = [](tensorflow::NodeDef* node, const char* attr, const auto& value) {
+    SetAttr(value, &(*node->mutable_attr())[attr]);
+  };
+  for (Part* const part : {&ps, &worker}) {
+    const std::string job = part == &ps ? "ps" : "worker";
+    part->device = absl::StrCat("/job:", job, "/replica:0/task:0/device:CPU:0");
+    part->client =
+        std::make_unique<RawClient>(absl::StrCat("127.0.0.1:", cluster.server(job, 0)->port()));
+    tensorflow::GetStatusResponse status;
+    ASSERT_TRUE(
+        part->client->Call(service + "GetStatus", tensorflow::GetStatusRequest(), &status).ok());
+    ASSERT_EQ(status.device_attributes_size(), 1);
+    part->incarnation = status.device_attributes(0).incarnation();
+  }
+  // Three vectors of a constant.
+  for (const char* const edge : {"a", "b", "c"}) {
+    tensorflow::NodeDef* const constant = ps.Add("Const");
+    constant->set_name(absl::StrCat("const_", edge));
+    set(constant, "dtype", DT_FLOAT);
+    set(constant, "value", Tensor::Vector<float>({1, 2, 3}));
+    tensorflow::NodeDef* const send = ps.Add("_Send");
+    send->add_input(constant->name());
+    set(send, "T", DT_FLOAT);
+    tensorflow::NodeDef* const recv = worker.Add("_Recv");
+    set(recv, "tensor_type", DT_FLOAT);
+    for (tensorflow::NodeDef* const end : {send, recv}) {
+      end->set_name(absl::StrCat(end->op(), "_", edge));
+      set(end, "tensor_name", std::string(edge));
+      set(end, "send_device", ps.device);
+      set(end, "recv_device", worker.device);
+      set(end, "send_device_incarnation", static_cast<int64_t>(ps.incarnation));
+      set(end, "client_terminated", false);
+    }
+  }
+  for (Part* const part : {&ps, &worker}) {
+    tensorflow::CreateWorkerSessionRequest open;
+    open.set_session_handle("foreign");
+    tensorflow::CreateWorkerSessionResponse opened;
+    ASSERT_TRUE(part->client->Call(service + "CreateWorkerSession", open, &opened).ok());
+    tensorflow::RegisterGraphRequest request;
+    request.set_session_handle("foreign");
+    request.set_create_worker_session_called(true);
+    part->graph.mutable_versions()->set_producer(134);
+    request.mutable_graph_def()->Swap(&part->graph);
+    tensorflow::RegisterGraphResponse response;
+    const grpc::Status registered =
+        part->client->Call(service + "RegisterGraph", request, &response);
+    ASSERT_TRUE(registered.ok()) << registered.error_message();
+    part->handle = response.graph_handle();
+  }
+  const auto run = [&](Part* part) {
+    tensorflow::RunGraphRequest request;
+    request.set_session_handle("foreign");
+    request.set_create_worker_session_called(true);
+    request.set_graph_handle(part->handle);
+    request.set_step_id(7);
+    tensorflow::RunGraphResponse response;
+    const grpc::Status ended = part->client->Call(service + "RunGraph", request, &response);
+    EXPECT_TRUE(ended.ok()) << ended.error_message();
+  };
+  std::thread receiver([&] { run(&worker); });
+  run(&ps);
+  receiver.join();
+  EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("RecvTensor"), 3);
+  EXPECT_EQ(CountsOf(*cluster.server("worker", 0)).calls("RecvTensor"), 0);
+  EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("Connect"), 0);
 }
 
 // On a link the bytes themselves, as in one process; in messages of protobuf as \xNN.
-void ExpectAnyBytesQuoted(StepWire wire) {
-  LoopbackCluster cluster(/*num_ps=*/1, /*num_workers=*/1, wire);
+TEST(ServerTest, ErrorsThatQuoteAnyBytesArrive) {
+  LoopbackCluster cluster;
   Scope root;
   const Output bad = Source(root.WithDevice("/job:ps/task:0").WithName("bad"), "TestQuoteBytes");
   const Output after = Identity(root.WithDevice("/job:worker/task:0"), bad);
   const std::string text = "text must be a number, got '\\xff\\xfe'";
   const auto session = cluster.NewSession(root);
   ASSERT_NE(session, nullptr);
-  EXPECT_STATUS(
-      session->Run({}, {after}), absl::StatusCode::kInvalidArgument,
-      wire == StepWire::kLinks ? std::string("text must be a number, got '\xff\xfe'") : text);
+  EXPECT_STATUS(session->Run({}, {after}), absl::StatusCode::kInvalidArgument,
+                "text must be a number, got '\xff\xfe'");
   // A client of another process.
   SessionOptions options;
   options.target = RemoteTarget(*cluster.server("worker", 0));
   ASSERT_OK_AND_ASSIGN(const auto remote, NewSession(options));
   ASSERT_OK(remote->Extend(root));
   EXPECT_STATUS(remote->Run({}, {after}), absl::StatusCode::kInvalidArgument, text);
-}
-
-TEST(ServerTest, ErrorsThatQuoteAnyBytesArrive) {
-  ExpectAnyBytesQuoted(StepWire::kLinks);
-  ExpectAnyBytesQuoted(StepWire::kCalls);
 }
 
 TEST(ServerTest, LongErrorsOfAnyAlphabetFitIntoTheTrailers) {

@@ -4,12 +4,11 @@
 // and another trainer, whose steps add one to a variable on each ps. Each seed is another job with
 // other faults, all of one kind. What must hold of every one of them is in Job::Check*.
 //
-//   bazel test //distributed:simulation_test --test_arg=--simulate=partition/17
+//   bazel test //distributed:simulation_links_test --test_arg=--simulate=partition/17
 //
 // runs one of them and prints what happened. --seeds=N runs N of each kind instead of 1,000 (50
-// under sanitizers). With MILLRACE_WIRE=links in the environment steps travel over links
-// (testing/simulated_links.h): simulation_links_test; with MILLRACE_UNIX_LINKS=1, too, all tasks
-// are on one host: simulation_pairs_test.
+// under sanitizers). Steps travel over links (testing/simulated_links.h); with
+// MILLRACE_UNIX_LINKS=1 in the environment all tasks are on one host: simulation_pairs_test.
 #include "distributed/testing/simulation.h"
 
 #include <sched.h>
@@ -54,8 +53,8 @@
 #include "run/training_run.h"
 
 // covers: clusters: jobs end under network loss, delay, cuts and restarts: no step lost or
-//   repeated, no session, graph or step left, one unfenced chief, every call ended once; 400
-//   seeds of each kind of fault by calls, 150 over links (`docs/simulation.md`)
+//   repeated, no session, graph or step left, one unfenced chief, every call ended once; 300
+//   seeds of each kind of fault over links, 100 with pairs of links (`docs/simulation.md`)
 
 namespace millrace {
 namespace {
@@ -77,12 +76,6 @@ const char* NameOf(Kind kind) {
       return "restart";
   }
   return "";
-}
-
-// Whether steps travel over links.
-bool OverLinks() {
-  const char* const wire = std::getenv("MILLRACE_WIRE");
-  return wire != nullptr && absl::string_view(wire) == "links";
 }
 
 // Whether all tasks of a job are on one host, and their steps on links within it.
@@ -164,8 +157,10 @@ struct Task {
 class Job {
  public:
   Job(Kind kind, uint64_t seed)
-      : kind_(kind), sim_(seed * std::size(kKinds) + static_cast<uint64_t>(kind)), net_(&sim_) {
-    if (OverLinks()) links_ = std::make_unique<SimulatedLinks>(&sim_, &net_, WithinHost());
+      : kind_(kind),
+        sim_(seed * std::size(kKinds) + static_cast<uint64_t>(kind)),
+        net_(&sim_),
+        links_(&sim_, &net_, WithinHost()) {
     num_ps_ = 1 + static_cast<int>(sim_.Draw(2));
     std::map<int, std::string> ps;
     std::vector<std::string> addresses;
@@ -188,7 +183,7 @@ class Job {
         kEnd);
     for (const auto& task : tasks_) Bury(task.get());
     // Ways that were lost let go of their links when their ends have heard of it.
-    if (links_ != nullptr) sim_.Run([] { return false; }, absl::Minutes(1));
+    sim_.Run([] { return false; }, absl::Minutes(1));
   }
 
   // The whole life of the job.
@@ -254,10 +249,10 @@ class Job {
     options.peer = [this, life = task->life](absl::string_view peer) {
       return net_.WayTo(life, peer);
     };
-    if (links_ != nullptr) options.links = links_->of(task->life);
+    options.links = links_.of(task->life);
     task->worker = std::make_unique<Worker>(std::move(options));
     net_.Attach(task->life, task->worker.get());
-    if (links_ != nullptr) links_->Attach(task->life);
+    links_.Attach(task->life);
     return task;
   }
 
@@ -273,7 +268,7 @@ class Job {
     options.peer = [this, life = task->life](absl::string_view peer) {
       return net_.WayTo(life, peer);
     };
-    if (links_ != nullptr) options.links = links_->parts(task->life);
+    options.links = links_.parts(task->life);
     task->master = std::make_unique<Master>(std::move(options));
     task->is_chief = is_chief;
     if (is_chief) task->epoch = ++last_epoch_;
@@ -289,7 +284,7 @@ class Job {
   // trainer has noticed.
   void Kill(Task* task) {
     net_.Kill(task->life);
-    if (links_ != nullptr) links_->Kill(task->life);
+    links_.Kill(task->life);
     sim_.After(absl::ZeroDuration(), [task] { return task->life->place; });
   }
   void Bury(Task* task) {
@@ -377,11 +372,11 @@ class Job {
   }
   void Cut(const std::string& from, const std::string& to) {
     net_.Cut(from, to);
-    if (links_ != nullptr) links_->Cut(from, to);
+    links_.Cut(from, to);
   }
   void HealAll() {
     net_.HealAll();
-    if (links_ != nullptr) links_->HealAll();
+    links_.HealAll();
   }
   void RestartSomething() {
     const std::vector<Task*> running = Running();
@@ -672,7 +667,7 @@ class Job {
   const Kind kind_;
   Simulation sim_;
   SimulatedNetwork net_;
-  std::unique_ptr<SimulatedLinks> links_;  // null: steps are calls
+  SimulatedLinks links_;
   int num_ps_ = 1;
   ClusterSpec cluster_;
   std::vector<std::unique_ptr<Task>> tasks_;
@@ -755,9 +750,7 @@ TEST_P(SimulationTest, EveryJobEndsWellWhateverItsNetworkDoes) {
     if (!outcome.violations.empty()) {
       FAIL() << outcome.trace << absl::StrJoin(outcome.violations, "\n")
              << "\nto repeat it: bazel test //distributed:simulation_"
-             << (!OverLinks()   ? "test"
-                 : WithinHost() ? "pairs_test"
-                                : "links_test")
+             << (WithinHost() ? "pairs_test" : "links_test")
              << " --test_arg=--simulate=" << NameOf(kind) << "/" << seed;
     }
   }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step asks of any transport, counted between a master and workers of this process without a
-// network: calls, tensors, and groups of tensors that the sender lets go together. A network may
+// What a step asks of any link, counted between a master and workers of this process without a
+// network: runs, tensors, and groups of tensors that the sender lets go together. A network may
 // gather groups into one message (tests/cluster/wire_counts_test.cc counts these), never split them
 // below a size.
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "core/io_pool.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -23,7 +21,7 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/master/master.h"
 #include "distributed/master/master_options.h"
-#include "distributed/testing/forwarding_transport.h"
+#include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"
@@ -40,7 +38,6 @@
 #include "ops/state/resource_rows.h"
 #include "ops/state/resource_variable.h"
 #include "proto/master.pb.h"
-#include "proto/worker.pb.h"
 
 // covers: clusters: messages, tensors, wake-ups and allocations of a training step stay within
 //   counted bounds: linear, census with one and two parameter servers, a convolutional network
@@ -52,40 +49,6 @@ constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 constexpr int kSteps = 100;
 
-// Relaxed, all: counts only.
-struct Sent {
-  std::atomic<int64_t> pulls{0}, tensors{0}, groups{0};
-};
-
-// Tensors until the next Flush or the end are a group.
-class CountingSink : public PullSink {
- public:
-  CountingSink(std::shared_ptr<PullSink> sink, Sent* sent) : sink_(std::move(sink)), sent_(sent) {}
-  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
-    sent_->tensors.fetch_add(1, std::memory_order_relaxed);
-    held_.store(true, std::memory_order_relaxed);
-    sink_->OnTensor(index, std::move(value), is_dead);
-  }
-  void Flush() override {
-    CountGroup();
-    sink_->Flush();
-  }
-  void OnDone(const Status& status) override {
-    CountGroup();
-    sink_->OnDone(status);
-  }
-
- private:
-  void CountGroup() {
-    if (!held_.exchange(false, std::memory_order_relaxed)) return;
-    sent_->groups.fetch_add(1, std::memory_order_relaxed);
-  }
-
-  const std::shared_ptr<PullSink> sink_;
-  Sent* const sent_;
-  std::atomic<bool> held_{false};  // relaxed: counts only
-};
-
 class StepMessagesTest : public ::testing::Test {
  protected:
   StepMessagesTest() {
@@ -94,13 +57,16 @@ class StepMessagesTest : public ::testing::Test {
       options.task = task;
       options.io_pool = IoPool::Default();
       options.peer = [this](absl::string_view name) { return Peer(name); };
+      options.links = links_.of(task);
       workers_[task] = std::make_unique<Worker>(std::move(options));
+      links_.Begin(workers_[task].get());
     }
     MasterOptions options;
     options.task = kWorker;
     options.cluster =
         *ClusterSpec::Make({{"ps", {"ps.example:2222"}}, {"worker", {"w0.example:1"}}});
     options.peer = [this](absl::string_view name) { return Peer(name); };
+    options.links = links_.parts(kWorker);
     master_ = std::make_unique<Master>(std::move(options));
   }
   ~StepMessagesTest() override {
@@ -108,34 +74,10 @@ class StepMessagesTest : public ::testing::Test {
     for (auto& [task, worker] : workers_) worker->Shutdown(absl::AbortedError("Shutdown"));
   }
 
-  class Counting : public ForwardingTransport {
-   public:
-    Counting(StepMessagesTest* test, const std::string& task)
-        : ForwardingTransport(task, task), test_(test) {}
-    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
-                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
-                  Done d) override {
-      test_->runs_.fetch_add(1, std::memory_order_relaxed);
-      ForwardingTransport::RunGraph(o, g, r, send, block, s, t, std::move(d));
-    }
-    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-      Sent& sent = task() == kPs ? test_->from_ps_ : test_->to_ps_;
-      sent.pulls.fetch_add(1, std::memory_order_relaxed);
-      ForwardingTransport::Pull(o, r, std::make_shared<CountingSink>(std::move(s), &sent));
-    }
-
-   private:
-    std::shared_ptr<Transport> To() const override {
-      return MakeInProcessTransport(test_->workers_.at(task()).get(), task());
-    }
-    StepMessagesTest* const test_;
-  };
-
   std::shared_ptr<Transport> Peer(absl::string_view name) {
-    const std::string task(name);
-    if (workers_.find(task) == workers_.end()) return nullptr;
-    return std::make_shared<Counting>(this, task);
+    const auto it = workers_.find(std::string(name));
+    if (it == workers_.end()) return nullptr;
+    return MakeInProcessTransport(it->second.get(), it->first);
   }
 
   // A session with the model, initialised; its handle.
@@ -155,21 +97,15 @@ class StepMessagesTest : public ::testing::Test {
     return master_->RunStep(request, feeds).status();
   }
 
-  // So many in each of kSteps steps. The thread that sends a step's last tensor may count its group
-  // after the step has ended.
-  static void ExpectGroups(int64_t groups, int64_t per_step) {
-    constexpr int64_t kLate = 1;
-    EXPECT_LE(groups, per_step * kSteps + kLate);
-    EXPECT_GE(groups, per_step * kSteps - kLate);
-  }
+  LinkedTasks::Came from_ps() const { return links_.came(kPs, kWorker); }
+  LinkedTasks::Came to_ps() const { return links_.came(kWorker, kPs); }
 
-  std::atomic<int64_t> runs_{0};  // RunGraph, of both tasks; relaxed: counts only
-  Sent from_ps_, to_ps_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;  // fixed before the first call
   std::unique_ptr<Master> master_;
+  LinkedTasks links_{LinkedTasks::Kind::kInProcess};
 };
 
-TEST_F(StepMessagesTest, ALinearStepHasARunPerTaskAPullEachWayAndFourTensors) {
+TEST_F(StepMessagesTest, ALinearStepHasARunAndFourTensorsInAGroupEachWay) {
   const SmallModel model = MakeSmallModel();
   ASSERT_OK(model.root.status());
   ASSERT_OK_AND_ASSIGN(const std::string session, Begin(model));
@@ -179,20 +115,17 @@ TEST_F(StepMessagesTest, ALinearStepHasARunPerTaskAPullEachWayAndFourTensors) {
     for (int i = 0; i < n; ++i) ASSERT_OK(Run(session, model.train, batch));
   };
   steps(5);
-  const int64_t runs = runs_, from_pulls = from_ps_.pulls, to_pulls = to_ps_.pulls;
-  const int64_t from_tensors = from_ps_.tensors, to_tensors = to_ps_.tensors;
-  const int64_t from_groups = from_ps_.groups, to_groups = to_ps_.groups;
+  const LinkedTasks::Came from = from_ps(), to = to_ps();
   steps(kSteps);
-  EXPECT_EQ(runs_ - runs, 2 * kSteps);
-  EXPECT_EQ(from_ps_.pulls - from_pulls, kSteps);
-  EXPECT_EQ(to_ps_.pulls - to_pulls, kSteps);
+  EXPECT_EQ(to_ps().runs - to.runs, kSteps);
+  EXPECT_EQ(from_ps().ends - from.ends, kSteps);
   // w and b.
-  EXPECT_EQ(from_ps_.tensors - from_tensors, 2 * kSteps);
+  EXPECT_EQ(from_ps().tensors - from.tensors, 2 * kSteps);
   // Two gradients.
-  EXPECT_EQ(to_ps_.tensors - to_tensors, 2 * kSteps);
+  EXPECT_EQ(to_ps().tensors - to.tensors, 2 * kSteps);
   // Together, each way.
-  ExpectGroups(from_ps_.groups - from_groups, 1);
-  ExpectGroups(to_ps_.groups - to_groups, 1);
+  EXPECT_EQ(from_ps().tensor_messages - from.tensor_messages, kSteps);
+  EXPECT_EQ(to_ps().tensor_messages - to.tensor_messages, kSteps);
 }
 
 // Six dense variables and rows of a table, as a wide and deep model has them: ids go, rows come,
@@ -234,14 +167,13 @@ TEST_F(StepMessagesTest, AStepWithRowsHasAGroupForEachWave) {
     for (int i = 0; i < n; ++i) ASSERT_OK(Run(session, model.train, batch));
   };
   steps(5);
-  const int64_t from_tensors = from_ps_.tensors, to_tensors = to_ps_.tensors;
-  const int64_t from_groups = from_ps_.groups, to_groups = to_ps_.groups;
+  const LinkedTasks::Came from = from_ps(), to = to_ps();
   steps(kSteps);
   // The dense variables and rows; ids and all gradients.
-  EXPECT_EQ(from_ps_.tensors - from_tensors, (kDense + 1) * kSteps);
-  EXPECT_EQ(to_ps_.tensors - to_tensors, (kDense + 2) * kSteps);
-  ExpectGroups(from_ps_.groups - from_groups, 2);
-  ExpectGroups(to_ps_.groups - to_groups, 2);
+  EXPECT_EQ(from_ps().tensors - from.tensors, (kDense + 1) * kSteps);
+  EXPECT_EQ(to_ps().tensors - to.tensors, (kDense + 2) * kSteps);
+  EXPECT_EQ(from_ps().tensor_messages - from.tensor_messages, 2 * kSteps);
+  EXPECT_EQ(to_ps().tensor_messages - to.tensor_messages, 2 * kSteps);
 }
 
 }  // namespace

@@ -39,11 +39,11 @@ struct ServerLimits : CallLimits {
   absl::Duration idle_session_time = absl::Minutes(10);
   int64_t max_idle_sessions = 100;
   // In one session of a worker: steps that have ended well there and whose tensors other tasks have
-  // still to pull. The oldest are dropped: a step that runs on elsewhere pulls within its own time,
-  // so an honest session has as many as it runs steps at once. The last one stays, however many
-  // bytes it has.
-  int64_t max_unpulled_steps = 1000;
-  int64_t max_unpulled_bytes = int64_t{8} << 30;
+  // still to take. The oldest are dropped: a step that runs on elsewhere takes them within its own
+  // time, so an honest session has as many as it runs steps at once. The last one stays, however
+  // many bytes it has.
+  int64_t max_untaken_steps = 1000;
+  int64_t max_untaken_bytes = int64_t{8} << 30;
   // Tensors that other tasks have pushed for steps that have not begun here, or for iterations of
   // loops that have not asked for them, each with 1 KiB more than its own. Tasks that send more
   // than that have to stop, each after 64 MiB and a large tensor, until these steps begin, or

@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/master/compiled_step.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "distributed/link/frame.h"
 #include "distributed/master/task_calls.h"
-#include "distributed/transport/edges_mode.h"
+#include "distributed/transport/link_version.h"
 #include "graph/place/partition.h"
 
 namespace millrace {
 namespace {
+
+// Whether steps can go to a task, which has answered with `response`.
+Status CheckLinks(const Transport& task, const tensorflow::RegisterGraphResponse& response,
+                  const CompileTarget& target) {
+  const uint64_t version = LinkVersionOf(response);
+  if (target.links != nullptr && version == kLinkVersion) return absl::OkStatus();
+  const bool is_none = target.links == nullptr || version == 0;
+  return FailedPrecondition("Session on ", target.own_task, ": ",
+                            target.links == nullptr ? target.own_task : Whereabouts(task),
+                            " must have links of version ", kLinkVersion, ", got ",
+                            is_none ? "none" : absl::StrCat("version ", version),
+                            "; run the same release in all tasks");
+}
 
 // Gives each task its part, all at once, and fills in the handles.
 Status RegisterParts(GraphPartitions parts, const CompileTarget& target, CompiledStep* compiled) {
@@ -57,7 +72,6 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
                                  &responses[i], calls.Done(part, *transports[i]));
   }
   Status first;
-  bool all_can_push = true;
   const std::vector<Status>& statuses = calls.Wait();
   for (size_t i = 0; i < requests.size(); ++i) {
     if (statuses[i].ok()) {
@@ -69,14 +83,15 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
       part.request.set_store_errors_in_response_body(true);
       part.linked = {transports[i]->task(), part.request.session_handle(),
                      part.request.graph_handle()};
-      all_can_push = all_can_push && CanPush(responses[i]);
+      const bool own = static_cast<int>(i) == compiled->own_part;
+      if (first.ok() && !own) first = CheckLinks(*transports[i], responses[i], target);
     } else if (first.ok()) {
       first = TellsOfRestart(statuses[i]) ? target.explain(transports[i], statuses[i])
                                           : FromTask(transports[i]->task(), statuses[i]);
     }
   }
   const bool has_others = compiled->own_part < 0 || compiled->parts.size() > 1;
-  if (all_can_push && has_others) compiled->links = target.links;
+  if (has_others) compiled->links = target.links;
   return first;
 }
 

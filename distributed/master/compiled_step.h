@@ -6,16 +6,17 @@
 //
 //   graph -> cut by task (CutForSignature) -> registered on each task, which answers with a handle
 //
-// Everything that does not change between two steps of a signature is in it; a step is one
-// RunGraph, or one RUN on a link, per part. The master's own part comes last: it may keep the
-// thread that starts the step. All feeds and fetches are in it, by position; its graph is handed
-// over as it is.
+// Everything that does not change between two steps of a signature is in it; a step is one RUN on a
+// link for each part on another task, and a call for the master's own, which comes last: it may
+// keep the thread that starts the step. All feeds and fetches are in it, by position; its graph is
+// handed over as it is.
 //
 // Thread-safety: immutable once compiled, so that steps share it. CompileStep blocks; never on a
 // poller.
 // Lifetime: the last owner deregisters the parts, without waiting. Forget() before that when the
 // tasks have dropped the whole session.
-// Failure: what pruning and placing say of the signature, what a task says of its part.
+// Failure: what pruning and placing say of the signature, what a task says of its part;
+// FailedPrecondition for a task whose links have another version than this one's, or that has none.
 
 #include <atomic>
 #include <functional>
@@ -55,7 +56,7 @@ struct CompiledStep {
   void Forget() { forgotten.store(true, std::memory_order_relaxed); }
 
   Timers* timers = Timers::Real();
-  // All tasks have said that they take part in steps over links. Null: calls alone.
+  // Null when there is only this task's part.
   std::shared_ptr<LinkParts> links;
   std::vector<Part> parts;
   int own_part = -1;  // index in parts, or -1 when nothing is fetched and the rest is elsewhere
@@ -74,7 +75,7 @@ struct CompileTarget {
   const tensorflow::ConfigProto* config = nullptr;    // outlives the call
   std::vector<tensorflow::DeviceAttributes> devices;  // of all tasks
   std::map<std::string, OpenSession> tasks;           // by name
-  // Null: steps are calls.
+  // Null: this task has none, and runs steps of its own alone.
   std::shared_ptr<LinkParts> links;
   // The session's; outlive the call.
   StatefulPlacements* placements = nullptr;

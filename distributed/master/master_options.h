@@ -30,7 +30,8 @@ struct MasterOptions {
   tensorflow::ConfigProto default_config;
   // The way to a task; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
-  // For the steps of signatures whose tasks all have links. Null: steps are calls.
+  // By which other tasks run their parts of steps. Null: this task has no links, and runs steps of
+  // its own alone.
   std::shared_ptr<LinkParts> links;
   Clock* clock = Clock::Real();     // of waits and leases
   Timers* timers = Timers::Real();  // of calls and steps

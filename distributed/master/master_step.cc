@@ -18,7 +18,6 @@
 #include "distributed/link/link.h"
 #include "distributed/master/link_parts.h"
 #include "distributed/master/task_calls.h"
-#include "distributed/transport/edges_mode.h"
 #include "distributed/transport/run_times.h"
 #include "graph/signature.h"
 #include "runtime/engine/executor.h"
@@ -53,7 +52,6 @@ MasterStep::MasterStep(std::shared_ptr<MasterStepOwner> owner,
       begun_(now) {
   const size_t n = compiled_->parts.size();
   responses_.resize(n);
-  received_.resize(n);
   left_ = static_cast<int>(n) + 1;
   answered_.resize(n);
 }
@@ -102,17 +100,14 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
   request_.set_step_id(step_id_);
   if (trace_) request_.mutable_exec_opts()->set_record_timeline(true);
   if (record_graphs_) request_.mutable_exec_opts()->set_record_partition_graphs(true);
-  const bool by_links = compiled_->links != nullptr;
-  if (by_links) SetPushed(&request_);
   // RUN and what the own part sends at once leave together.
   LinkCork cork;
   // What the own part waits for, this thread takes off the network.
   std::optional<SeatWish> wish;
-  if (by_links && options.block) wish.emplace();
+  if (compiled_->links != nullptr && options.block) wish.emplace();
   // The own part comes last: it may keep this thread busy.
   for (size_t i = 0; i < compiled_->parts.size(); ++i) {
-    const bool own = static_cast<int>(i) == compiled_->own_part;
-    if (by_links && !own) {
+    if (static_cast<int>(i) != compiled_->own_part) {
       ++*begun;
       compiled_->links->Run(compiled_->parts[i].linked, step_id_, deadline_, &cancellation_,
                             [self, i](const Status& status) { self->PartDone(i, status); },
@@ -124,10 +119,8 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
     call.deadline = deadline_;
     ++*begun;
     compiled_->parts[i].transport->RunGraph(
-        call, compiled_->parts[i].request, request_,
-        own ? absl::MakeConstSpan(send_) : absl::Span<const NamedTensor>(), own && options.block,
-        &responses_[i], &received_[i],
-        [self, i](const Status& status) { self->PartDone(i, status); });
+        call, compiled_->parts[i].request, request_, send_, options.block, &responses_[i],
+        &received_, [self, i](const Status& status) { self->PartDone(i, status); });
   }
 }
 
@@ -227,13 +220,13 @@ void MasterStep::End() {
   }
   if (grace != nullptr) grace->Cancel();
   if (part >= 0 && (TellsOfRestart(status) || TellsOfOtherRelease(status))) {
-    // A pull that met another incarnation, or a link that another release refused, failed in the
-    // receiver's or the sender's part: the one that it names restarted.
+    // A link that another release refused failed in the receiver's or the sender's part: the one
+    // that it names restarted.
     std::shared_ptr<Transport> task = compiled_->parts[static_cast<size_t>(part)].transport;
     for (const CompiledStep::Part& other : compiled_->parts) {
       const std::string& name = other.transport->task();
       for (const std::string& named :
-           {absl::StrCat("\"", name, "\""), absl::StrCat("Pull from ", name, ": "),
+           {absl::StrCat("\"", name, "\""), absl::StrCat("Push from ", name, ": "),
             absl::StrCat("Push to ", name, ": ")}) {
         if (absl::StrContains(status.message(), named)) task = other.transport;
       }
@@ -264,9 +257,8 @@ StatusOr<StepResult> MasterStep::TakeResult() {
   StepResult result;
   std::vector<Tensor> fetched(compiled_->signature.fetches.size());
   if (compiled_->own_part >= 0) {
-    std::vector<NamedTensor>& own = received_[static_cast<size_t>(compiled_->own_part)];
-    for (size_t i = 0; i < fetched.size() && i < own.size(); ++i) {
-      fetched[i] = std::move(own[i].value);
+    for (size_t i = 0; i < fetched.size() && i < received_.size(); ++i) {
+      fetched[i] = std::move(received_[i].value);
     }
   }
   MR_RETURN_IF_ERROR(CheckFetched(compiled_->signature, fetched));

@@ -2,8 +2,8 @@
 #ifndef MILLRACE_DISTRIBUTED_MASTER_MASTER_STEP_H_
 #define MILLRACE_DISTRIBUTED_MASTER_MASTER_STEP_H_
 
-// MasterStep: one run of a compiled signature: a RunGraph to each task, or a RUN by its link, and
-// one result or error.
+// MasterStep: one run of a compiled signature: a RUN to each other task by its link, a call of the
+// own worker, and one result or error.
 //
 //   started -> (all parts have ended) -> [a restart is explained] -> owner told -> `done`
 //
@@ -109,9 +109,9 @@ class MasterStep : public std::enable_shared_from_this<MasterStep> {
   tensorflow::RunGraphRequest request_;  // besides what is the same for all steps
   // By part.
   std::vector<tensorflow::RunGraphResponse> responses_;
-  std::vector<std::vector<NamedTensor>> received_;
-  std::vector<Tensor> feeds_;      // in the caller's order
-  std::vector<NamedTensor> send_;  // by position in the signature
+  std::vector<NamedTensor> received_;  // from the own part
+  std::vector<Tensor> feeds_;          // in the caller's order
+  std::vector<NamedTensor> send_;      // by position in the signature
   bool record_graphs_ = false;
   bool trace_ = false;
   absl::Time deadline_ = absl::InfiniteFuture();

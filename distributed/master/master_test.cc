@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Masters and workers of a cluster within one process, without a network. With MILLRACE_WIRE=links
-// in the environment steps travel over links, else by calls (master_links_test,
-// master_byte_links_test).
+// Masters and workers of a cluster within one process, without a network. Steps travel over links
+// in process, or, as the environment says, over links of bytes (master_byte_links_test).
 #include "distributed/master/master.h"
 
 #include <atomic>
@@ -24,6 +23,7 @@
 #include "core/notification.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
+#include "distributed/link/frame.h"
 #include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/master/link_parts.h"
@@ -32,23 +32,20 @@
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/testing/watched_clock.h"
-#include "distributed/transport/run_times.h"
 #include "distributed/transport/transport.h"
-#include "distributed/transport/transport.pb.h"
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
-#include "runtime/transfer_trace.h"
 
 // covers: clusters: a time limit covers compiling and registration; the error and the log name the
 //   task or tensor that the step waits for
 // covers: clusters: closing a session is bounded, even if a worker hangs
-// covers: clusters: a trace of all tasks is in the master's time though a clock is ahead
 
 namespace millrace {
 namespace {
@@ -76,14 +73,14 @@ class MasterTest : public ::testing::Test {
     options.task = task;
     options.io_pool = IoPool::Default();
     options.peer = [this](absl::string_view name) { return Peer(name); };
-    if (links_ != nullptr) options.links = links_->of(task);
+    options.links = links_->of(task);
     if (auto& old = workers_[task]; old != nullptr) {
       old->Shutdown(absl::UnavailableError("Socket closed"));
-      if (links_ != nullptr) links_->Kill(task);
+      links_->Kill(task);
       graveyard_.push_back(std::move(old));
     }
     workers_[task] = std::make_unique<Worker>(std::move(options));
-    if (links_ != nullptr) links_->Begin(workers_[task].get());
+    links_->Begin(workers_[task].get());
   }
   std::shared_ptr<Transport> Peer(absl::string_view name) {
     MutexLock lock(&mu_);
@@ -104,7 +101,7 @@ class MasterTest : public ::testing::Test {
     options.task = task;
     options.cluster = cluster_;
     options.peer = [this](absl::string_view name) { return Peer(name); };
-    if (links_ != nullptr && options.links == nullptr) options.links = links_->parts(task);
+    if (options.links == nullptr) options.links = links_->parts(task);
     masters_.push_back(std::make_unique<Master>(std::move(options)));
     return masters_.back().get();
   }
@@ -134,7 +131,7 @@ class MasterTest : public ::testing::Test {
   // Whether the worker has no steps any more. What a link has brought is acknowledged with the next
   // step, or when its sender asks.
   bool HasNoSteps(const std::string& task) {
-    EXPECT_TRUE(workers_[task]->AwaitPulls(absl::Now() + absl::Seconds(20)));
+    EXPECT_TRUE(workers_[task]->AwaitTaken(absl::Now() + absl::Seconds(20)));
     for (int i = 0; i < 20'000 && workers_[task]->num_steps() > 0; ++i) {
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -174,15 +171,8 @@ class MasterTest : public ::testing::Test {
       if (on_register) on_register();
       Redirect::RegisterGraph(o, r, std::move(graph), s, std::move(d));
     }
-    void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-      if (!holds_pulls) return Redirect::Pull(o, r, std::move(s));
-      const auto cancelled = [s] { s->OnDone(absl::CancelledError("cancelled")); };
-      CancellationManager::Token token;
-      if (!o.cancellation->Register(&token, cancelled)) cancelled();
-    }
     std::function<Status()> on_create;
     std::function<void()> on_register;
-    std::atomic<bool> holds_pulls{false};
   };
   // Opens no session before it is told not to.
   class SlowToOpen : public Redirect {
@@ -198,11 +188,6 @@ class MasterTest : public ::testing::Test {
     }
     Notification asked;
   };
-  // What the task is asked for does not come, nor what it pushes.
-  void HoldWhatItSends(Hooked* task, bool holds) {
-    task->holds_pulls = holds;
-    if (links_ != nullptr) links_->Mute(task->task(), holds);
-  }
   std::shared_ptr<Hooked> Hook(const std::string& task) {
     auto hooked = std::make_shared<Hooked>(this, task);
     MutexLock lock(&mu_);
@@ -216,7 +201,7 @@ class MasterTest : public ::testing::Test {
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Worker>> graveyard_;
   std::vector<std::unique_ptr<Master>> masters_;
-  std::unique_ptr<LinkedTasks> links_;  // null: steps travel by calls
+  std::unique_ptr<LinkedTasks> links_;
 };
 
 TEST_F(MasterTest, TrainsOverAParameterServerAndAWorker) {
@@ -351,7 +336,6 @@ std::string EndOfStepThatWaits(absl::FunctionRef<Status(int timeout_ms)> run,
 
 TEST_F(MasterTest, AStepWhoseTimeIsOverNamesTheTensorsThatItWaitsForAndWhoWasToSendThem) {
   Master* const master = NewMaster(kWorker0);
-  const auto ps = Hook(kPs0), worker = Hook(kWorker0);
   const SmallModel model = MakeSmallModel();
   const std::string session = NewSessionOn(master, model.root);
   ASSERT_OK(Run(master, session, {}, {}, {"init"}));
@@ -359,16 +343,16 @@ TEST_F(MasterTest, AStepWhoseTimeIsOverNamesTheTensorsThatItWaitsForAndWhoWasToS
   ASSERT_OK(Run(master, session, {}, {model.w.value.name()}, {}));
   ASSERT_OK(Run(master, session, Batch(0), {}, {"train"}));
   // On the master's task, in the thread that runs the step.
-  HoldWhatItSends(ps.get(), true);
+  links_->Mute(kPs0, true);
   const std::string here = EndOfStepThatWaits(
       [&](int timeout_ms) {
         return Run(master, session, {}, {model.w.value.name()}, {}, timeout_ms).status();
       },
       "the step waited for _Recv '");
   EXPECT_THAT(here, ::testing::HasSubstr(" of /job:ps/replica:0/task:0, for "));
-  HoldWhatItSends(ps.get(), false);
+  links_->Mute(kPs0, false);
   // On the parameter server, whose plan does not know its peers' names.
-  HoldWhatItSends(worker.get(), true);
+  links_->Mute(kWorker0, true);
   const std::string there = EndOfStepThatWaits(
       [&](int timeout_ms) {
         return Run(master, session, Batch(0), {}, {"train"}, timeout_ms).status();
@@ -407,8 +391,6 @@ TEST_F(MasterTest, TheLogSaysForWhomAStepWaitsEveryTenSeconds) {
   master->Shutdown(absl::AbortedError("Shutdown"));  // it has the clock
 }
 
-// A kernel that does not answer its cancellation keeps neither the client that closes, nor the
-// lease of another session, nor the end of the master.
 // A step within a node of another one, whose thread is corked: RUN must not wait for the cork.
 TEST_F(MasterTest, AStepOnOtherTasksAloneDoesNotWaitForACorkOfItsOwnThread) {
   Master* const master = NewMaster(kWorker0);
@@ -421,13 +403,15 @@ TEST_F(MasterTest, AStepOnOtherTasksAloneDoesNotWaitForACorkOfItsOwnThread) {
   }
 }
 
+// A kernel that does not answer its cancellation keeps neither the client that closes, nor the
+// lease of another session, nor the end of the master.
+// (A part on another task ends at its master with its CANCEL.)
 TEST_F(MasterTest, ClosingIsBoundedWhenAStepDoesNotEnd) {
-  if (links_ != nullptr) GTEST_SKIP() << "a part over a link ends at its master with its CANCEL";
   MasterOptions options;
   options.close_bound = absl::Milliseconds(50);
   Master* const master = NewMasterWith(std::move(options));
   SmallModel model = MakeSmallModel();
-  const Output silent = TestSilent(model.root.WithDevice("/job:ps/task:0"));
+  const Output silent = TestSilent(model.root.WithDevice("/job:worker/task:0"));
   std::vector<std::string> sessions;
   std::vector<std::thread> steps;
   for (int i = 0; i < 3; ++i) {
@@ -437,17 +421,17 @@ TEST_F(MasterTest, ClosingIsBoundedWhenAStepDoesNotEnd) {
                     i == 0 ? absl::StatusCode::kCancelled : absl::StatusCode::kAborted, "");
     });
   }
-  while (workers_[kPs0]->num_steps() < 3) std::this_thread::yield();
+  while (workers_[kWorker0]->num_steps() < 3) std::this_thread::yield();
   ::testing::internal::CaptureStderr();
   tensorflow::CloseSessionRequest close;
   close.set_session_handle(sessions[0]);
   EXPECT_OK(master->CloseSession(close));
-  EXPECT_EQ(workers_[kPs0]->num_sessions(), 2);
+  EXPECT_EQ(workers_[kWorker0]->num_sessions(), 2);
   EXPECT_OK(master->Reset({}));
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("still waits for /job:ps/replica:0/task:0"), std::string::npos) << log;
+  EXPECT_NE(log.find("still waits for /job:worker/replica:0/task:0"), std::string::npos) << log;
   EXPECT_NE(log.find("it is left behind"), std::string::npos) << log;
-  EXPECT_EQ(workers_[kPs0]->num_sessions(), 0);
+  EXPECT_EQ(workers_[kWorker0]->num_sessions(), 0);
   EndSilentKernels();
   for (std::thread& step : steps) step.join();
 }
@@ -492,13 +476,47 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
   EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
 }
 
+// Its links have another version, or there are none, as in a worker of TensorFlow.
+// covers: clusters: a task whose links have another version, or none, is refused by name as its
+//   part is registered
+TEST_F(MasterTest, ATaskOfAnotherReleaseIsRefusedByNameBeforeAStepBegins) {
+  class OtherRelease : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
+                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+                       Done d) override {
+      Redirect::RegisterGraph(o, r, std::move(graph), s,
+                              [=, this, done = std::move(d)](const Status& status) mutable {
+                                auto* const fields = s->GetReflection()->MutableUnknownFields(s);
+                                fields->Clear();
+                                if (version != 0) fields->AddVarint(1008, version);
+                                done(status);
+                              });
+    }
+    uint64_t version = 0;
+  };
+  const auto other = std::make_shared<OtherRelease>(this, kPs0);
+  {
+    MutexLock lock(&mu_);
+    replaced_[kPs0] = other;
+  }
+  Master* const master = NewMaster(kWorker0);
+  for (const uint64_t version : {uint64_t{0}, kLinkVersion - uint64_t{1}}) {
+    other->version = version;
+    const std::string session = NewSessionOn(master, MakeSmallModel().root);
+    EXPECT_STATUS(Run(master, session, {}, {}, {"init"}), absl::StatusCode::kFailedPrecondition,
+                  absl::StrCat(kPs0, " at ", kPs0, " must have links of version ", kLinkVersion,
+                               ", got ", version == 0 ? "none" : absl::StrCat("version ", version),
+                               "; run the same release in all tasks"));
+  }
+  // Nothing of it is left there.
+  EXPECT_EQ(workers_[kPs0]->num_plans(), 0);
+}
+
 // While tasks are replaced by those of another release, a job hears of a restart, which it
 // survives.
 TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
-  if (links_ == nullptr) {
-    links_ = std::make_unique<LinkedTasks>(LinkedTasks::Kind::kInProcess);
-    for (const char* task : {kPs0, kWorker0, kWorker1}) Restart(task);
-  }
   // The master's way to the ps, once the step is compiled.
   class OtherRelease : public PeerLinks {
    public:
@@ -920,91 +938,6 @@ TEST_F(MasterTest, ATracedStepNamesTheNodesOfAllTasks) {
   EXPECT_EQ(devices, (std::vector<std::string>{std::string(kPs0) + "/device:CPU:0",
                                                std::string(kWorker0) + "/device:CPU:0"}));
   EXPECT_EQ(result.metadata.partition_graphs_size(), 2);
-}
-
-// The ps as on a machine whose clock is ahead: so are all times that it tells, its answers' and
-// those of its tensors, which the worker's part of the trace has.
-TEST_F(MasterTest, ATraceIsInTheMastersTimeThoughAClockIsAhead) {
-  if (links_ != nullptr) GTEST_SKIP() << "the clock is that of calls; of links: LinkPartsTest";
-  constexpr int64_t kAhead = 3'600'000'000'000;
-  class Skewed : public Redirect {
-   public:
-    using Redirect::Redirect;
-    bool is_local() const override { return task() != kPs0; }
-    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
-                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
-                  Done d) override {
-      auto done = std::make_shared<Done>(std::move(d));
-      const int64_t asked_ns = absl::GetCurrentTimeNanos();
-      const int64_t begun_ns = absl::GetCurrentTimeNanos();
-      const bool is_ahead = !is_local();
-      Redirect::RunGraph(o, g, r, send, block, s, t, [=](const Status& status) {
-        const int64_t ended_ns = absl::GetCurrentTimeNanos();
-        for (auto& device : *s->mutable_step_stats()->mutable_dev_stats()) {
-          if (!absl::StartsWith(device.device(), kPs0)) continue;
-          for (auto& line : *device.mutable_node_stats()) {
-            line.set_all_start_nanos(line.all_start_nanos() + kAhead);
-            line.set_all_start_micros(line.all_start_micros() + kAhead / 1000);
-          }
-        }
-        if (is_ahead) {
-          wire::RunTimes times;
-          times.set_begun_ns(begun_ns + kAhead);
-          times.set_ended_ns(ended_ns + kAhead);
-          EXPECT_TRUE(s->MergeFromString(times.SerializeAsString()));
-          AddCallerTimes(asked_ns, absl::GetCurrentTimeNanos(), s);
-        }
-        (*done)(status);
-      });
-    }
-  };
-  for (const char* task : {kPs0, kWorker0}) {
-    auto skewed = std::make_shared<Skewed>(this, task);
-    MutexLock lock(&mu_);
-    replaced_[task] = std::move(skewed);
-  }
-  Master* const master = NewMaster(kWorker0);
-  const SmallModel model = MakeSmallModel();
-  const std::string session = NewSessionOn(master, model.root);
-  ASSERT_OK(Run(master, session, {}, {}, {"init"}));
-  tensorflow::RunStepRequest request;
-  request.set_session_handle(session);
-  request.add_fetch("loss:0");
-  request.add_target("train");
-  request.mutable_options()->set_trace_level(tensorflow::RunOptions::FULL_TRACE);
-  const int64_t before = absl::GetCurrentTimeNanos();
-  ASSERT_OK_AND_ASSIGN(const StepResult result, master->RunStep(request, Batch(0)));
-  const int64_t after = absl::GetCurrentTimeNanos();
-  std::map<std::string, std::pair<int64_t, int64_t>> crossings;  // left, arrived
-  int64_t bound = -1;
-  for (const auto& device : result.metadata.step_stats().dev_stats()) {
-    for (const auto& line : device.node_stats()) {
-      if (const auto offset = ClockOffsetOf(line)) {
-        EXPECT_EQ(bound, -1) << "one task has another clock";
-        bound = offset->bound_ns;
-        EXPECT_LE(std::abs(offset->ahead_ns - kAhead), bound);
-      }
-      if (const auto side = TransferSideOf(line)) {
-        auto& crossing = crossings[line.timeline_label()];
-        (*side == TransferSide::kSender ? crossing.first : crossing.second) =
-            line.all_start_nanos() + line.all_end_rel_nanos();
-      }
-    }
-  }
-  ASSERT_GE(bound, 0);
-  EXPECT_LE(bound, after - before);
-  for (const auto& device : result.metadata.step_stats().dev_stats()) {
-    for (const auto& line : device.node_stats()) {
-      EXPECT_GE(line.all_start_nanos(), before - bound) << line.timeline_label();
-      EXPECT_LE(line.all_start_nanos(), after + bound) << line.timeline_label();
-    }
-  }
-  EXPECT_GE(crossings.size(), 4u);
-  for (const auto& [label, crossing] : crossings) {
-    EXPECT_GT(crossing.first, 0) << label;
-    EXPECT_LE(crossing.first, crossing.second) << label;
-  }
 }
 
 }  // namespace

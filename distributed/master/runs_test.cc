@@ -25,11 +25,13 @@
 #include "distributed/master/master_options.h"
 #include "distributed/testing/faulty_wire.h"
 #include "distributed/testing/forwarding_transport.h"
+#include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/watched_clock.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/in_process_transport.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_session.h"
@@ -94,7 +96,9 @@ class RunsTest : public ::testing::Test {
     options.io_pool = IoPool::Default();
     options.clock = task == kPs ? &ps_clock_ : Clock::Real();
     options.peer = [this](absl::string_view name) { return Peer(name); };
+    options.links = links_.of(task);
     workers_[task] = std::make_unique<Worker>(std::move(options));
+    links_.Begin(workers_[task].get());
     wires_[task] = std::make_shared<FaultyWire>(MakeInProcessTransport(workers_[task].get(), task));
     if (task == kPs) return;
     MasterOptions master;
@@ -102,6 +106,7 @@ class RunsTest : public ::testing::Test {
     master.cluster = cluster_;
     master.lease_period = absl::Seconds(10);
     master.clock = task == kWorker0 ? &master_clock_ : Clock::Real();
+    master.links = links_.parts(task);
     master.peer = [this, task](absl::string_view name) -> std::shared_ptr<Transport> {
       if (name == task) return MakeInProcessTransport(workers_.at(task).get(), task);
       if (task == kWorker0 && name == kPs && way_to_ps_ != nullptr) return way_to_ps_;
@@ -155,10 +160,20 @@ class RunsTest : public ::testing::Test {
   }
   Worker& ps() { return *workers_.at(kPs); }
   FaultyWire& wire() { return *wires_.at(kPs); }
+  // Of calls to the ps, and of its links.
+  void Break(Wire how) {
+    wire().Set(how);
+    links_.Kill(kPs);
+  }
+  void Mend() {
+    wire().Set(Wire::kWhole);
+    links_.Begin(&ps());
+  }
 
   ClusterSpec cluster_;
   WatchedClock ps_clock_, master_clock_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;
+  LinkedTasks links_{LinkedTasks::Kind::kInProcess};
   std::map<std::string, std::shared_ptr<FaultyWire>> wires_;
   std::shared_ptr<Transport> way_to_ps_;  // of worker 0's master; null: the wire
   std::map<std::string, std::unique_ptr<Master>> masters_;
@@ -597,8 +612,8 @@ TEST_F(RunsTest, AHundredPartitionsLeaveAsManySessionsAsThereAreClients) {
   int most = 0;
   for (int i = 0; i < 100; ++i) {
     const bool is_cut = i % 2 == 0;
-    wire().Set(is_cut ? Wire::kCut : Wire::kDeaf);
-    EXPECT_STATUS(Run(session, {}, {"train"}).status(), absl::StatusCode::kUnavailable, "is cut");
+    Break(is_cut ? Wire::kCut : Wire::kDeaf);
+    EXPECT_STATUS(Run(session, {}, {"train"}).status(), absl::StatusCode::kUnavailable, kPs);
     if (!is_cut) {
       EXPECT_EQ(Create({}).status().code(), absl::StatusCode::kUnavailable);
     }
@@ -608,7 +623,7 @@ TEST_F(RunsTest, AHundredPartitionsLeaveAsManySessionsAsThereAreClients) {
       master_clock_.AdvanceAndSettle(absl::Seconds(9));
       ps_clock_.AdvanceAndSettle(absl::Seconds(9));
     }
-    wire().Set(Wire::kWhole);
+    Mend();
     ASSERT_OK_AND_ASSIGN(session, Create({}));
     all_live();
     most = std::max(most, ps().num_sessions());
@@ -770,8 +785,8 @@ class WorkerSessionsTest : public RunsTest {
     step->request.set_session_handle(session);
     step->request.set_graph_handle(graph);
     step->request.set_step_id(++last_step_);
-    ps().RunGraph(step->request, step->request, {}, false, absl::InfiniteFuture(), nullptr,
-                  &step->response, &step->received, [step](const Status& status) {
+    ps().RunGraph(step->request, step->request, EdgesBy::kLinks, {}, false, absl::InfiniteFuture(),
+                  nullptr, &step->response, &step->received, [step](const Status& status) {
                     step->status = status;
                     step->ended.Notify();
                   });

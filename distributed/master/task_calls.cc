@@ -77,6 +77,7 @@ bool TellsOfRestart(const Status& status) {
 bool TellsOfOtherRelease(const Status& status) {
   return absl::IsFailedPrecondition(status) &&
          (absl::StrContains(status.message(), "both tasks must speak version") ||
+          absl::StrContains(status.message(), "of Millrace's wire") ||
           absl::StrContains(status.message(), "the task must have links"));
 }
 

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "runtime/transfer_trace.h"
 
+// covers: clusters: a trace of all tasks is in the master's time though a clock is ahead
 // covers: clusters: clocks of tasks are estimated from RunGraphs and tensors, within their bounds
 
 namespace millrace {

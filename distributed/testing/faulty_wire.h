@@ -7,7 +7,7 @@
 //   whole -> cut         nothing arrives: every call is Unavailable
 //         -> deaf        calls arrive and are done, their answers are lost
 //
-// Only calls of sessions and runs can be deaf; steps and tensors are cut then.
+// Only calls of sessions and runs can be deaf.
 //
 // Threads: all methods, from any thread. Lifetime: `to` outlives it.
 
@@ -74,29 +74,14 @@ class FaultyWire : public Transport {
     if (IsCut()) return d(Lost());
     to_->DeregisterGraph(o, r, std::move(d));
   }
-  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
-                    Done d) override {
-    if (IsCut()) return d(Lost());
-    to_->CleanupGraph(o, r, std::move(d));
-  }
   void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
     if (IsCut()) return d(Lost());
     to_->CleanupAll(o, r, std::move(d));
   }
-  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
-                tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
-    if (!IsWhole()) return d(Lost());
-    to_->RunGraph(o, g, r, send, /*block=*/false, s, t, std::move(d));
-  }
   void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
                   Done d) override {
-    if (!IsWhole()) return d(Lost());
+    if (IsCut()) return d(Lost());
     to_->RecvTensor(o, r, t, std::move(d));
-  }
-  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-    if (!IsWhole()) return s->OnDone(Lost());
-    to_->Pull(o, r, std::move(s));
   }
 
  private:

@@ -67,10 +67,6 @@ class ForwardingTransport : public Transport {
                        Done d) override {
     To()->DeregisterGraph(o, r, std::move(d));
   }
-  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
-                    Done d) override {
-    To()->CleanupGraph(o, r, std::move(d));
-  }
   void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
     To()->CleanupAll(o, r, std::move(d));
   }
@@ -83,9 +79,6 @@ class ForwardingTransport : public Transport {
   void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
                   Done d) override {
     To()->RecvTensor(o, r, t, std::move(d));
-  }
-  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> s) override {
-    To()->Pull(o, r, std::move(s));
   }
 
  protected:

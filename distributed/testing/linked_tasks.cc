@@ -15,7 +15,7 @@
 #include "core/notification.h"
 #include "core/status.h"
 #include "core/visit.h"
-#include "distributed/cluster/step_wire.h"
+#include "distributed/cluster/link_environment.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
@@ -206,8 +206,6 @@ LinkedTasks::~LinkedTasks() {
 }
 
 std::unique_ptr<LinkedTasks> LinkedTasks::OfEnvironment() {
-  const char* const wire = std::getenv("MILLRACE_WIRE");
-  if (wire == nullptr || absl::string_view(wire) != "links") return nullptr;
   const char* const links = std::getenv("MILLRACE_LINK_KINDS");
   const absl::string_view kind = links == nullptr ? "in_process" : links;
   EXPECT_TRUE(kind == "in_process" || kind == "bytes")

@@ -46,9 +46,8 @@ class LinkedTasks {
   LinkedTasks(const LinkedTasks&) = delete;
   LinkedTasks& operator=(const LinkedTasks&) = delete;
 
-  // As the environment says: null unless MILLRACE_WIRE is "links". The kind is that of
-  // MILLRACE_LINK_KINDS: "in_process", which is the default, or "bytes". Links by bytes have pools
-  // when MILLRACE_LINK_SHARED_BYTES says so.
+  // Of the kind that the environment variable MILLRACE_LINK_KINDS says: "in_process", which is the
+  // default, or "bytes". Links by bytes have pools when MILLRACE_LINK_SHARED_BYTES says so.
   static std::unique_ptr<LinkedTasks> OfEnvironment();
 
   // For the options of a task's workers and masters.

@@ -22,7 +22,6 @@
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -33,10 +32,7 @@ namespace millrace {
 
 class LoopbackCluster {
  public:
-  // `wire`: what steps travel on; nullopt: as for any server.
-  explicit LoopbackCluster(int num_ps = 1, int num_workers = 1,
-                           std::optional<StepWire> wire = std::nullopt)
-      : wire_(wire) {
+  explicit LoopbackCluster(int num_ps = 1, int num_workers = 1) {
     const std::vector<int> ports = FreePorts(num_ps + num_workers);
     const auto list = [&](int begin, int n) {
       std::string text;
@@ -59,7 +55,7 @@ class LoopbackCluster {
     return config.value_or(ClusterConfig());
   }
   void Start(const std::string& job, int task) {
-    auto server = Server::Start(Config(job, task), {.wire = wire_});
+    auto server = Server::Start(Config(job, task));
     EXPECT_OK(server);
     if (server.ok()) servers_[Name(job, task)] = *std::move(server);
   }
@@ -78,7 +74,6 @@ class LoopbackCluster {
 
  private:
   static std::string Name(const std::string& job, int task) { return absl::StrCat(job, task); }
-  const std::optional<StepWire> wire_;
   std::string cluster_;
   std::map<std::string, std::unique_ptr<Server>> servers_;
 };

@@ -18,9 +18,6 @@ namespace {
 
 // Between two keepalive pings, and for the answer (net/grpc_settings.h).
 constexpr absl::Duration kSilence = absl::Seconds(30);
-// After the time of a step is over, its call waits so much longer for what the step waited for:
-// kStepAnswerSlack of step_limit.h, whose library links gRPC.
-constexpr absl::Duration kStepAnswerSlack = absl::Seconds(5);
 // Between two attempts to reach a task that is not there.
 constexpr absl::Duration kReconnect = absl::Seconds(1);
 
@@ -42,9 +39,7 @@ struct SimulatedNetwork::Call {
   std::shared_ptr<Life> from;
   std::string to;
   bool wait_for_ready = false;
-  bool is_step = false;
-  std::string session;  // of a step
-  Served serve;         // what is done where it arrives
+  Served serve;  // what is done where it arrives
   Transport::Done done;
   CancellationManager* cancellation = nullptr;
   CancellationManager::Token token = 0;
@@ -56,7 +51,6 @@ struct SimulatedNetwork::Call {
   std::shared_ptr<Life> at;  // where it arrived
   CancellationManager at_server;
   bool answered = false;
-  absl::Time last_message = absl::InfinitePast();
 };
 
 // --- Lives ---------------------------------------------------------------------------------------
@@ -151,7 +145,6 @@ void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& 
   call->wait_for_ready = options.wait_for_ready;
   open_[call->number] = call;
   TraceCall(*call, "begins");
-  if (call->is_step && observer.step_begins) observer.step_begins(*call->from, call->number);
   const auto cancelled = [this, weak = std::weak_ptr<Call>(call)] {
     simulation_->After(absl::ZeroDuration(), [this, weak]() -> Simulation::Place* {
       const std::shared_ptr<Call> cancelled_call = weak.lock();
@@ -167,11 +160,9 @@ void SimulatedNetwork::BeginCall(std::shared_ptr<Call> call, const CallOptions& 
       cancelled();
     }
   }
-  absl::Time end = options.deadline;
-  if (call->is_step) end += kStepAnswerSlack;
-  if (end != absl::InfiniteFuture()) {
+  if (options.deadline != absl::InfiniteFuture()) {
     call->timed = true;
-    call->deadline_event = simulation_->At(end, [this, call]() -> Simulation::Place* {
+    call->deadline_event = simulation_->At(options.deadline, [this, call]() -> Simulation::Place* {
       End(call, absl::DeadlineExceededError("Deadline Exceeded"), "is out of time");
       return call->from->place;
     });
@@ -215,10 +206,6 @@ void SimulatedNetwork::Arrive(const std::shared_ptr<Call>& call) {
       return call->at->place;
     });
   }
-  if (call->is_step && observer.step_arrives) {
-    observer.step_arrives(*call->at, call->number);
-    observer.step_of_session(*call->at, call->session, call->number);
-  }
   call->serve(call);
 }
 
@@ -230,9 +217,7 @@ void SimulatedNetwork::SendBack(const std::shared_ptr<Call>& call, absl::string_
     return Lose(call, simulation_->DrawTime(kSilence), "connection reset");
   }
   call->at->place->Act();
-  call->last_message =
-      std::max(simulation_->Now() + Delay(), call->last_message + absl::Microseconds(1));
-  simulation_->At(call->last_message,
+  simulation_->At(simulation_->Now() + Delay(),
                   [this, call, what = std::string(what),
                    take = std::move(take)]() mutable -> Simulation::Place* {
                     if (call->is_over || call->is_lost) return nullptr;
@@ -258,9 +243,6 @@ void SimulatedNetwork::Answer(const std::shared_ptr<Call>& call, const Status& s
   }
   call->answered = true;
   served_.erase(call->number);
-  if (call->is_step && observer.step_answers) {
-    observer.step_answers(*call->at, call->number, status);
-  }
   SendBack(call, absl::StrCat("answers ", CodeOf(status)),
            [this, call, status, take = std::move(take)]() mutable {
              if (status.ok()) take();
@@ -306,43 +288,6 @@ void SimulatedNetwork::CancelAtServer(const std::shared_ptr<Call>& call) {
 }
 
 // --- The transports ------------------------------------------------------------------------------
-
-// Collects what a pull serves until it may leave.
-class SimulatedNetwork::AnsweringSink : public PullSink {
- public:
-  AnsweringSink(SimulatedNetwork* network, std::shared_ptr<Call> call, std::shared_ptr<PullSink> to)
-      : network_(network), call_(std::move(call)), to_(std::move(to)) {}
-  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
-    gathered_.push_back({index, std::move(value), is_dead});
-  }
-  void Flush() override {
-    if (gathered_.empty()) return;
-    network_->SendBack(call_, absl::StrCat("sends ", gathered_.size(), " tensors"), Taken());
-  }
-  void OnDone(const Status& status) override {
-    if (status.ok()) Flush();
-    network_->Answer(call_, status, [] {});
-  }
-
- private:
-  struct Gathered {
-    uint64_t index;
-    Tensor value;
-    bool is_dead;
-  };
-  absl::AnyInvocable<void()> Taken() {
-    return [to = to_, tensors = std::exchange(gathered_, {})]() mutable {
-      for (Gathered& tensor : tensors) {
-        to->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
-      }
-    };
-  }
-
-  SimulatedNetwork* const network_;
-  const std::shared_ptr<Call> call_;
-  const std::shared_ptr<PullSink> to_;
-  std::vector<Gathered> gathered_;
-};
 
 class SimulatedNetwork::Way : public Transport {
  public:
@@ -414,47 +359,10 @@ class SimulatedNetwork::Way : public Transport {
       t->DeregisterGraph(at, r, std::move(done));
     });
   }
-  void CleanupGraph(const CallOptions& o, const tensorflow::CleanupGraphRequest& r,
-                    Done d) override {
-    Tell("CleanupGraph", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
-      t->CleanupGraph(at, r, std::move(done));
-    });
-  }
   void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
     Tell("CleanupAll", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
       t->CleanupAll(at, r, std::move(done));
     });
-  }
-  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
-                tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
-    struct Result {
-      tensorflow::RunGraphResponse response;
-      std::vector<NamedTensor> received;
-    };
-    auto request = std::make_shared<tensorflow::RunGraphRequest>(g);
-    request->MergeFrom(r);
-    std::shared_ptr<Call> call = NewCall("RunGraph", std::move(d));
-    call->is_step = true;
-    call->session = request->session_handle();
-    // The time that is left travels, not the time of day.
-    const absl::Duration limit = o.deadline - network_->simulation_->Now();
-    call->serve = [network = network_, request, limit, s, t,
-                   tensors = std::vector<NamedTensor>(send.begin(), send.end())](
-                      const std::shared_ptr<Call>& at) {
-      auto result = std::make_shared<Result>();
-      CallOptions options;
-      options.cancellation = &at->at_server;
-      options.deadline = network->simulation_->Now() + limit;
-      To(*at)->RunGraph(options, *request, *request, tensors, /*block=*/false, &result->response,
-                        &result->received, [network, at, request, result, s, t](const Status& e) {
-                          network->Answer(at, e, [result, s, t] {
-                            *s = std::move(result->response);
-                            *t = std::move(result->received);
-                          });
-                        });
-    };
-    network_->BeginCall(std::move(call), o);
   }
   void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
                   Done d) override {
@@ -462,16 +370,6 @@ class SimulatedNetwork::Way : public Transport {
                      [r](Transport* to, const CallOptions& at, auto* response, Done done) {
                        to->RecvTensor(at, r, response, std::move(done));
                      });
-  }
-  void Pull(const CallOptions& o, const PullRequest& r, std::shared_ptr<PullSink> sink) override {
-    std::shared_ptr<Call> call =
-        NewCall("Pull", [sink](const Status& status) { sink->OnDone(status); });
-    call->serve = [network = network_, r, sink](const std::shared_ptr<Call>& at) {
-      CallOptions options;
-      options.cancellation = &at->at_server;
-      To(*at)->Pull(options, r, std::make_shared<AnsweringSink>(network, at, sink));
-    };
-    network_->BeginCall(std::move(call), o);
   }
 
  private:

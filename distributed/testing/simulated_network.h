@@ -2,15 +2,14 @@
 #ifndef MILLRACE_DISTRIBUTED_TESTING_SIMULATED_NETWORK_H_
 #define MILLRACE_DISTRIBUTED_TESTING_SIMULATED_NETWORK_H_
 
-// SimulatedNetwork: the way between the workers of one simulation, with a network's faults.
+// SimulatedNetwork: the way of calls between the tasks of one simulation, with a network's faults:
+// sessions, runs and graphs. Steps travel on links (simulated_links.h).
 //
 // It behaves as the gRPC transport does:
-//   * a request travels, is done where it arrives, and its answer travels back; the messages of a
-//     pull keep their order, calls do not;
-//   * a call ends once, at its caller: by the answer, its deadline (DeadlineExceeded; that of a
-//   step
-//     also travels with it, and the call lives 5 s longer), its cancellation
-//     (Cancelled), or the loss of the connection (Unavailable);
+//   * a request travels, is done where it arrives, and its answer travels back; calls keep
+//     no order;
+//   * a call ends once, at its caller: by the answer, its deadline (DeadlineExceeded), its
+//     cancellation (Cancelled), or the loss of the connection (Unavailable);
 //   * when it ends before its answer, what still runs for it is cancelled where it arrived, later;
 //   * who is silent for 30 s is taken for lost, by both sides (keepalive);
 //   * a task that is not there refuses at once, or is waited for (wait_for_ready).
@@ -56,7 +55,7 @@ class SimulatedNetwork {
     double lost_request = 0, lost_answer = 0, long_delay = 0;
     absl::Duration usual_delay = absl::Milliseconds(3), longest_delay = absl::Seconds(90);
   };
-  // Called when a request is made, when it has arrived, and when it was answered there.
+  // Called when RUN is sent, when it has arrived, and when it was answered there (by the links).
   struct Observer {
     std::function<void(const Life& from, int64_t call)> step_begins;
     std::function<void(const Life& at, int64_t call)> step_arrives;
@@ -95,7 +94,6 @@ class SimulatedNetwork {
  private:
   struct Call;
   class Way;
-  class AnsweringSink;
   friend class Way;
 
   using Served = std::function<void(const std::shared_ptr<Call>&)>;
@@ -106,7 +104,7 @@ class SimulatedNetwork {
   void TraceCall(const Call& call, absl::string_view what, bool back = false);
   void BeginCall(std::shared_ptr<Call> call, const CallOptions& options);
   void Arrive(const std::shared_ptr<Call>& call);
-  // A message back to the caller, after those before it; `take` gets it there.
+  // The answer to the caller; `take` gets it there.
   void SendBack(const std::shared_ptr<Call>& call, absl::string_view what,
                 absl::AnyInvocable<void()> take);
   void Answer(const std::shared_ptr<Call>& call, const Status& status,

@@ -57,24 +57,12 @@ class UnreachableTask : public Transport {
                        Done done) override {
     done(Gone());
   }
-  void CleanupGraph(const CallOptions&, const tensorflow::CleanupGraphRequest&,
-                    Done done) override {
-    done(Gone());
-  }
   void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest&, Done done) override {
-    done(Gone());
-  }
-  void RunGraph(const CallOptions&, const tensorflow::RunGraphRequest&,
-                const tensorflow::RunGraphRequest&, absl::Span<const NamedTensor>, bool,
-                tensorflow::RunGraphResponse*, std::vector<NamedTensor>*, Done done) override {
     done(Gone());
   }
   void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
                   Done done) override {
     done(Gone());
-  }
-  void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
-    sink->OnDone(Gone());
   }
 
  protected:

@@ -1,35 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/transport/grpc_transport.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "core/exceptions.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/transport/run_times.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/step_limit.h"
 #include "distributed/transport/transport.pb.h"
 #include "distributed/transport/worker_messages.h"
-#include "net/status_payloads.h"
 #include "net/tensor_coding.h"
 #include "run/training_run.h"
 
 namespace millrace {
 namespace {
-
-// Of a pull's message; more take memory again.
-constexpr uint64_t kTensorsAtOnce = 64;
-
-// Once for all calls.
-const std::string& kPull = *new std::string(absl::StrCat(kTransportService, "Pull"));
 
 RpcOptions ToRpcOptions(const CallOptions& options) {
   RpcOptions rpc;
@@ -60,15 +48,10 @@ FoundRun::State StateOf(wire::FindRunResponse::State state) {
       return FoundRun::State::kUnknown;
   }
 }
-Status StatusFromBody(int code, const std::string& message) {
-  return code == 0 ? absl::OkStatus() : Status(static_cast<absl::StatusCode>(code), message);
-}
-
 class GrpcTransport : public Transport {
  public:
-  GrpcTransport(std::string task, std::shared_ptr<RpcChannel> channel,
-                std::shared_ptr<PeerCounter> counter)
-      : task_(std::move(task)), channel_(std::move(channel)), counter_(std::move(counter)) {}
+  GrpcTransport(std::string task, std::shared_ptr<RpcChannel> channel)
+      : task_(std::move(task)), channel_(std::move(channel)) {}
 
   const std::string& task() const override { return task_; }
   const std::string& address() const override { return channel_->address(); }
@@ -146,46 +129,9 @@ class GrpcTransport : public Transport {
                        const tensorflow::DeregisterGraphRequest& request, Done done) override {
     Simple("DeregisterGraph", options, request, nullptr, std::move(done));
   }
-  void CleanupGraph(const CallOptions& options, const tensorflow::CleanupGraphRequest& request,
-                    Done done) override {
-    Simple("CleanupGraph", options, request, nullptr, std::move(done));
-  }
   void CleanupAll(const CallOptions& options, const tensorflow::CleanupAllRequest& request,
                   Done done) override {
     Simple("CleanupAll", options, request, nullptr, std::move(done));
-  }
-
-  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
-                const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send, bool,
-                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                Done done) override {
-    RpcOptions call = ToRpcOptions(options);
-    call.deadline += kStepAnswerSlack;
-    const bool is_traced = step.exec_opts().record_timeline();
-    const int64_t asked_ns = is_traced ? absl::GetCurrentTimeNanos() : 0;
-    Begin(
-        kWorkerService, "RunGraph", call, std::move(done),
-        [&](MessageWriter* writer) -> Status {
-          writer->AddMessage(graph);
-          if (&step != &graph) writer->AddMessage(step);  // parsers merge the two
-          AddStepLimit(options.deadline, writer);
-          for (const NamedTensor& tensor : send) {
-            MR_RETURN_IF_ERROR(writer->AddNamedTensor(kRunGraphSend, tensor.name, tensor.value));
-          }
-          return absl::OkStatus();
-        },
-        [response, received, is_traced, asked_ns](const grpc::ByteBuffer& answer) -> Status {
-          const int64_t answered_ns = is_traced ? absl::GetCurrentTimeNanos() : 0;
-          std::vector<DecodedTensor> tensors;
-          MR_RETURN_IF_ERROR(DecodeMessage("RunGraphResponse", answer, kRunGraphRecv,
-                                           TensorField::kNamedOrIndexed, &tensors, response));
-          if (is_traced) AddCallerTimes(asked_ns, answered_ns, response);
-          for (NamedTensor& tensor : ToNamed(std::move(tensors))) {
-            received->push_back(std::move(tensor));
-          }
-          return WithPayloadsOf(
-              StatusFromBody(response->status_code(), response->status_error_message()), *response);
-        });
   }
 
   void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
@@ -204,65 +150,6 @@ class GrpcTransport : public Transport {
             if (!tensors.empty()) tensor->value = std::move(tensors.back().value);
             return absl::OkStatus();
           });
-  }
-
-  void Pull(const CallOptions& options, const PullRequest& request,
-            std::shared_ptr<PullSink> sink) override {
-    const Status begun = NoExceptions("Pull", [&]() -> Status {
-      wire::PullRequest wire;
-      wire.set_step_id(request.step_id);
-      wire.set_dst_task(request.dst_task);
-      wire.set_num_keys(request.num_keys);
-      wire.set_fingerprint(request.fingerprint);
-      wire.set_src_incarnation(request.src_incarnation);
-      wire.set_trace(request.trace);
-      const StatusOr<grpc::ByteBuffer> message = EncodeMessage(wire);
-      MR_RETURN_IF_ERROR(message.status());
-      struct Incoming {
-        std::shared_ptr<PullSink> sink;
-        std::shared_ptr<PeerCounter> counter;
-        std::vector<DecodedTensor> tensors;  // of the message that is read
-        // What the last message says.
-        bool has_end = false;
-        Status end;
-      };
-      auto in = std::make_shared<Incoming>();
-      in->sink = sink;
-      in->counter = counter_;
-      in->tensors.reserve(std::min(request.num_keys, kTensorsAtOnce));
-      channel_->Stream(
-          kPull, ToRpcOptions(options), *message,
-          [in](const grpc::ByteBuffer& part) -> StatusOr<bool> {
-            wire::PullResponse rest;
-            in->tensors.clear();
-            MR_RETURN_IF_ERROR(DecodeMessage("PullResponse", part, kPulled,
-                                             TensorField::kNamedOrIndexed, &in->tensors, &rest));
-            if (in->counter != nullptr) {
-              in->counter->AddReceived(static_cast<int64_t>(part.Length()),
-                                       static_cast<int64_t>(in->tensors.size()));
-            }
-            for (const wire::SendTime& sent : rest.send_time()) {
-              in->sink->OnSendTimes(sent.index(), {sent.ready_ns(), rest.left_ns()});
-            }
-            for (DecodedTensor& tensor : in->tensors) {
-              in->sink->OnTensor(tensor.index, std::move(tensor.value), tensor.is_dead);
-            }
-            if (!rest.last()) return true;
-            in->end =
-                WithPayloadsOf(StatusFromBody(rest.status_code(), rest.status_message()), rest);
-            in->has_end = true;
-            return false;
-          },
-          [in](const Status& status) {
-            in->sink->OnDone(NoExceptions("Pull", [&]() -> Status {
-              if (in->has_end) return in->end;
-              if (!status.ok()) return status;
-              return absl::UnavailableError("all tensors must arrive, got an early end");
-            }));
-          });
-      return absl::OkStatus();
-    });
-    if (!begun.ok()) sink->OnDone(begun);
   }
 
  private:
@@ -327,15 +214,13 @@ class GrpcTransport : public Transport {
 
   const std::string task_;
   const std::shared_ptr<RpcChannel> channel_;
-  const std::shared_ptr<PeerCounter> counter_;  // may be null
 };
 
 }  // namespace
 
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
-                                             std::shared_ptr<RpcChannel> channel,
-                                             std::shared_ptr<PeerCounter> counter) {
-  return std::make_shared<GrpcTransport>(task, std::move(channel), std::move(counter));
+                                             std::shared_ptr<RpcChannel> channel) {
+  return std::make_shared<GrpcTransport>(task, std::move(channel));
 }
 
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {

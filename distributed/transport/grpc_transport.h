@@ -7,8 +7,7 @@
 //
 // Services and methods have TensorFlow's full names: those of its .proto files, by which we call,
 // and those that its own stubs call by, which lack the "grpc." of the package and are served next
-// to them (AddNamesOfStubs). Pull belongs to millrace.Transport (transport.proto). Errors of a step
-// travel in the body of the answer, because gRPC's trailers hold few bytes.
+// to them (AddNamesOfStubs). Our own methods are those of millrace.Transport (transport.proto).
 //
 // Thread-safety: all functions, from any thread.
 // Lifetime: the worker outlives the server that the handlers are given to.
@@ -17,7 +16,6 @@
 #include <memory>
 #include <string>
 
-#include "distributed/transport/peer_counts.h"
 #include "distributed/transport/transport.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"
@@ -29,10 +27,8 @@ inline constexpr char kMasterService[] = "/tensorflow.grpc.MasterService/";
 inline constexpr char kTransportService[] = "/millrace.Transport/";
 inline constexpr char kOwnMasterService[] = "/millrace.Master/";
 
-// `counter` (may be null) counts what is pulled from the task.
 std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
-                                             std::shared_ptr<RpcChannel> channel,
-                                             std::shared_ptr<PeerCounter> counter = nullptr);
+                                             std::shared_ptr<RpcChannel> channel);
 
 // Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".
 void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers);

@@ -2,24 +2,23 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_PEER_COUNTS_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_PEER_COUNTS_H_
 
-// PeerCounts: what one task has exchanged with each other task of its cluster, by Pull or over
-// links, which move the tensors of steps.
+// PeerCounts: what one task has exchanged with each other task of its cluster over links, which
+// move the tensors of steps.
 //
-//   bytes, messages    of the answers to pulls, as they are given to the network and come from it;
-//                      of tensors on links, by their elements
+//   bytes, messages    with tensors; of bytes, those of the elements
 //   tensors            in these messages
 //   queued             how long messages waited before they were given to the network, in all: each
 //                      from its first tensor on
 //
-// Not counted: what stays in this process, calls without tensors of steps, and the single tensors
-// of loops by calls (RecvTensor).
+// Not counted: what stays in this process, calls, and what steps of foreign masters ask for
+// (RecvTensor).
 //
-// A stream finds its PeerCounter once, when it begins, and adds to it once for each message: no
-// lock, no allocation, nothing per tensor.
+// A sender finds its PeerCounter once, when its step begins, and adds to it once for each message:
+// no lock, no allocation, nothing per tensor.
 //
 // Threads: all methods, from any thread. A read while messages travel may miss the last of them,
 // and its figures need not be of one moment.
-// Lifetime: streams share a counter, and may outlive the table.
+// Lifetime: senders share a counter, and may outlive the table.
 
 #include <atomic>
 #include <cstdint>

@@ -18,13 +18,6 @@ void Set(int number, int64_t ns, google::protobuf::Message* response) {
 
 bool IsTraceTime(int64_t ns) { return ns > 0 && ns < INT64_MAX / 2; }
 
-void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, MessageWriter* writer) {
-  wire::RunTimes times;
-  times.set_begun_ns(begun_ns);
-  times.set_ended_ns(ended_ns);
-  writer->AddMessage(times);
-}
-
 void AddWorkerTimes(int64_t begun_ns, int64_t ended_ns, google::protobuf::Message* response) {
   Set(wire::RunTimes::kBegunNsFieldNumber, begun_ns, response);
   Set(wire::RunTimes::kEndedNsFieldNumber, ended_ns, response);

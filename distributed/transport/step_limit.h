@@ -2,9 +2,9 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_STEP_LIMIT_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_STEP_LIMIT_H_
 
-// The time limit of a step on the wire. TensorFlow's RunGraphRequest and RunCallableRequest have no
+// The time limit of a step on the wire. TensorFlow's RunCallableRequest has no
 // place for it, and the limit of the call itself would end it before the other side can say what
-// the step waited for. So it is a field of its own in these messages, which others skip; the call
+// the step waited for. So it is a field of its own in that message, which others skip; the call
 // may take kStepAnswerSlack longer.
 //
 // Thread-safety: functions of their arguments. Failure: a request without the field has no limit.

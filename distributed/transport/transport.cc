@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "graph/graph.h"
 
 namespace millrace {
@@ -19,6 +20,13 @@ void Transport::RegisterGraph(const CallOptions& options,
                 [whole = std::move(whole), done = std::move(done)](const Status& status) mutable {
                   done(status);
                 });
+}
+
+void Transport::RunGraph(const CallOptions&, const tensorflow::RunGraphRequest&,
+                         const tensorflow::RunGraphRequest&, absl::Span<const NamedTensor>, bool,
+                         tensorflow::RunGraphResponse*, std::vector<NamedTensor>*, Done done) {
+  done(absl::UnimplementedError(
+      absl::StrCat("RunGraph: the worker must be of this process, got ", task())));
 }
 
 }  // namespace millrace

@@ -4,11 +4,9 @@
 
 // Transport: how this task reaches the worker of another one (or its own).
 //
-// Calls are those of TensorFlow's WorkerService, with tensors next to the messages instead of in
-// them, and one that moves many tensors of a step at once:
-//   Pull  everything that the peer's partition of a step sends to one task, each tensor as it
-//         becomes ready; one call per step and pair of tasks.
-// In-process and gRPC implementations exist; callers cannot tell them apart.
+// Calls are those of TensorFlow's WorkerService that open sessions and register graphs, and our own
+// that keep sessions and runs. A master's steps travel on links (distributed/link); of them only
+// the part of the master's own task is a call. In-process and gRPC implementations exist.
 //
 // Thread-safety: all methods, from any thread; they throw nothing. `done` is called exactly once,
 // in the calling thread or on a network thread, where it must neither block nor throw. Requests and
@@ -49,48 +47,8 @@ struct CallOptions {
   // May be null; outlives the call's `done`.
   CancellationManager* cancellation = nullptr;
   // When the task cannot be reached: finds out whether it refuses us (IsRefusal), which may take
-  // two seconds more. RunGraph and Pull do not.
+  // two seconds more. Those of steps do not.
   bool asks_for_refusal = false;
-};
-
-// All that one partition sends to one task: the receiver's request for it.
-struct PullRequest {
-  int64_t step_id = 0;
-  std::string dst_task;
-  // Of the rendezvous keys, sorted: both sides must have been cut from one graph.
-  uint64_t num_keys = 0;
-  uint64_t fingerprint = 0;
-  // Of the sending task's first device. Aborted when it has another one.
-  uint64_t src_incarnation = 0;
-  // The step is traced: the sink wants OnSendTimes.
-  bool trace = false;
-};
-
-// By the sender's clock, in nanoseconds since the epoch.
-struct SendTimes {
-  int64_t ready_ns = 0;
-  int64_t left_ns = 0;  // 0: it is about to leave
-};
-
-// Where pulled tensors go. Methods are called one at a time by the in-process transport and on
-// receipt; the sending side's own sinks say what they allow.
-class PullSink {
- public:
-  virtual ~PullSink() = default;
-  // Of a traced step, perhaps: before OnTensor of the same index, by the same thread.
-  virtual void OnSendTimes(uint64_t /*index*/, const SendTimes& /*times*/) {}
-  // The tensor of key number `index` of the sorted keys. Any thread; several at once.
-  virtual void OnTensor(uint64_t index, Tensor value, bool is_dead) = 0;
-  // Of a step that is pushed, whose loops send without being asked: the tensor of key number
-  // `index` of those in loops, in an iteration of a frame. It leaves at once. Any thread; also
-  // after OnDone.
-  virtual void OnTensorInLoop(uint64_t /*index*/, uint64_t /*frame_id*/, int64_t /*iteration*/,
-                              Tensor /*value*/, bool /*is_dead*/) {}
-  // More may take a while: what was given so far should leave now. Until this or the end a sink
-  // may keep it.
-  virtual void Flush() {}
-  // The end, once: after all tensors (but those of loops), or an error.
-  virtual void OnDone(const Status& status) = 0;
 };
 
 class Graph;
@@ -136,30 +94,25 @@ class Transport {
                              tensorflow::RegisterGraphResponse* response, Done done);
   virtual void DeregisterGraph(const CallOptions& options,
                                const tensorflow::DeregisterGraphRequest& request, Done done) = 0;
-  virtual void CleanupGraph(const CallOptions& options,
-                            const tensorflow::CleanupGraphRequest& request, Done done) = 0;
   virtual void CleanupAll(const CallOptions& options, const tensorflow::CleanupAllRequest& request,
                           Done done) = 0;
 
-  // `send` goes into request.send, `received` comes from response.recv: by rendezvous keys, or for
-  // a graph with _Arg and _Retval nodes by position, without names (null without a result). The
-  // error of the step is `done`'s status, never in the response. With `block` a local worker runs
-  // the step to its end in the calling thread before it returns. The request is `graph` and `step`
+  // The part of a step that the worker of this process runs for its own master, in which it
+  // exchanges tensors by links; Unimplemented elsewhere. `send` and `received` are by rendezvous
+  // keys, or for a graph with _Arg and _Retval nodes by position, without names (null without a
+  // result). The error of the step is `done`'s status, never in the response. With `block` the step
+  // runs to its end in the calling thread before this returns. The request is `graph` and `step`
   // together: what is the same for all steps of a graph (handles, flags), and this step's id and
   // options. They may be one message. `options.deadline` is that of the step: it ends then, within
-  // kAnswerTime (runtime/engine/executor.h) and the way of the answer, and the error says what it
-  // waited for.
+  // kAnswerTime (runtime/engine/executor.h), and the error says what it waited for.
   virtual void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
                         const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
                         bool block, tensorflow::RunGraphResponse* response,
-                        std::vector<NamedTensor>* received, Done done) = 0;
+                        std::vector<NamedTensor>* received, Done done);
 
-  // One tensor by its key; for what Pull does not cover.
+  // One tensor by its key: how the steps of foreign masters get what they receive.
   virtual void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
                           NamedTensor* tensor, Done done) = 0;
-  // The sink lives until its OnDone.
-  virtual void Pull(const CallOptions& options, const PullRequest& request,
-                    std::shared_ptr<PullSink> sink) = 0;
 };
 
 }  // namespace millrace

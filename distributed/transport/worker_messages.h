@@ -18,7 +18,6 @@ namespace millrace {
 inline constexpr int kRunGraphSend = 3;      // RunGraphRequest.send
 inline constexpr int kRunGraphRecv = 1;      // RunGraphResponse.recv
 inline constexpr int kRecvTensorTensor = 1;  // RecvTensorResponse.tensor
-inline constexpr int kPulled = 1;            // PullResponse.tensor
 
 inline std::vector<NamedTensor> ToNamed(std::vector<DecodedTensor> tensors) {
   std::vector<NamedTensor> result;

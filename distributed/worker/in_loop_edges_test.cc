@@ -326,7 +326,7 @@ class LoopStepsTest : public ::testing::Test {
     r_ = table->NumberOfNode("recv_r");
     return std::make_shared<const StepEdges>(*std::move(edges));
   }
-  // Started, as the run of a pushed step does it.
+  // Started, as the run of a step by links does it.
   std::shared_ptr<StepRendezvous> Start(int64_t id) {
     auto step = table_->Start(id, edges_, session_, loans_);
     EXPECT_OK(step);
@@ -385,9 +385,9 @@ TEST_F(LoopStepsTest, EdgesOfLoopsHaveIndicesAndAFingerprintOfTheirOwn) {
 TEST_F(LoopStepsTest, EachTensorLeavesAtOnceOrWhenThereIsALinkAndTheStepStaysUntilAllAreReceived) {
   const auto step = Start(1);
   ASSERT_OK(Send(step.get(), 0));
-  EXPECT_EQ(step->unpulled_bytes(), 4);
+  EXPECT_EQ(step->untaken_bytes(), 4);
   Push(step);
-  EXPECT_EQ(step->unpulled_bytes(), 0);
+  EXPECT_EQ(step->untaken_bytes(), 0);
   ASSERT_OK(Send(step.get(), 1, /*is_dead=*/true));
   EXPECT_EQ(link_->TakeEvents(), (Events{"sent 0 in 77:0", "sent 0 dead in 77:1"}));
   EXPECT_EQ(link_->last.fingerprint, edges_->sends[0].loop_fingerprint);
@@ -430,7 +430,7 @@ TEST_F(LoopStepsTest, AnAbortIsToldToTheReceiverAndNothingIsSentAfterIt) {
     EXPECT_EQ(link_->TakeEvents(), (Events{"cancel"}));
     EXPECT_STATUS(Send(step.get(), 1), absl::StatusCode::kCancelled, "by its master");
     EXPECT_EQ(link_->TakeEvents(), Events());
-    EXPECT_EQ(step->unpulled_bytes(), before ? 0 : 4);
+    EXPECT_EQ(step->untaken_bytes(), before ? 0 : 4);
     table_->End(step.get(), absl::CancelledError("by its master"));
   }
 }
@@ -493,7 +493,7 @@ TEST_F(LoopStepsTest, WhatEndsTheStepReachesAnIterationThatWaits) {
       {[this](StepRendezvous*) {
          table_->LinkLost(kWorker, link_.get(), absl::UnavailableError("Socket closed"));
        },
-       "Pull from /job:worker/replica:0/task:0: Socket closed"},
+       "Push from /job:worker/replica:0/task:0: Socket closed"},
       {[this](StepRendezvous* step) {
          PushedMessage failed = MessageOf(step->step_id(), {});
          failed.kind = PushedMessage::Kind::kFailed;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "distributed/worker/step_edges.h"
 #include "graph/graph.h"
 #include "run/training_run.h"
 
@@ -63,10 +64,6 @@ class InProcessTransport : public Transport {
                        Done done) override {
     done(worker_->DeregisterGraph(request));
   }
-  void CleanupGraph(const CallOptions&, const tensorflow::CleanupGraphRequest& request,
-                    Done done) override {
-    done(worker_->CleanupGraph(request.step_id()));
-  }
   void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest& request,
                   Done done) override {
     const std::vector<std::string> containers(request.container().begin(),
@@ -77,8 +74,8 @@ class InProcessTransport : public Transport {
                 const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
                 bool block, tensorflow::RunGraphResponse* response,
                 std::vector<NamedTensor>* received, Done done) override {
-    worker_->RunGraph(graph, step, send, block, options.deadline, options.cancellation, response,
-                      received, std::move(done));
+    worker_->RunGraph(graph, step, EdgesBy::kLinks, send, block, options.deadline,
+                      options.cancellation, response, received, std::move(done));
   }
   void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
                   NamedTensor* tensor, Done done) override {
@@ -89,10 +86,6 @@ class InProcessTransport : public Transport {
           tensor->is_dead = is_dead;
           done(status);
         });
-  }
-  void Pull(const CallOptions& options, const PullRequest& request,
-            std::shared_ptr<PullSink> sink) override {
-    worker_->Pull(request, std::move(sink), options.cancellation);
   }
 
  private:

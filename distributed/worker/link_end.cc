@@ -20,7 +20,6 @@
 #include "core/tensor.h"
 #include "core/visit.h"
 #include "core/visiting.h"
-#include "distributed/transport/edges_mode.h"
 #include "distributed/transport/run_times.h"
 #include "distributed/transport/transport.h"
 #include "distributed/worker/handles.h"
@@ -61,7 +60,6 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
     request_.set_graph_handle(graph.graph_handle);
     request_.set_create_worker_session_called(true);
     request_.set_step_id(run.step_id);
-    SetPushed(&request_);
     if (run.wants_trace) request_.mutable_exec_opts()->set_record_timeline(true);
     if (run.wants_graphs) request_.mutable_exec_opts()->set_record_partition_graphs(true);
     if (run.wants_trace) begun_ns_ = absl::GetCurrentTimeNanos();
@@ -89,8 +87,8 @@ class WorkerLinkEnd::Part final : public Visit::Work, public std::enable_shared_
     // What is ready at once leaves together, and the end of a short part with it.
     LinkCork cork;
     const Status begun = NoExceptions("RUN", [&]() -> Status {
-      worker_->RunGraph(request_, request_, {}, /*block=*/false, deadline_, &cancellation_,
-                        &response_, &received_,
+      worker_->RunGraph(request_, request_, EdgesBy::kLinks, {}, /*block=*/false, deadline_,
+                        &cancellation_, &response_, &received_,
                         [self = shared_from_this()](const Status& status) { self->End(status); });
       return absl::OkStatus();
     });
@@ -244,7 +242,7 @@ Status WorkerLinkEnd::Begin(const RunFrame& run) {
   }
   if (run.num_args > 0) {
     return Unimplemented("RUN of step ", run.step_id, " on ", worker_->task(),
-                         ": arguments must travel by calls, got ", run.num_args);
+                         ": all arguments must be of the master's own part, got ", run.num_args);
   }
   const auto part = std::make_shared<Part>(worker_, runs_, link_, graph->second, run);
   {

@@ -32,13 +32,15 @@
 #include "core/visit.h"
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/credit.h"
+#include "distributed/link/frame.h"
 #include "distributed/link/in_process_link.h"
 #include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
-#include "distributed/transport/edges_mode.h"
+#include "distributed/transport/link_version.h"
 #include "distributed/transport/run_times.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gmock/gmock.h"
@@ -204,7 +206,7 @@ class LinkEndTest : public ::testing::Test {
     request.mutable_graph_def()->Swap(&graph_);
     tensorflow::RegisterGraphResponse response;
     EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
-    EXPECT_TRUE(CanPush(response));
+    EXPECT_EQ(LinkVersionOf(response), kLinkVersion);
     return response.graph_handle();
   }
   // Of edges in the order of their names.
@@ -248,7 +250,7 @@ class LinkEndTest : public ::testing::Test {
     }
     return "no END";
   }
-  // A pushed step by a call; its status once it has ended.
+  // The part of this task's own master; its status once it has ended.
   struct Call {
     tensorflow::RunGraphRequest request;
     tensorflow::RunGraphResponse response;
@@ -256,15 +258,14 @@ class LinkEndTest : public ::testing::Test {
     Notification ended;
     Status status;
   };
-  std::unique_ptr<Call> RunByCall(int64_t step, const std::string& handle,
-                                  std::function<void()> at_end = nullptr) {
+  std::unique_ptr<Call> RunOwnPart(int64_t step, const std::string& handle,
+                                   std::function<void()> at_end = nullptr) {
     auto call = std::make_unique<Call>();
     call->request.set_session_handle("session");
     call->request.set_graph_handle(handle);
     call->request.set_step_id(step);
-    SetPushed(&call->request);
-    worker_->RunGraph(call->request, call->request, {}, /*block=*/false, absl::InfiniteFuture(),
-                      nullptr, &call->response, &call->received,
+    worker_->RunGraph(call->request, call->request, EdgesBy::kLinks, {}, /*block=*/false,
+                      absl::InfiniteFuture(), nullptr, &call->response, &call->received,
                       [call = call.get(), at_end = std::move(at_end)](const Status& status) {
                         if (at_end) at_end();
                         call->status = status;
@@ -338,10 +339,10 @@ TEST_F(LinkEndTest, TensorsThatComeBeforeTheirStepWaitForIt) {
   EXPECT_EQ(worker_->parked_bytes(), 0);
   SendTensor(3, fingerprint, 1);
   EXPECT_EQ(EndOf(3), "end step=3 OK");
-  // By a call, too.
+  // As the own part of this task's master, too.
   const std::string handle = RegisterReceiver({"c"});
   SendTensor(4, FingerprintOf({"c"}), 0);
-  const auto call = RunByCall(4, handle);
+  const auto call = RunOwnPart(4, handle);
   call->ended.Wait();
   EXPECT_OK(call->status);
 }
@@ -379,7 +380,7 @@ TEST_F(LinkEndTest, BeyondTheBoundTheStepFailsAndOthersGoOn) {
 TEST_F(LinkEndTest, WhatDoesNotFitEndsTheStepAndNotTheLink) {
   Bind(1, RegisterReceiver({"a", "b"}));
   const uint64_t fingerprint = FingerprintOf({"a", "b"});
-  const std::string prefix = "Pull from /job:worker/replica:0/task:0: ";
+  const std::string prefix = "Push from /job:worker/replica:0/task:0: ";
   const struct {
     std::function<void(int64_t step)> send;
     std::string error;
@@ -552,7 +553,7 @@ TEST_F(LinkEndTest, RunsThatCannotBeEndWithTheReason) {
   run.number = 8;
   run.num_args = 1;
   EXPECT_OK(peer_->link()->Send(run));
-  EXPECT_THAT(EndOf(2), HasSubstr("arguments must travel by calls, got 1"));
+  EXPECT_THAT(EndOf(2), HasSubstr("all arguments must be of the master's own part, got 1"));
   EXPECT_OK(peer_->link()->Send(UnbindFrame{8}));
   Run(4, 8);
   EXPECT_THAT(EndOf(4), HasSubstr("its graph must be bound"));
@@ -669,7 +670,7 @@ TEST_F(LinkEndTest, ACancelEndsThePartAndLateTensorsOfItAreDropped) {
 }
 
 TEST_F(LinkEndTest, AFailureOfThePeersPartEndsAStepThatWaitsForIt) {
-  const auto call = RunByCall(1, RegisterReceiver({"a"}));
+  const auto call = RunOwnPart(1, RegisterReceiver({"a"}));
   EXPECT_FALSE(call->ended.HasBeenNotified());
   EXPECT_OK(peer_->link()->Send(CancelFrame{1, absl::InternalError("the peer's part failed")}));
   call->ended.Wait();
@@ -681,26 +682,26 @@ TEST_F(LinkEndTest, ALostLinkEndsTheStepsThatWaitOnItAndNamesTheTask) {
   const std::string receiver = RegisterReceiver({"a", "b"});
   Bind(1, receiver);
   Run(1, 1);
-  const auto call = RunByCall(2, receiver);
+  const auto call = RunOwnPart(2, receiver);
   SendTensor(2, FingerprintOf({"a", "b"}), 0);
   peer_->link()->Close(absl::AbortedError("Shutdown"));
   call->ended.Wait();
   EXPECT_STATUS(call->status, absl::StatusCode::kUnavailable,
-                "Pull from /job:worker/replica:0/task:0: ");
+                "Push from /job:worker/replica:0/task:0: ");
   EXPECT_TRUE(worker_->AwaitSteps(absl::Now() + absl::Seconds(20)));
   links_.link = nullptr;
-  const auto later = RunByCall(3, receiver);
+  const auto later = RunOwnPart(3, receiver);
   later->ended.Wait();
   EXPECT_STATUS(
       later->status, absl::StatusCode::kUnavailable,
-      "Pull from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
-  const auto sender = RunByCall(4, RegisterSender("c"));
+      "Push from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
+  const auto sender = RunOwnPart(4, RegisterSender("c"));
   sender->ended.Wait();
   EXPECT_STATUS(sender->status, absl::StatusCode::kUnavailable,
                 "Push to /job:worker/replica:0/task:0: ");
 }
 
-// By calls the master's cancellation gives it back; here the step hears first of its peer's loss.
+// The step hears first of its peer's loss, and then of its master's cancellation.
 TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
   std::atomic<int> given_back{0};
   std::atomic<bool> waits{false};
@@ -726,7 +727,7 @@ TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
   const std::string taker = RegisterTaker("a", "take");
   // It ends well, and then there is no link.
   links_.holds = true;
-  const auto ended = RunByCall(1, taker);
+  const auto ended = RunOwnPart(1, taker);
   ended->ended.Wait();
   EXPECT_OK(ended->status);
   EXPECT_EQ(given_back.load(), 0);
@@ -736,7 +737,7 @@ TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
   EXPECT_EQ(worker_->num_steps(), 0);
   // It runs when there is no link, and when the link is lost.
   waits = true;
-  const auto not_dialled = RunByCall(2, taker);
+  const auto not_dialled = RunOwnPart(2, taker);
   AsyncKernel::DoneCallback taken = await_taken();
   ASSERT_EQ(links_.held.size(), 2u);
   links_.held[1](absl::UnavailableError("no route"));
@@ -746,7 +747,7 @@ TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
                 "Push to /job:worker/replica:0/task:0: no route");
   EXPECT_EQ(given_back.load(), 2);
   links_.holds = false;
-  const auto lost = RunByCall(3, taker);
+  const auto lost = RunOwnPart(3, taker);
   taken = await_taken();
   peer_->link()->Close(absl::UnavailableError("Socket closed"));
   taken(absl::OkStatus());
@@ -774,7 +775,7 @@ TEST_F(LinkEndTest, ASessionThatEndsAsItsStepAnswersAsksWhatWasTaken) {
       ctx->set_output(0, Tensor::Scalar(1.5f));
       done(absl::OkStatus());
     });
-    const auto call = RunByCall(1, RegisterTaker("a", "take"), [&] {
+    const auto call = RunOwnPart(1, RegisterTaker("a", "take"), [&] {
       tensorflow::DeleteWorkerSessionRequest request;
       request.set_session_handle("session");
       EXPECT_OK(worker_->DeleteWorkerSession(request));
@@ -807,12 +808,12 @@ TEST_F(LinkEndTest, WhatCameWholeBeforeTheLinkWasLostIsEnough) {
   links_.link =
       OpenInProcessLink({kPs, 1}, std::make_shared<WorkerLinkEnd>(borrowed), {kWorker, 2}, peer_)
           .first;
-  const auto whole = RunByCall(1, receiver), half = RunByCall(2, receiver);
+  const auto whole = RunOwnPart(1, receiver), half = RunOwnPart(2, receiver);
   whole->ended.Wait();
   EXPECT_OK(whole->status);
   half->ended.Wait();
   EXPECT_STATUS(half->status, absl::StatusCode::kUnavailable,
-                "Pull from /job:worker/replica:0/task:0: ");
+                "Push from /job:worker/replica:0/task:0: ");
 }
 
 // A task that has sent all may leave, and nobody needs its link then.
@@ -822,13 +823,13 @@ TEST_F(LinkEndTest, AStepThatHasAllNeedsNoLinkToItsSender) {
   SendTensor(1, FingerprintOf({"a", "b"}), 1);
   peer_->link()->Close(absl::UnavailableError("Socket closed"));
   links_.link = nullptr;
-  const auto whole = RunByCall(1, receiver), none = RunByCall(2, receiver);
+  const auto whole = RunOwnPart(1, receiver), none = RunOwnPart(2, receiver);
   whole->ended.Wait();
   EXPECT_OK(whole->status);
   none->ended.Wait();
   EXPECT_STATUS(
       none->status, absl::StatusCode::kUnavailable,
-      "Pull from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
+      "Push from /job:worker/replica:0/task:0: /job:worker/replica:0/task:0 is not there");
 }
 
 // Its sender gives back what its own step has taken for it when the step never begins here.
@@ -851,7 +852,7 @@ TEST_F(LinkEndTest, TensorsAreAcknowledgedWhenTheirStepTakesThem) {
   EXPECT_EQ(peer_->received(2), 1u);
 }
 
-TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesPushedSteps) {
+TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesStepsWithOtherTasks) {
   WorkerOptions options;
   options.task = kWorker;
   options.io_pool = IoPool::Default();
@@ -862,26 +863,22 @@ TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesPushedSteps) {
   tensorflow::RegisterGraphRequest request;
   request.set_session_handle("session");
   request.mutable_graph_def()->mutable_versions()->set_producer(134);
-  tensorflow::NodeDef* const node = request.mutable_graph_def()->add_node();
-  node->set_name("one");
-  node->set_op("Const");
-  node->set_device(DeviceOf(kWorker));
-  SetAttr(DT_FLOAT, &(*node->mutable_attr())["dtype"]);
-  SetAttr(Tensor::Scalar(1.0f), &(*node->mutable_attr())["value"]);
+  AddEnd("_Recv", "a", kPs, kWorker)->set_device(DeviceOf(kWorker));
+  request.mutable_graph_def()->mutable_node()->Swap(graph_.mutable_node());
   tensorflow::RegisterGraphResponse registered;
   ASSERT_OK(worker.RegisterGraph(request, nullptr, &registered));
-  EXPECT_FALSE(CanPush(registered));
+  EXPECT_EQ(LinkVersionOf(registered), 0u);
   tensorflow::RunGraphRequest run;
   run.set_session_handle("session");
   run.set_graph_handle(registered.graph_handle());
   run.set_step_id(1);
-  SetPushed(&run);
   tensorflow::RunGraphResponse response;
   std::vector<NamedTensor> received;
   Status status;
-  worker.RunGraph(run, run, {}, /*block=*/true, absl::InfiniteFuture(), nullptr, &response,
-                  &received, [&](const Status& ended) { status = ended; });
-  EXPECT_STATUS(status, absl::StatusCode::kFailedPrecondition, "this task has no links");
+  worker.RunGraph(run, run, EdgesBy::kLinks, {}, /*block=*/true, absl::InfiniteFuture(), nullptr,
+                  &response, &received, [&](const Status& ended) { status = ended; });
+  EXPECT_STATUS(status, absl::StatusCode::kFailedPrecondition,
+                "this task must have links to exchange tensors with /job:ps/replica:0/task:0");
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ TEST_F(ParkedCreditTest, AStepThatCannotKeepTheLossOfItsLinkFailsWithTheLossAndI
   Push(1);
   steps_->LinkLost(kPeer, link_.get(), absl::UnavailableError("Socket closed"));
   EXPECT_STATUS(FailureOf(1), absl::StatusCode::kUnavailable,
-                "Pull from /job:worker/replica:0/task:0: Socket closed");
+                "Push from /job:worker/replica:0/task:0: Socket closed");
   EXPECT_EQ(steps_->parked_bytes(), 0);
   clock_.Advance(2 * StepTable::kEndedExpiry);
   steps_->Sweep();

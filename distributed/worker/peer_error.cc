@@ -19,9 +19,14 @@ Status Named(absl::string_view what, absl::string_view task, const Status& why) 
 
 }  // namespace
 
-Status PullError(absl::string_view task, const Status& why) {
-  return Named("Pull from ", task, why);
+Status PushFromError(absl::string_view task, const Status& why) {
+  return Named("Push from ", task, why);
 }
-Status PushError(absl::string_view task, const Status& why) { return Named("Push to ", task, why); }
+Status PushToError(absl::string_view task, const Status& why) {
+  return Named("Push to ", task, why);
+}
+Status RecvTensorError(absl::string_view task, const Status& why) {
+  return Named("RecvTensor from ", task, why);
+}
 
 }  // namespace millrace

@@ -12,10 +12,12 @@
 
 namespace millrace {
 
-// "Pull from <task>: <why>": it did not give its tensors.
-Status PullError(absl::string_view task, const Status& why);
+// "Push from <task>: <why>": it did not give its tensors.
+Status PushFromError(absl::string_view task, const Status& why);
 // "Push to <task>: <why>": it did not get them.
-Status PushError(absl::string_view task, const Status& why);
+Status PushToError(absl::string_view task, const Status& why);
+// "RecvTensor from <task>: <why>": it did not answer a request for one of a foreign master's step.
+Status RecvTensorError(absl::string_view task, const Status& why);
 
 }  // namespace millrace
 

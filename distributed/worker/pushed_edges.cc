@@ -83,7 +83,7 @@ void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iterati
 
 void LinkSink::Abort(const Status& status) {
   if (const auto step = step_.lock()) {
-    step->FailPushes(peer_->task, PushError(peer_->task, status));
+    step->FailPushes(peer_->task, PushToError(peer_->task, status));
   }
 }
 
@@ -178,7 +178,7 @@ void ArrivingEdges::OnPushed(PushedMessage message) {
     const bool is_lost = message.kind == PushedMessage::Kind::kLost;
     if (is_lost && peer.way != nullptr && peer.way != message.link) return;
   }
-  const Status why = PullError(message.task, message.error);
+  const Status why = PushFromError(message.task, message.error);
   if (waits) {
     step->StartAbort(why);
   } else if (!edges_->recvs[i].loop_numbers.empty()) {
@@ -197,7 +197,7 @@ void ArrivingEdges::TakeTensors(size_t peer, PushedMessage* message, StepRendezv
   Status wrong;
   if ((tensors.size() > in_loops && fingerprint != edges.fingerprint) ||
       (in_loops > 0 && fingerprint != edges.loop_fingerprint)) {
-    wrong = Internal("Pull from ", edges.task, ": both tasks must have parts of ",
+    wrong = Internal("Push from ", edges.task, ": both tasks must have parts of ",
                      "one graph, got tensors of other names");
   }
   uint64_t num_dropped = 0;
@@ -248,7 +248,7 @@ Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* wa
   Peer& of_task = peers_[peer];
   of_task.way = way;
   if (tensor.index >= num_edges) {
-    return Internal("Pull from ", edges.task, ": the number of a tensor ",
+    return Internal("Push from ", edges.task, ": the number of a tensor ",
                     tensor.in_loop ? "in a loop" : "in no loop", " must be below ", num_edges,
                     ", got ", tensor.index);
   }
@@ -257,7 +257,7 @@ Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* wa
   }
   if (tensor.in_loop) return absl::OkStatus();
   if (of_task.has_come[tensor.index]) {
-    return Internal("Pull from ", edges.task, ": each tensor must come once, got number ",
+    return Internal("Push from ", edges.task, ": each tensor must come once, got number ",
                     tensor.index, " twice");
   }
   of_task.has_come[tensor.index] = true;

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_DISTRIBUTED_WORKER_PUSHED_EDGES_H_
 #define MILLRACE_DISTRIBUTED_WORKER_PUSHED_EDGES_H_
 
-// The edges of one pushed step between this task and others, over links: LinkSink is the sending
+// The edges of one step between this task and others, over links: LinkSink is the sending
 // end of what goes to one task, ArrivingEdges the receiving end of all that comes.
 //
 // Both tasks know the tensors by their places in the sorted keys (step_edges.h); the fingerprint of
@@ -29,7 +29,7 @@
 #include "core/tensor.h"
 #include "distributed/link/link.h"
 #include "distributed/transport/peer_counts.h"
-#include "distributed/transport/transport.h"
+#include "distributed/worker/push_sink.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
@@ -37,7 +37,7 @@
 
 namespace millrace {
 
-class LinkSink : public PullSink {
+class LinkSink : public PushSink {
  public:
   // `peer` is in `edges`. `counter` (may be null) counts what is sent. `is_traced`: tensors travel
   // with their times.

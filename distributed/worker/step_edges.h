@@ -4,10 +4,10 @@
 
 // StepEdges: what one partition exchanges with other tasks, known when it is registered.
 //
-// Both tasks of an edge know it by its wire key and sort the keys, so that one request asks for
-// all tensors between two tasks, and each answer is a place in the list. For each key the plan has
-// a number, by which a step finds the tensor. The fingerprint of the keys tells whether both tasks
-// have parts of one graph. What is sent in one wave (graph/place/waves.h) is a group.
+// Both tasks of an edge know it by its wire key and sort the keys, so that a tensor that is pushed
+// is named by its place in the list. For each key the plan has a number, by which a step finds the
+// tensor. The fingerprint of the keys tells whether both tasks have parts of one graph. What is
+// sent in one wave (graph/place/waves.h) is a group.
 //
 // Immutable once made: shared by all steps of the partition, from any thread.
 // Failure: InvalidArgument for malformed attrs, Internal for a node that the plan does not have.
@@ -28,6 +28,12 @@
 
 namespace millrace {
 
+// How tensors come from one task to another one in a step.
+enum class EdgesBy {
+  kLinks,       // each task pushes what it sends: steps of our own masters
+  kRecvTensor,  // each is asked for by its key: steps that a foreign master starts by RunGraph
+};
+
 struct StepEdges {
   static constexpr int kNoGroup = -1;
 
@@ -47,7 +53,7 @@ struct StepEdges {
     uint64_t fingerprint = 0;      // of wire_keys
     uint64_t src_incarnation = 0;  // of a device of the sending task
     // Inside of loops, sorted by their keys, which are those of the root frame: indices of their
-    // own. Those of steps by calls are not asked for together.
+    // own.
     std::vector<std::string> loop_keys;
     std::vector<uint32_t> loop_numbers;
     uint64_t loop_fingerprint = 0;  // of wire_keys and loop_keys

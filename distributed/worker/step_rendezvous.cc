@@ -19,7 +19,7 @@ namespace {
 
 thread_local StepRendezvous* corked = nullptr;
 
-Status GivenUp() { return absl::CancelledError("Pull was cancelled by its caller"); }
+Status GivenUp() { return absl::CancelledError("RecvTensor was cancelled by its caller"); }
 
 }  // namespace
 
@@ -27,34 +27,32 @@ Status StepIsOver(int64_t step_id) {
   return Derived(absl::AbortedError(absl::StrCat("Cleanup ", step_id)));
 }
 
-// One pull under way.
-struct StepRendezvous::ServedPull {
-  // What a callback that waits for one tensor needs: all of a pull are its pull's, so that a
+// What the step sends to one task.
+struct StepRendezvous::OnePush {
+  // What a callback that waits for one tensor needs: all of a push are its push's, so that a
   // callback holds one pointer and takes no memory.
   struct Place {
-    ServedPull* pull;
+    OnePush* push;
     uint64_t index;
   };
   std::weak_ptr<StepRendezvous> step;
   std::vector<Place> places;  // by index
-  std::shared_ptr<PullSink> sink;
+  std::shared_ptr<PushSink> sink;
   std::shared_ptr<const StepEdges> edges;
   const StepEdges::Peer* peer = nullptr;  // in *edges
+  const Link* link = nullptr;             // only compared
   std::optional<SendGroups> groups;       // of *peer
-  std::atomic<int64_t> left{0};           // acq_rel: the last tensor's thread ends the pull
+  std::atomic<int64_t> left{0};           // acq_rel: the last tensor's thread ends the push
   std::atomic<int64_t> immediate_left{0};
   // Something waits for Flush: for the end of a cork, for the rest of its group. acq_rel: set after
   // the tensor was given to the sink, taken before it is flushed.
   std::atomic<bool> corked{false}, grouped{false};
   std::atomic<bool> over{false}, failed{false};  // the sink has heard the end; and an error
-  // Of a push; null: it is a pull. Only compared.
-  const Link* link = nullptr;
-  // Tensors of a push that the sink has and the peer has not received, and those that it has not
-  // received at all. acq_rel: given to the sink before they are received.
+  // Tensors that the sink has and the peer has not received, and those that it has not received at
+  // all. acq_rel: given to the sink before they are received.
   std::atomic<int64_t> given{0}, not_received{0};
   bool counts_run = false;  // in not_received: its loops may send; under the step's lock
 
-  bool is_push() const { return link != nullptr; }
   void Flush() {
     groups->Leaving();
     sink->Flush();
@@ -81,7 +79,6 @@ StepRendezvous::StepRendezvous(int64_t step_id, std::weak_ptr<Keeper> keeper, Cl
 
 StepRendezvous::~StepRendezvous() {
   // The local rendezvous tells those who wait in it; these wait outside.
-  for (WaitingPull& pull : waiting_pulls_) pull.sink->OnDone(StepIsOver(step_id_));
   for (WaitingTensor& tensor : waiting_tensors_) tensor.done(StepIsOver(step_id_), Tensor(), false);
   if (in_loops_ != nullptr) in_loops_->End(StepIsOver(step_id_));
   std::vector<PushedMessage> parked;  // freed without the lock
@@ -102,12 +99,12 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
     const auto to = sends.find(transfer.number);
     if (to != sends.end()) {
       outstanding_.fetch_add(1, std::memory_order_relaxed);
-      if (is_pushed_) return PushInLoop(to->second, transfer, std::move(value), is_dead);
+      if (fetch_ == nullptr) return PushInLoop(to->second, transfer, std::move(value), is_dead);
     }
   }
   const std::vector<bool>& is_sent = started_edges_->is_sent;
   if (transfer.number < is_sent.size() && is_sent[transfer.number]) {
-    unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+    untaken_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
   }
   if (transfer.number < sent_ns_.size() && !transfer.in_loop()) {
     sent_ns_[transfer.number] = absl::GetCurrentTimeNanos();
@@ -116,27 +113,26 @@ Status StepRendezvous::Send(const Transfer& transfer, Tensor value, bool is_dead
 }
 
 void StepRendezvous::RecvAsync(const Transfer& transfer, DoneCallback done) {
-  if (!transfer.in_loop()) return local_->RecvAsync(transfer, std::move(done));
-  const auto& recvs = started_edges_->loop_recvs;
-  const auto remote = recvs.find(transfer.number);
-  if (remote == recvs.end()) return local_->RecvAsync(transfer, std::move(done));
-  if (is_pushed_) return in_loops_->RecvAsync(transfer, std::move(done));
-  Status aborted;
-  {
-    MutexLock lock(&mu_);
-    aborted = aborted_;
+  if (fetch_ != nullptr) {
+    const auto from = fetched_.find(transfer.number);
+    if (from != fetched_.end()) return Fetch(from->second, transfer, std::move(done));
+  } else if (transfer.in_loop() && started_edges_->loop_recvs.contains(transfer.number)) {
+    return in_loops_->RecvAsync(transfer, std::move(done));
   }
-  if (aborted.ok() && fetch_ == nullptr) {
-    aborted = absl::InternalError("the step must know the way to other tasks, got none");
-  }
+  local_->RecvAsync(transfer, std::move(done));
+}
+
+void StepRendezvous::Fetch(const Fetched& from, const Transfer& transfer, DoneCallback done) {
+  const Status aborted = this->aborted();
   if (!aborted.ok()) return done(aborted, Tensor(), false);
-  fetch_(remote->second.task,
-         RendezvousKey::InFrame(remote->second.wire_key, transfer.frame_id, transfer.iteration),
+  fetch_(*from.task,
+         transfer.in_loop()
+             ? RendezvousKey::InFrame(*from.wire_key, transfer.frame_id, transfer.iteration)
+             : *from.wire_key,
          std::move(done));
 }
 
 void StepRendezvous::StartAbort(const Status& status) {
-  std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
   std::vector<PushedMessage> parked;
   std::shared_ptr<PushReceiver> receiver;  // as parked: dropped without the lock
@@ -149,7 +145,6 @@ void StepRendezvous::StartAbort(const Status& status) {
     has_begun = edges_ != nullptr;
     aborted_ = status.ok() ? absl::InternalError("Rendezvous: a status that aborts must not be OK")
                            : status;
-    pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
     parked = TakeParked();
     receiver.swap(push_receiver_);
@@ -161,17 +156,14 @@ void StepRendezvous::StartAbort(const Status& status) {
     if (in_loops_ != nullptr) in_loops_->End(aborted());
     for (PushedMessage& message : parked) message.Drop();
   }
-  for (WaitingPull& pull : pulls) pull.sink->OnDone(Derived(status));
   for (WaitingTensor& tensor : tensors) tensor.done(Derived(status), Tensor(), false);
-  std::vector<std::shared_ptr<ServedPull>> over;
+  std::vector<std::shared_ptr<OnePush>> over;
   {
     MutexLock lock(&mu_);
-    over.swap(served_);
+    over.swap(pushes_);
   }
-  // Those that waited for a tensor have been told; the others have all of a push.
-  for (const auto& pull : over) {
-    if (pull->is_push()) pull->Cancel(Derived(status));
-  }
+  // Those that waited for a tensor have been told; the others have all of it.
+  for (const auto& push : over) push->Cancel(Derived(status));
   cancellation_.StartCancel();
 }
 
@@ -198,7 +190,6 @@ std::string StepRendezvous::Describe(uint32_t number) const {
 Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
                              std::shared_ptr<const SessionLife> session,
                              std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now) {
-  std::vector<WaitingPull> pulls;
   std::vector<WaitingTensor> tensors;
   {
     MutexLock lock(&mu_);
@@ -210,7 +201,16 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     outstanding_.store(edges->num_sends + 1, std::memory_order_release);
     local_ = MakeLocalRendezvous(edges->transfers);
     fetch_ = std::move(fetch);
-    if (!edges->loop_recvs.empty()) {
+    if (fetch_ != nullptr) {
+      for (const StepEdges::Peer& peer : edges->recvs) {
+        for (size_t i = 0; i < peer.numbers.size(); ++i) {
+          fetched_[peer.numbers[i]] = {&peer.task, &peer.wire_keys[i]};
+        }
+        for (size_t i = 0; i < peer.loop_numbers.size(); ++i) {
+          fetched_[peer.loop_numbers[i]] = {&peer.task, &peer.loop_keys[i]};
+        }
+      }
+    } else if (!edges->loop_recvs.empty()) {
       in_loops_ = std::make_unique<InLoopEdges>(step_id_, parked_bytes_);
     }
     edges_ = std::move(edges);
@@ -218,10 +218,8 @@ Status StepRendezvous::Start(std::shared_ptr<const StepEdges> edges,
     session_ = std::move(session);
     loans_ = std::move(loans);
     started_ = now;
-    pulls.swap(waiting_pulls_);
     tensors.swap(waiting_tensors_);
   }
-  for (WaitingPull& pull : pulls) BeginPull(pull.request, std::move(pull.sink));
   for (WaitingTensor& tensor : tensors) BeginTensor(tensor.wire_key, std::move(tensor.done));
   return absl::OkStatus();
 }
@@ -236,25 +234,17 @@ bool StepRendezvous::MayWait(int64_t number, CancellationManager* cancellation) 
 }
 
 void StepRendezvous::GiveUp(int64_t number) {
-  const auto has_number = [number](const auto& waiting) { return waiting.number == number; };
-  std::shared_ptr<PullSink> sink;
   DoneCallback done;
   {
     MutexLock lock(&mu_);
-    const auto pull = std::find_if(waiting_pulls_.begin(), waiting_pulls_.end(), has_number);
-    const auto tensor = std::find_if(waiting_tensors_.begin(), waiting_tensors_.end(), has_number);
-    if (pull != waiting_pulls_.end()) {
-      sink = std::move(pull->sink);
-      waiting_pulls_.erase(pull);
-    } else if (tensor != waiting_tensors_.end()) {
-      done = std::move(tensor->done);
-      waiting_tensors_.erase(tensor);
-    } else {
-      return;  // the step has started, or was aborted
-    }
+    const auto tensor =
+        std::find_if(waiting_tensors_.begin(), waiting_tensors_.end(),
+                     [number](const WaitingTensor& waiting) { return waiting.number == number; });
+    if (tensor == waiting_tensors_.end()) return;  // the step has started, or was aborted
+    done = std::move(tensor->done);
+    waiting_tensors_.erase(tensor);
   }
-  if (sink != nullptr) sink->OnDone(GivenUp());
-  if (done) done(GivenUp(), Tensor(), false);
+  done(GivenUp(), Tensor(), false);
   TellGivenUp();
 }
 
@@ -264,143 +254,89 @@ void StepRendezvous::TellGivenUp() {
 
 bool StepRendezvous::EndUnused() {
   MutexLock lock(&mu_);
-  if (edges_ != nullptr || !aborted_.ok() || !waiting_pulls_.empty() || !waiting_tensors_.empty() ||
-      !parked_.empty()) {
+  if (edges_ != nullptr || !aborted_.ok() || !waiting_tensors_.empty() || !parked_.empty()) {
     return false;
   }
   aborted_ = StepIsOver(step_id_);
   return true;
 }
 
-void StepRendezvous::ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
-                               CancellationManager* cancellation) {
-  Status refused;
-  bool is_given_up = false;
-  {
-    MutexLock lock(&mu_);
-    refused = aborted_;
-    if (refused.ok() && edges_ == nullptr) {
-      const int64_t number = next_number_++;
-      if (MayWait(number, cancellation)) {
-        waiting_pulls_.push_back({request, std::move(sink), number});
-        return;
-      }
-      refused = GivenUp();
-      is_given_up = true;
-    }
-  }
-  if (refused.ok()) return BeginPull(request, std::move(sink));
-  sink->OnDone(Derived(refused));
-  if (is_given_up) TellGivenUp();
-}
-
-void StepRendezvous::BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink) {
-  auto pull = std::make_shared<ServedPull>();
-  pull->sink = std::move(sink);
-  {
-    MutexLock lock(&mu_);
-    pull->edges = edges_;
-  }
-  MR_DCHECK(pull->edges != nullptr, "until Start has set the edges, pulls wait in their list");
-  for (const StepEdges::Peer& peer : pull->edges->sends) {
-    if (peer.task == request.dst_task) pull->peer = &peer;
-  }
-  // Of no tensor nothing would end: tasks do not ask peers for what only loops send.
-  if (pull->peer == nullptr || request.num_keys == 0 ||
-      pull->peer->numbers.size() != request.num_keys ||
-      pull->peer->fingerprint != request.fingerprint) {
-    return pull->End(absl::InternalError(absl::StrCat(
-        "Pull of step ", step_id_, " by ", request.dst_task, ": both tasks must have parts of one ",
-        "graph, got ", request.num_keys, " tensors wanted and ",
-        pull->peer == nullptr ? 0 : pull->peer->numbers.size(), " sent or other names")));
-  }
-  Serve(pull);
-}
-
 void StepRendezvous::Push(const StepEdges::Peer& peer, const Link* link,
-                          std::shared_ptr<PullSink> sink) {
-  auto push = std::make_shared<ServedPull>();
+                          std::shared_ptr<PushSink> sink) {
+  auto push = std::make_shared<OnePush>();
   push->sink = std::move(sink);
   push->peer = &peer;
   push->link = link;
-  push->not_received.store(static_cast<int64_t>(peer.numbers.size()), std::memory_order_relaxed);
-  {
-    MutexLock lock(&mu_);
-    push->edges = edges_;
-  }
-  MR_DCHECK(push->edges != nullptr, "a run pushes once it is started");
-  Serve(push);
-}
-
-void StepRendezvous::Serve(const std::shared_ptr<ServedPull>& pull) {
-  const uint64_t n = pull->peer->numbers.size();
-  pull->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
-  pull->immediate_left.store(pull->peer->num_immediate, std::memory_order_relaxed);
-  pull->groups.emplace(*pull->peer);
-  // A second pull of the same tensors waits here for what will not come again: it must not keep
-  // the step in which it waits.
-  pull->step = weak_from_this();
-  pull->places.reserve(n);
-  for (uint64_t i = 0; i < n; ++i) pull->places.push_back({pull.get(), i});
+  const uint64_t n = peer.numbers.size();
+  push->not_received.store(static_cast<int64_t>(n), std::memory_order_relaxed);
+  push->left.store(static_cast<int64_t>(n), std::memory_order_relaxed);
+  push->immediate_left.store(peer.num_immediate, std::memory_order_relaxed);
+  push->groups.emplace(peer);
+  // What waits for a tensor that never comes must not keep the step in which it waits.
+  push->step = weak_from_this();
+  push->places.reserve(n);
+  for (uint64_t i = 0; i < n; ++i) push->places.push_back({push.get(), i});
   std::vector<SentTensor> early;
   {
     MutexLock lock(&mu_);
-    early = List(pull);
+    push->edges = edges_;
+    MR_DCHECK(push->edges != nullptr, "a run pushes once it is started");
+    early = List(push);
   }
   for (SentTensor& tensor : early) {
-    unpulled_bytes_.fetch_sub(tensor.value.TotalBytes(), std::memory_order_relaxed);
-    pull->sink->OnTensorInLoop(tensor.index, tensor.frame_id, tensor.iteration,
+    untaken_bytes_.fetch_sub(tensor.value.TotalBytes(), std::memory_order_relaxed);
+    push->sink->OnTensorInLoop(tensor.index, tensor.frame_id, tensor.iteration,
                                std::move(tensor.value), tensor.is_dead);
   }
   if (n == 0) {
     // No wait for a tensor tells the peer.
     const Status aborted = this->aborted();
-    if (!aborted.ok()) pull->Cancel(Derived(aborted));
+    if (!aborted.ok()) push->Cancel(Derived(aborted));
   }
   // What is there already leaves in one message.
   Cork cork(this);
   for (uint64_t i = 0; i < n; ++i) {
-    local_->RecvAsync(Transfer(pull->peer->numbers[i]),
-                      [place = std::shared_ptr<const ServedPull::Place>(pull, &pull->places[i])](
+    local_->RecvAsync(Transfer(peer.numbers[i]),
+                      [place = std::shared_ptr<const OnePush::Place>(push, &push->places[i])](
                           const Status& status, Tensor value, bool is_dead) {
-                        const std::shared_ptr<StepRendezvous> step = place->pull->step.lock();
-                        if (step == nullptr) return place->pull->End(Derived(status));
-                        step->Served(place->pull, place->index, status, std::move(value), is_dead);
+                        const std::shared_ptr<StepRendezvous> step = place->push->step.lock();
+                        if (step == nullptr) return place->push->End(Derived(status));
+                        step->Made(place->push, place->index, status, std::move(value), is_dead);
                       });
   }
 }
 
-std::vector<SentTensor> StepRendezvous::List(const std::shared_ptr<ServedPull>& pull) {
+std::vector<SentTensor> StepRendezvous::List(const std::shared_ptr<OnePush>& push) {
   std::vector<SentTensor> early;
-  if (pull->is_push() && !pull->peer->loop_numbers.empty()) {
-    const auto it = early_in_loops_.find(static_cast<size_t>(pull->peer - edges_->sends.data()));
+  if (!push->peer->loop_numbers.empty()) {
+    const auto it = early_in_loops_.find(static_cast<size_t>(push->peer - edges_->sends.data()));
     if (it != early_in_loops_.end()) {
       early = std::move(it->second);
       early_in_loops_.erase(it);
     }
     const auto n = static_cast<int64_t>(early.size());
-    pull->counts_run = !has_run_;
-    pull->not_received.fetch_add(n + (has_run_ ? 0 : 1), std::memory_order_acq_rel);
-    pull->given.fetch_add(n, std::memory_order_acq_rel);
+    push->counts_run = !has_run_;
+    push->not_received.fetch_add(n + (has_run_ ? 0 : 1), std::memory_order_acq_rel);
+    push->given.fetch_add(n, std::memory_order_acq_rel);
     // Nothing of it is sent any more.
-    if (pull->not_received.load(std::memory_order_acquire) == 0) return early;
+    if (push->not_received.load(std::memory_order_acquire) == 0) return early;
   }
-  served_.push_back(pull);
+  pushes_.push_back(push);
   return early;
 }
 
 Status StepRendezvous::PushInLoop(const StepEdges::LoopSend& to, const Transfer& transfer,
                                   Tensor value, bool is_dead) {
   const StepEdges::Peer* const peer = &started_edges_->sends[to.peer];
-  std::shared_ptr<ServedPull> push;
+  std::shared_ptr<OnePush> push;
   {
     MutexLock lock(&mu_);
     if (!aborted_.ok()) return aborted_;
-    for (const auto& served : served_) {
-      if (served->is_push() && served->peer == peer) push = served;
+    for (const auto& listed : pushes_) {
+      if (listed->peer == peer) push = listed;
     }
     if (push == nullptr) {
-      unpulled_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
+      untaken_bytes_.fetch_add(value.TotalBytes(), std::memory_order_relaxed);
       early_in_loops_[to.peer].push_back({.index = to.index,
                                           .value = std::move(value),
                                           .is_dead = is_dead,
@@ -417,48 +353,43 @@ Status StepRendezvous::PushInLoop(const StepEdges::LoopSend& to, const Transfer&
   return absl::OkStatus();
 }
 
-void StepRendezvous::Served(ServedPull* pull, uint64_t index, const Status& status, Tensor value,
-                            bool is_dead) {
-  if (!status.ok()) return pull->End(Derived(status));
+void StepRendezvous::Made(OnePush* push, uint64_t index, const Status& status, Tensor value,
+                          bool is_dead) {
+  if (!status.ok()) return push->End(Derived(status));
   const int64_t bytes = value.TotalBytes();
-  unpulled_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  if (const uint32_t number = pull->peer->numbers[index]; number < sent_ns_.size()) {
-    pull->sink->OnSendTimes(index, {.ready_ns = sent_ns_[number]});
+  untaken_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (const uint32_t number = push->peer->numbers[index]; number < sent_ns_.size()) {
+    push->sink->OnSendTimes(index, {.ready_ns = sent_ns_[number]});
   }
-  if (pull->is_push()) pull->given.fetch_add(1, std::memory_order_acq_rel);
-  pull->sink->OnTensor(index, std::move(value), is_dead);
-  const SendGroups::Next next = pull->groups->Add(index, bytes);
+  push->given.fetch_add(1, std::memory_order_acq_rel);
+  push->sink->OnTensor(index, std::move(value), is_dead);
+  const SendGroups::Next next = push->groups->Add(index, bytes);
   const bool immediates_complete =
-      pull->peer->immediate[index] &&
-      pull->immediate_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
-  const int64_t left = pull->left.fetch_sub(1, std::memory_order_acq_rel);
-  MR_DCHECK(left > 0, "each tensor of a pull is received once");
+      push->peer->immediate[index] &&
+      push->immediate_left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  const int64_t left = push->left.fetch_sub(1, std::memory_order_acq_rel);
+  MR_DCHECK(left > 0, "each tensor of a push is made once");
   if (left == 1) {
-    pull->End(absl::OkStatus());
-    if (!pull->is_push()) {
-      MutexLock lock(&mu_);
-      std::erase_if(served_, [pull](const auto& served) { return served.get() == pull; });
-    }
+    push->End(absl::OkStatus());
   } else if (next == SendGroups::Next::kWait) {
-    pull->grouped.store(true, std::memory_order_release);
+    push->grouped.store(true, std::memory_order_release);
   } else if (next == SendGroups::Next::kFree && corked == this && !immediates_complete) {
-    pull->corked.store(true, std::memory_order_release);
+    push->corked.store(true, std::memory_order_release);
   } else {
-    pull->Flush();
+    push->Flush();
   }
-  if (!pull->is_push()) Consumed();
 }
 
-std::shared_ptr<StepRendezvous::ServedPull> StepRendezvous::FindPushed(absl::string_view task,
-                                                                       const Link* link) const {
-  for (const auto& pull : served_) {
-    if (pull->is_push() && pull->link == link && pull->peer->task == task) return pull;
+std::shared_ptr<StepRendezvous::OnePush> StepRendezvous::FindPushed(absl::string_view task,
+                                                                    const Link* link) const {
+  for (const auto& push : pushes_) {
+    if (push->link == link && push->peer->task == task) return push;
   }
   return nullptr;
 }
 
 void StepRendezvous::Received(absl::string_view task, const Link* link, uint64_t tensors) {
-  std::shared_ptr<ServedPull> push;
+  std::shared_ptr<OnePush> push;
   {
     MutexLock lock(&mu_);
     push = FindPushed(task, link);
@@ -473,7 +404,7 @@ void StepRendezvous::Received(absl::string_view task, const Link* link, uint64_t
   if (received == 0) return;
   if (push->not_received.fetch_sub(received, std::memory_order_acq_rel) == received) {
     MutexLock lock(&mu_);
-    served_.erase(std::remove(served_.begin(), served_.end(), push), served_.end());
+    std::erase(pushes_, push);
   }
   for (int64_t i = 0; i < received; ++i) Consumed();
 }
@@ -486,9 +417,7 @@ bool StepRendezvous::AwaitsReceipt(absl::string_view task, const Link* link) con
 std::vector<const Link*> StepRendezvous::OwingLinks() const {
   std::vector<const Link*> links;
   MutexLock lock(&mu_);
-  for (const auto& pull : served_) {
-    if (pull->is_push()) links.push_back(pull->link);
-  }
+  for (const auto& push : pushes_) links.push_back(push->link);
   return links;
 }
 
@@ -513,7 +442,6 @@ void StepRendezvous::ReceivePushes(std::shared_ptr<PushReceiver> receiver) {
   {
     MutexLock lock(&mu_);
     parks_ = false;
-    is_pushed_ = receiver != nullptr;
     if (aborted_.ok()) push_receiver_ = receiver;
     parked = TakeParked();
   }
@@ -665,7 +593,7 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
                                    const Status& status, Tensor value, bool is_dead) mutable {
     const std::shared_ptr<StepRendezvous> step = weak.lock();
     if (step != nullptr) {
-      step->unpulled_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
+      step->untaken_bytes_.fetch_sub(value.TotalBytes(), std::memory_order_relaxed);
     }
     done(status.ok() ? status : Derived(status), std::move(value), is_dead);
     if (status.ok() && step != nullptr) step->Consumed();
@@ -674,23 +602,21 @@ void StepRendezvous::BeginTensor(const std::string& wire_key, DoneCallback done)
 
 void StepRendezvous::Consumed() {
   if (!ReleaseOne()) return;
-  if (const auto keeper = keeper_.lock()) keeper->AllPulled(this);
+  if (const auto keeper = keeper_.lock()) keeper->AllTaken(this);
 }
 
 bool StepRendezvous::EndRun() {
   FlushAll(Flushed::kAll);
   if (in_loops_ != nullptr) in_loops_->End(StepIsOver(step_id_));
-  std::vector<std::shared_ptr<ServedPull>> over;  // destroyed without the lock
+  std::vector<std::shared_ptr<OnePush>> over;  // destroyed without the lock
   {
     MutexLock lock(&mu_);
     has_run_ = true;
-    for (const auto& pull : served_) {
-      if (!std::exchange(pull->counts_run, false)) continue;
-      if (pull->not_received.fetch_sub(1, std::memory_order_acq_rel) == 1) over.push_back(pull);
+    for (const auto& push : pushes_) {
+      if (!std::exchange(push->counts_run, false)) continue;
+      if (push->not_received.fetch_sub(1, std::memory_order_acq_rel) == 1) over.push_back(push);
     }
-    for (const auto& pull : over) {
-      served_.erase(std::remove(served_.begin(), served_.end(), pull), served_.end());
-    }
+    for (const auto& push : over) std::erase(pushes_, push);
   }
   return ReleaseOne();
 }
@@ -733,17 +659,17 @@ std::shared_ptr<StepLoans> StepRendezvous::loans() const {
 }
 
 void StepRendezvous::FlushAll(Flushed which) {
-  std::vector<std::shared_ptr<ServedPull>> held;
+  std::vector<std::shared_ptr<OnePush>> held;
   {
     MutexLock lock(&mu_);
-    for (const auto& pull : served_) {
-      const bool was_corked = pull->corked.exchange(false, std::memory_order_acq_rel);
+    for (const auto& push : pushes_) {
+      const bool was_corked = push->corked.exchange(false, std::memory_order_acq_rel);
       const bool was_grouped =
-          which == Flushed::kAll && pull->grouped.exchange(false, std::memory_order_acq_rel);
-      if (was_corked || was_grouped) held.push_back(pull);
+          which == Flushed::kAll && push->grouped.exchange(false, std::memory_order_acq_rel);
+      if (was_corked || was_grouped) held.push_back(push);
     }
   }
-  for (const auto& pull : held) pull->Flush();
+  for (const auto& push : held) push->Flush();
 }
 
 StepRendezvous::Cork::Cork(StepRendezvous* step) : step_(step), outer_(corked) { corked = step; }

@@ -4,22 +4,21 @@
 
 // StepRendezvous: the rendezvous of one step in one task.
 //
-// Tensors wait where they are made until the other task pulls them. All keys of a partition
-// are known when it is registered (StepEdges), so one request per pair of tasks asks for all
-// of them when the step starts, in the order in which both sort the keys. The answers leave in few
-// messages: those of one wave together (send_groups.h). Of tensors without a wave those that become
-// ready while the thread that starts the step still works through its first ready nodes leave
-// together, and later ones at once, or with those that became ready while the one before was on its
-// way. Names are for single tensors: what other tasks ask for by key.
+// All keys of a partition are known when it is registered (StepEdges). Once the step has started,
+// its run Pushes: what goes to a task leaves as it becomes ready, in few messages: what is of one
+// wave together (send_groups.h). Of tensors without a wave those that become ready while the thread
+// that starts the step still works through its first ready nodes leave together, and later ones at
+// once. What peers push comes to a PushReceiver; before that it is parked here, within ParkedBytes.
+// What was pushed is taken when it is Received: the peer's step has it. Tensors in loops are
+// pushed, too, each as it is sent, and wait for their iterations in InLoopEdges.
 //
-// A step that is pushed (distributed/transport/edges_mode.h) needs no requests: its run Pushes, for
-// each peer, as if the peer had asked, and hears what peers push by a PushReceiver. What they push
-// before that is parked here, within ParkedBytes. What was pushed counts as pulled when it is
-// Received: taken by the peer's step. Tensors in loops are pushed, too, each as it is sent, and
-// wait for their iterations in InLoopEdges; in a step by calls they are fetched one by one.
+// The step of a foreign master (EdgesBy::kRecvTensor) pushes nothing. Its tensors wait where they
+// are made until other tasks ask for them, each by its key (ServeTensor), and it asks for what it
+// receives in the same way.
 //
-// States of a step: expected -> running -> ended. A pull may come before the step is started here:
-// it is expected then. Which steps there are, and how long each stays: step_table.h.
+// States of a step: expected -> running -> ended. A request for a tensor, or what a peer pushes,
+// may come before the step is started here: it is expected then. Which steps there are, and how
+// long each stays: step_table.h.
 //
 // Threads: all methods, from any thread; no lock is held when a sink, a callback or the keeper is
 // called.
@@ -40,13 +39,14 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/hash_table.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/link/link.h"
-#include "distributed/transport/transport.h"
 #include "distributed/worker/in_loop_edges.h"
 #include "distributed/worker/parked_bytes.h"
+#include "distributed/worker/push_sink.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/step_edges.h"
@@ -56,7 +56,8 @@
 
 namespace millrace {
 
-// Asks another task for one tensor of this step by its wire key.
+// Asks another task for one tensor of this step by its wire key: how a foreign master's step gets
+// what it receives.
 using FetchTensor = std::function<void(const std::string& task, const std::string& wire_key,
                                        Rendezvous::DoneCallback done)>;
 
@@ -70,8 +71,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   class Keeper {
    public:
     virtual ~Keeper() = default;
-    // The run is over, and all that the step has sent has been pulled.
-    virtual void AllPulled(StepRendezvous* step) = 0;
+    // The run is over, and all that the step has sent has been taken.
+    virtual void AllTaken(StepRendezvous* step) = 0;
     // A wait was given up before the step was started, or was not begun at all. After the last one
     // nobody needs the step any more (EndUnused).
     virtual void WaitGivenUp(StepRendezvous* step) = 0;
@@ -87,14 +88,14 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
 
   int64_t step_id() const { return step_id_; }
 
-  // By the run of a traced step, once it is started and before it sends anything: sinks of pulls
-  // hear when each tensor was ready (PullSink::OnSendTimes); not of those in loops.
+  // By the run of a traced step, once it is started and before it sends anything: sinks hear when
+  // each tensor was ready (PushSink::OnSendTimes); not of those in loops.
   void TraceSends();
   // By the run, once the step is started.
   Status Send(const Transfer& transfer, Tensor value, bool is_dead) override;
   void RecvAsync(const Transfer& transfer, DoneCallback done) override;
-  // Also cancels pulls and pushes in both directions: of what was pushed and is not Received the
-  // receivers hear, and drop it.
+  // Also cancels what is asked for and pushed, in both directions: of what was pushed and is not
+  // Received the receivers hear, and drop it.
   void StartAbort(const Status& status) override;
   // "tensor 'w' of /job:ps/replica:0/task:0, for 3s" of what another task is to send.
   std::string Describe(uint32_t number) const override;
@@ -102,18 +103,15 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   // Cancels what this step has asked other tasks for, when it is aborted.
   CancellationManager* cancellation() { return &cancellation_; }
 
-  // Serves a pull now or when the step starts. `cancellation` (may be null) is the call's; when it
-  // is started while the pull still waits for the step, the sink gets Cancelled.
-  void ServePull(const PullRequest& request, std::shared_ptr<PullSink> sink,
-                 CancellationManager* cancellation);
-  // Serves one tensor by its wire key, now or when the step starts. `cancellation` as above.
+  // Serves one tensor by its wire key, now or when the step starts. `cancellation` (may be null) is
+  // the call's; when it is started while the call still waits for the step, `done` gets Cancelled.
   void ServeTensor(const std::string& wire_key, CancellationManager* cancellation,
                    DoneCallback done);
 
-  // By the run of a pushed step, once it is started, once for each peer of the edges' sends: what
+  // By the run, once it is started, once for each peer of the edges' sends: what
   // the step sends to the peer goes to `sink`, which gives it to `link`. `peer` is in the edges.
   // What loops send before that waits here.
-  void Push(const StepEdges::Peer& peer, const Link* link, std::shared_ptr<PullSink> sink);
+  void Push(const StepEdges::Peer& peer, const Link* link, std::shared_ptr<PushSink> sink);
   // So many more tensors that were pushed to `task` by `link` were taken there, it says.
   void Received(absl::string_view task, const Link* link, uint64_t tensors);
   // Whether something was pushed to `task` by `link`, or may be, that is not Received.
@@ -151,22 +149,22 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   Status Start(std::shared_ptr<const StepEdges> edges, std::shared_ptr<const SessionLife> session,
                std::shared_ptr<StepLoans> loans, FetchTensor fetch, absl::Time now);
   // By the table, when the run has ended well: what it has sent waits for nothing any more. True
-  // when all of it has been pulled: then its loans are settled.
+  // when all of it has been taken: then its loans are settled.
   bool EndRun();
   // By the table. When no one waits for the step and it has not been started: aborts it, for
   // callers that have just found it.
   bool EndUnused();
-  // Whether somebody may still pull what the step has sent: it was not aborted, and its session is
+  // Whether somebody may still take what the step has sent: it was not aborted, and its session is
   // open.
   bool IsWanted() const;
   bool is_started() const;
-  // Of the tensors that the step has sent to other tasks and they have not pulled yet.
-  int64_t unpulled_bytes() const { return unpulled_bytes_.load(std::memory_order_relaxed); }
+  // Of the tensors that the step has sent to other tasks and they have not taken yet.
+  int64_t untaken_bytes() const { return untaken_bytes_.load(std::memory_order_relaxed); }
   // OK until it is aborted; then what late callers hear.
   Status aborted() const;
   // Null before the start, and when there is none.
   std::shared_ptr<const SessionLife> session() const;
-  // With what its session ended: then nobody pulls what the step has sent. OK while the session is
+  // With what its session ended: then nobody takes what the step has sent. OK while the session is
   // open, for a step without a session, and for one that was aborted.
   Status EndOfSession() const;
   // Null before the start, and when there are none.
@@ -186,11 +184,11 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   };
 
  private:
-  struct ServedPull;
-  struct WaitingPull {
-    PullRequest request;
-    std::shared_ptr<PullSink> sink;
-    int64_t number;
+  struct OnePush;
+  // Where what the step asks for comes from; in edges_.
+  struct Fetched {
+    const std::string* task = nullptr;
+    const std::string* wire_key = nullptr;  // of the root frame
   };
   struct WaitingTensor {
     std::string wire_key;
@@ -204,19 +202,19 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(int64_t number);
   void TellGivenUp();
-  void BeginPull(const PullRequest& request, std::shared_ptr<PullSink> sink);
-  void Serve(const std::shared_ptr<ServedPull>& pull);
-  // Lists a pull, or a push with what its loops have sent before, which is returned.
-  std::vector<SentTensor> List(const std::shared_ptr<ServedPull>& pull)
+  void Fetch(const Fetched& from, const Transfer& transfer, DoneCallback done);
+  // Lists a push with what its loops have sent before, which is returned.
+  std::vector<SentTensor> List(const std::shared_ptr<OnePush>& push)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status PushInLoop(const StepEdges::LoopSend& to, const Transfer& transfer, Tensor value,
                     bool is_dead);
-  std::shared_ptr<ServedPull> FindPushed(absl::string_view task, const Link* link) const
+  std::shared_ptr<OnePush> FindPushed(absl::string_view task, const Link* link) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Parked messages, for the caller to deliver, or to drop without the lock.
   std::vector<PushedMessage> TakeParked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeginTensor(const std::string& wire_key, DoneCallback done);
-  void Served(ServedPull* pull, uint64_t index, const Status& status, Tensor value, bool is_dead);
+  // By a push: its tensor was sent.
+  void Made(OnePush* push, uint64_t index, const Status& status, Tensor value, bool is_dead);
   void Consumed();
   // Whether it was the last of `outstanding_`: then the loans have been settled.
   bool ReleaseOne();
@@ -233,16 +231,17 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   const StepEdges* started_edges_ = nullptr;  // *edges_, in the same way
   // Likewise; null without loops that receive from other tasks.
   std::unique_ptr<InLoopEdges> in_loops_;
-  bool is_pushed_ = false;  // by the run, before it runs
   // By number, when each tensor was sent; empty unless the step is traced. An entry is written
   // before its tensor is in local_, and read by who got the tensor from there.
   std::vector<int64_t> sent_ns_;
+  // Likewise; null, and no entries, unless the step asks for its tensors.
   FetchTensor fetch_;
+  HashMap<uint32_t, Fetched> fetched_;  // by number
   CancellationManager cancellation_;
-  // The sends that have not been pulled, or Received, yet (in loops: of those that were sent), and
-  // one for the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
+  // The sends that other tasks have not taken yet (in loops: of those that were sent), and one for
+  // the run itself; the last one takes the step out of the table. Set by Start; acq_rel.
   std::atomic<int64_t> outstanding_{0};
-  std::atomic<int64_t> unpulled_bytes_{0};      // relaxed: a sum for a bound, no protocol
+  std::atomic<int64_t> untaken_bytes_{0};       // relaxed: a sum for a bound, no protocol
   std::atomic<bool> has_lost_receiver_{false};  // release before the abort; its run acquires it
 
   mutable Mutex mu_;
@@ -251,9 +250,8 @@ class StepRendezvous : public Rendezvous, public std::enable_shared_from_this<St
   absl::Time started_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<const SessionLife> session_ ABSL_GUARDED_BY(mu_);  // may be null
   std::shared_ptr<StepLoans> loans_ ABSL_GUARDED_BY(mu_);            // may be null
-  std::vector<WaitingPull> waiting_pulls_ ABSL_GUARDED_BY(mu_);
   std::vector<WaitingTensor> waiting_tensors_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<ServedPull>> served_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<OnePush>> pushes_ ABSL_GUARDED_BY(mu_);
   bool has_run_ ABSL_GUARDED_BY(mu_) = false;  // and ended well
   // By peer of the edges' sends: of loops, until Push.
   std::map<size_t, std::vector<SentTensor>> early_in_loops_ ABSL_GUARDED_BY(mu_);

@@ -3,13 +3,17 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/shape.h"
@@ -19,6 +23,7 @@
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/link.h"
 #include "distributed/worker/parked_bytes.h"
+#include "distributed/worker/push_sink.h"
 #include "distributed/worker/pushed_edges.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/send_groups.h"
@@ -28,6 +33,7 @@
 #include "graph/attr.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "proto/graph.pb.h"
 #include "run/training_run.h"
 #include "runtime/plan.h"
 
@@ -106,7 +112,7 @@ RendezvousKey KeyOf(const std::string& edge) {
 }
 
 // Writes down what it is given: "0=1.5 | flush".
-class Recorder : public PullSink {
+class Recorder : public PushSink {
  public:
   void OnSendTimes(uint64_t index, const SendTimes& sent) override { times[index] = sent; }
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
@@ -120,6 +126,10 @@ class Recorder : public PullSink {
   std::map<uint64_t, SendTimes> times;
 };
 
+// Links are only compared here.
+const Link* const kLink = reinterpret_cast<const Link*>(&kPs);
+const Link* const kOtherLink = reinterpret_cast<const Link*>(&kWorker);
+
 class StepRendezvousTest : public ::testing::Test {
  protected:
   StepRendezvousTest() {
@@ -128,14 +138,19 @@ class StepRendezvousTest : public ::testing::Test {
     EXPECT_OK(edges);
     edges_ = std::make_shared<const StepEdges>(*std::move(edges));
   }
-  PullRequest Request(int64_t step = 1) const {
-    PullRequest request;
-    request.step_id = step;
-    request.dst_task = kWorker;
-    request.num_keys = 3;
-    request.fingerprint = edges_->sends[0].fingerprint;
-    return request;
+  // The worker asks for what the step sends it, each tensor by its key; what it has heard so far:
+  // "OK" of each, or why not.
+  using Heard = std::shared_ptr<std::vector<std::string>>;
+  Heard Ask(int64_t step, CancellationManager* call = nullptr) {
+    auto heard = std::make_shared<std::vector<std::string>>();
+    for (const char* edge : {"a", "b", "c"}) {
+      table_->FindOrExpect(step)->ServeTensor(
+          KeyOf(edge).text, call,
+          [heard](const Status& status, Tensor, bool) { heard->push_back(status.ToString()); });
+    }
+    return heard;
   }
+  static bool IsAllOk(const Heard& heard) { return *heard == std::vector<std::string>(3, "OK"); }
 
   FakeClock clock_;
   std::shared_ptr<StepTable> table_ = std::make_shared<StepTable>(&clock_);
@@ -156,21 +171,21 @@ TEST_F(StepRendezvousTest, EdgesAreSortedAndKnowWhatIsReadyAtOnce) {
   EXPECT_EQ(edges_->num_sends, 3);
 }
 
-TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllIsPulled) {
+TEST_F(StepRendezvousTest, AStepIsForgottenWhenAllWasAskedFor) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
-  auto sink = std::make_shared<Recorder>();
-  table_->FindOrExpect(1)->ServePull(Request(), sink, nullptr);
-  EXPECT_TRUE(sink->events.empty());
+  const Heard heard = Ask(1);
+  EXPECT_TRUE(heard->empty());
   ASSERT_OK(step->Send(KeyOf("b"), Tensor::Scalar(2.0f), false));
   ASSERT_OK(step->Send(KeyOf("c"), Tensor(), true));
   table_->End(step.get(), absl::OkStatus());
+  EXPECT_EQ(heard->size(), 2u);
   EXPECT_EQ(table_->num_steps(), 1);
   ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
-  EXPECT_EQ(sink->events, (std::vector<std::string>{"1", "flush", "2 dead", "flush", "0", "OK"}));
+  EXPECT_TRUE(IsAllOk(heard));
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
-TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds) {
+TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsTakenOrItsSessionEnds) {
   const auto session = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
   const auto closes = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
@@ -179,36 +194,32 @@ TEST_F(StepRendezvousTest, WhatWasSentIsWaitedForUntilItIsPulledOrItsSessionEnds
   table_->End(failed.get(), absl::AbortedError("failed"));
   table_->End(closed.get(), absl::OkStatus());
   const absl::Time deadline = clock_.Now() + absl::Seconds(5);
-  bool all_pulled = false;
-  std::thread waiting([&] { all_pulled = table_->AwaitPulls(deadline); });
+  bool all_taken = false;
+  std::thread waiting([&] { all_taken = table_->AwaitTaken(deadline); });
   clock_.AwaitWaiters(1);
   closes->End(absl::AbortedError("closed"));
-  table_->LookForPulls();
+  table_->LookForTaken();
   waiting.join();
-  EXPECT_TRUE(all_pulled);  // running steps are the caller's to wait for
+  EXPECT_TRUE(all_taken);  // running steps are the caller's to wait for
 
   for (const char* edge : {"a", "b", "c"}) {
     ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
   table_->End(step.get(), absl::OkStatus());
-  std::thread in_vain([&] { all_pulled = table_->AwaitPulls(deadline); });
+  std::thread in_vain([&] { all_taken = table_->AwaitTaken(deadline); });
   clock_.AwaitWaiters(1);
   clock_.Advance(absl::Seconds(5));
   in_vain.join();
-  EXPECT_FALSE(all_pulled);
+  EXPECT_FALSE(all_taken);
 
-  std::thread pulled([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  std::thread taken([&] { all_taken = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
-  table_->FindOrExpect(1)->ServePull(Request(), std::make_shared<Recorder>(), nullptr);
-  pulled.join();
-  EXPECT_TRUE(all_pulled);
+  EXPECT_TRUE(IsAllOk(Ask(1)));
+  taken.join();
+  EXPECT_TRUE(all_taken);
 }
 
 // --- What is pushed ------------------------------------------------------------------------------
-
-// Links are only compared here.
-const Link* const kLink = reinterpret_cast<const Link*>(&kPs);
-const Link* const kOtherLink = reinterpret_cast<const Link*>(&kWorker);
 
 // Writes down what it is given: "2 tensors", "failed", "lost".
 class PushRecorder : public PushReceiver {
@@ -234,7 +245,7 @@ PushedMessage TensorsOf(const char* task, int n) {
   return message;
 }
 
-TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsIfItWereAskedForAndIsHeldUntilItIsReceived) {
+TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsItIsMadeAndIsHeldUntilItIsReceived) {
   const auto session = std::make_shared<SessionLife>();
   const auto loans = std::make_shared<StepLoans>();
   int given_back = 0;
@@ -255,7 +266,7 @@ TEST_F(StepRendezvousTest, WhatIsPushedLeavesAsIfItWereAskedForAndIsHeldUntilItI
   table_->Received(1, kWorker, kLink, 2);
   EXPECT_EQ(table_->num_steps(), 1);
   bool all_received = false;
-  std::thread waiting([&] { all_received = table_->AwaitPulls(absl::InfiniteFuture()); });
+  std::thread waiting([&] { all_received = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   table_->Received(1, kWorker, kLink, UINT64_MAX);
   waiting.join();
@@ -331,7 +342,7 @@ TEST_F(StepRendezvousTest, ALostLinkEndsRunningStepsAndGivesBackWhatEndedOnesSen
   table_->LinkLost(kWorker, kLink, absl::UnavailableError("Socket closed"));
   EXPECT_FALSE(table_->IsOpen(kLink));
   EXPECT_EQ(given_back, 1);
-  EXPECT_TRUE(table_->AwaitPulls(clock_.Now()));
+  EXPECT_TRUE(table_->AwaitTaken(clock_.Now()));
   EXPECT_STATUS(running->aborted(), absl::StatusCode::kUnavailable,
                 "Push to /job:worker/replica:0/task:0: Socket closed");
   ASSERT_EQ(sink->events.size(), 1u);  // the peer, if it lives, is told
@@ -339,7 +350,7 @@ TEST_F(StepRendezvousTest, ALostLinkEndsRunningStepsAndGivesBackWhatEndedOnesSen
   EXPECT_OK(by_another->aborted());
 }
 
-// The abort finds no pull that it could end, and nobody will say that the tensors have come.
+// The abort finds nothing that waits, and nobody will say that the tensors have come.
 TEST_F(StepRendezvousTest, AStepThatEndsWellAsItIsAbortedIsGivenBackAtOnce) {
   const auto session = std::make_shared<SessionLife>();
   int given_back = 0;
@@ -464,10 +475,10 @@ TEST_F(StepRendezvousTest, WhatIsParkedIsAcknowledgedWhenItsStepTakesItAndWhatIs
   table_->End(step.get(), absl::AbortedError("failed"));
   table_->TakePushed(1, tensors_of_step(1, 2));
   EXPECT_EQ(take_events(), (Events{"taken 1: 2", "flush"}));
-  // A step of calls takes nothing.
+  // A foreign master's step takes nothing.
   table_->TakePushed(2, tensors_of_step(2, 1));
-  ASSERT_OK_AND_ASSIGN(const auto by_calls, table_->Start(2, edges_));
-  by_calls->ReceivePushes(nullptr);
+  ASSERT_OK_AND_ASSIGN(const auto foreign, table_->Start(2, edges_));
+  foreign->ReceivePushes(nullptr);
   EXPECT_EQ(take_events(), (Events{"taken 2: 1", "flush"}));
   // One that fails before it takes any, or before it begins.
   table_->TakePushed(3, tensors_of_step(3, 1));
@@ -526,7 +537,7 @@ TEST_F(StepRendezvousTest, AcknowledgementsLeaveAloneOnlyIfNothingMayCarryThemOr
   }
 }
 
-TEST_F(StepRendezvousTest, AwaitPullsAsksWhatWasTakenAndAsksAgain) {
+TEST_F(StepRendezvousTest, AwaitTakenAsksWhatWasTakenAndAsksAgain) {
   const auto session = std::make_shared<SessionLife>();
   Mutex mu;
   int asked = 0;
@@ -545,15 +556,15 @@ TEST_F(StepRendezvousTest, AwaitPullsAsksWhatWasTakenAndAsksAgain) {
     ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
   table_->End(step.get(), absl::OkStatus());
-  bool all_pulled = false;
-  std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  bool all_taken = false;
+  std::thread waiting([&] { all_taken = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   EXPECT_EQ(times_asked(), 1);
   clock_.Advance(absl::Milliseconds(100));
   while (times_asked() < 2) std::this_thread::yield();
   table_->Received(1, kWorker, kLink, 3);
   waiting.join();
-  EXPECT_TRUE(all_pulled);
+  EXPECT_TRUE(all_taken);
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
@@ -640,16 +651,16 @@ TEST_F(StepRendezvousTest, ParkedBytesBeyondTheBoundHaveThreeWindowsOfEachLink) 
   EXPECT_EQ(bytes.TakeHeld(10), 10);
 }
 
-TEST_F(StepRendezvousTest, AwaitPullsEndsWithTheCleanupOfWhatItWaitsFor) {
+TEST_F(StepRendezvousTest, AwaitTakenEndsWithTheCleanupOfWhatItWaitsFor) {
   const auto session = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_, session));
   table_->End(step.get(), absl::OkStatus());
-  bool all_pulled = false;
-  std::thread waiting([&] { all_pulled = table_->AwaitPulls(absl::InfiniteFuture()); });
+  bool all_taken = false;
+  std::thread waiting([&] { all_taken = table_->AwaitTaken(absl::InfiniteFuture()); });
   clock_.AwaitWaiters(1);
   table_->Cleanup(1, absl::AbortedError("Cleanup 1"));
   waiting.join();
-  EXPECT_TRUE(all_pulled);
+  EXPECT_TRUE(all_taken);
 }
 
 // --- What a step has taken -----------------------------------------------------------------------
@@ -665,11 +676,6 @@ class StepLoansTest : public StepRendezvousTest {
     }
     table_->End(step.get(), absl::OkStatus());
   }
-  std::vector<std::string> Pull() {
-    auto sink = std::make_shared<Recorder>();
-    table_->FindOrExpect(1)->ServePull(Request(), sink, nullptr);
-    return sink->events;
-  }
   void EndSession(const Status& why = absl::AbortedError("The session has ended")) {
     session_->End(why);
     table_->DropOfEndedSessions();
@@ -680,23 +686,25 @@ class StepLoansTest : public StepRendezvousTest {
   int given_back_ = 0;
 };
 
-TEST_F(StepLoansTest, WhatWasPulledIsNotGivenBack) {
+TEST_F(StepLoansTest, WhatWasAskedForIsNotGivenBack) {
   ASSERT_NO_FATAL_FAILURE(RunWell(1));
-  EXPECT_EQ(Pull().back(), "OK");
+  EXPECT_TRUE(IsAllOk(Ask(1)));
   EndSession();
   loans_->GiveBack();
   EXPECT_EQ(given_back_, 0);
 }
 
-TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsSessionEndsAndNotPulledAsWell) {
+TEST_F(StepLoansTest, WhatNobodyAskedForIsGivenBackWhenItsSessionEndsAndNotServedAsWell) {
   ASSERT_NO_FATAL_FAILURE(RunWell(1));
   table_->DropOfEndedSessions();  // another session has ended
   EXPECT_EQ(given_back_, 0);
   EndSession();
   EXPECT_EQ(given_back_, 1);
-  const std::vector<std::string> late = Pull();
-  ASSERT_EQ(late.size(), 1u);
-  EXPECT_NE(late[0].find("The session has ended"), std::string::npos) << late[0];
+  const Heard late = Ask(1);
+  ASSERT_EQ(late->size(), 3u);
+  for (const std::string& heard : *late) {
+    EXPECT_NE(heard.find("The session has ended"), std::string::npos) << heard;
+  }
   EndSession();
   EXPECT_EQ(given_back_, 1);
 }
@@ -726,7 +734,7 @@ TEST_F(StepLoansTest, WhatWasPushedIsGivenBackAtItsSessionsEndOnlyWhenItWasNotTa
     table_->DropOfEndedSessions();
     table_->DropOfEndedSessions();  // another session has ended, too
     EXPECT_EQ(given_back, 0);
-    EXPECT_TRUE(table_->AwaitPulls(clock_.Now()));  // nobody stays for it
+    EXPECT_TRUE(table_->AwaitTaken(clock_.Now()));  // nobody stays for it
     ASSERT_EQ(questions.size(), 1u);
     if (peer == Peer::kHasTakenIt) table_->Received(1, kWorker, kLink, 3);
     if (peer == Peer::kHasNot) questions[0]();
@@ -795,7 +803,7 @@ TEST_F(StepRendezvousTest, ItSaysWhatItWaitsForByItsNameOnTheWireAndSinceWhen) {
   EXPECT_EQ(step->Describe(edges_->sends[0].numbers[0]), "");
 }
 
-TEST_F(StepRendezvousTest, PullsOfATracedStepHearWhenEachTensorWasSent) {
+TEST_F(StepRendezvousTest, PushesOfATracedStepHearWhenEachTensorWasSent) {
   for (const bool traced : {true, false}) {
     ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(traced ? 1 : 2, edges_));
     if (traced) step->TraceSends();
@@ -803,45 +811,33 @@ TEST_F(StepRendezvousTest, PullsOfATracedStepHearWhenEachTensorWasSent) {
     ASSERT_OK(step->Send(Transfer(edges_->sends[0].numbers[1]), Tensor::Scalar(1.0f), false));
     const int64_t after = absl::GetCurrentTimeNanos();
     auto sink = std::make_shared<Recorder>();
-    step->ServePull(Request(traced ? 1 : 2), sink, nullptr);
+    step->Push(edges_->sends[0], kLink, sink);
     ASSERT_EQ(sink->values.size(), 1u);
     ASSERT_EQ(sink->times.size(), traced ? 1u : 0u);
     if (!traced) continue;
-    // When it was sent, not when it was asked for.
+    // When it was sent, not when there was a link.
     EXPECT_GE(sink->times.at(1).ready_ns, before);
     EXPECT_LE(sink->times.at(1).ready_ns, after);
     EXPECT_EQ(sink->times.at(1).left_ns, 0);
   }
 }
 
-TEST_F(StepRendezvousTest, APullThatComesFirstWaitsForTheStep) {
-  auto sink = std::make_shared<Recorder>();
+TEST_F(StepRendezvousTest, ARequestThatComesFirstWaitsForTheStep) {
   CancellationManager call;
-  table_->FindOrExpect(1)->ServePull(Request(), sink, &call);
+  const Heard heard = Ask(1, &call);
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   for (const char* edge : {"a", "b", "c"}) {
     ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
   table_->End(step.get(), absl::OkStatus());
-  EXPECT_EQ(sink->events.back(), "OK");
-  EXPECT_EQ(table_->num_steps(), 0);
-}
-
-TEST_F(StepRendezvousTest, APullThatIsCancelledWhileItWaitsLeavesNothing) {
-  auto sink = std::make_shared<Recorder>();
-  CancellationManager call;
-  table_->FindOrExpect(1)->ServePull(Request(), sink, &call);
-  EXPECT_EQ(table_->num_steps(), 1);
-  call.StartCancel();
-  ASSERT_EQ(sink->events.size(), 1u);
-  EXPECT_NE(sink->events[0].find("CANCELLED"), std::string::npos);
+  EXPECT_TRUE(IsAllOk(heard));
   EXPECT_EQ(table_->num_steps(), 0);
 }
 
 TEST_F(StepRendezvousTest, WhileCorkedTensorsThatAreReadyAtOnceLeaveTogether) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   auto sink = std::make_shared<Recorder>();
-  step->ServePull(Request(), sink, nullptr);
+  step->Push(edges_->sends[0], kLink, sink);
   {
     StepRendezvous::Cork cork(step.get());
     ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
@@ -857,7 +853,7 @@ TEST_F(StepRendezvousTest, WhileCorkedTensorsThatAreReadyAtOnceLeaveTogether) {
 TEST_F(StepRendezvousTest, TheEndOfTheCorkFlushes) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   auto sink = std::make_shared<Recorder>();
-  step->ServePull(Request(), sink, nullptr);
+  step->Push(edges_->sends[0], kLink, sink);
   {
     StepRendezvous::Cork cork(step.get());
     ASSERT_OK(step->Send(KeyOf("a"), Tensor::Scalar(1.0f), false));
@@ -885,11 +881,7 @@ class StepGroupsTest : public StepRendezvousTest {
     EXPECT_OK(step);
     step_ = *std::move(step);
   }
-  void BeginPull() {
-    PullRequest request = Request();
-    request.num_keys = 4;
-    step_->ServePull(request, sink_, nullptr);
-  }
+  void BeginPush() { step_->Push(edges_->sends[0], kLink, sink_); }
   void Send(const char* edge, bool is_dead = false) {
     ASSERT_OK(step_->Send(KeyOf(edge), is_dead ? Tensor() : Tensor::Scalar(1.0f), is_dead));
   }
@@ -910,7 +902,7 @@ TEST_F(StepGroupsTest, EdgesKnowTheGroupOfWhatTheySend) {
 }
 
 TEST_F(StepGroupsTest, AGroupLeavesWithItsLastCorkedOrNot) {
-  BeginPull();
+  BeginPush();
   StepRendezvous::Cork cork(step_.get());
   Send("b");
   EXPECT_EQ(sink_->events, Events{"1"});
@@ -923,14 +915,14 @@ TEST_F(StepGroupsTest, AGroupLeavesWithItsLastCorkedOrNot) {
 }
 
 TEST_F(StepGroupsTest, ADeadTensorIsOneOfItsGroup) {
-  BeginPull();
+  BeginPush();
   Send("a", /*is_dead=*/true);
   Send("b");
   EXPECT_EQ(sink_->events, (Events{"0 dead", "1", "flush"}));
 }
 
 TEST_F(StepGroupsTest, WhatHasNoWaveLeavesAtOnceAndTakesAlongWhatIsThere) {
-  BeginPull();
+  BeginPush();
   Send("a");
   Send("d");
   EXPECT_EQ(sink_->events, (Events{"0", "3", "flush"}));
@@ -939,7 +931,7 @@ TEST_F(StepGroupsTest, WhatHasNoWaveLeavesAtOnceAndTakesAlongWhatIsThere) {
 }
 
 TEST_F(StepGroupsTest, ALargeTensorLeavesAtOnce) {
-  BeginPull();
+  BeginPush();
   const Tensor large = *Tensor::Zeros(DT_FLOAT, Shape::Vector(SendGroups::kLargeBytes / 4));
   ASSERT_OK(step_->Send(KeyOf("a"), large, false));
   EXPECT_EQ(sink_->events, (Events{"0", "flush"}));
@@ -948,7 +940,7 @@ TEST_F(StepGroupsTest, ALargeTensorLeavesAtOnce) {
 }
 
 TEST_F(StepGroupsTest, AFailureLetsNothingWait) {
-  BeginPull();
+  BeginPush();
   Send("a");
   table_->End(step_.get(), absl::InternalError("broken"));
   ASSERT_EQ(sink_->events.size(), 2u);
@@ -957,15 +949,15 @@ TEST_F(StepGroupsTest, AFailureLetsNothingWait) {
 
 // Not after a run that sends all; whatever it is, nothing is held back.
 TEST_F(StepGroupsTest, TheEndOfTheRunLetsNothingWait) {
-  BeginPull();
+  BeginPush();
   Send("a");
   table_->End(step_.get(), absl::OkStatus());
   EXPECT_EQ(sink_->events, (Events{"0", "flush"}));
 }
 
-TEST_F(StepGroupsTest, APullThatComesLateGetsWholeGroups) {
+TEST_F(StepGroupsTest, APushThatComesLateHasWholeGroups) {
   for (const char* edge : {"a", "b", "c", "d"}) Send(edge);
-  BeginPull();
+  BeginPush();
   EXPECT_EQ(sink_->events, (Events{"0", "1", "flush", "2", "flush", "3", "OK"}));
 }
 
@@ -983,25 +975,18 @@ TEST_F(StepGroupsTest, MalformedWavesAreRefused) {
 TEST_F(StepRendezvousTest, AnErrorReachesThoseWhoWaitAndThoseWhoComeLate) {
   ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
   auto early = std::make_shared<Recorder>();
-  step->ServePull(Request(), early, nullptr);
+  step->Push(edges_->sends[0], kLink, early);
+  const Heard waiting = Ask(1);
   table_->End(step.get(), absl::InternalError("broken"));
   ASSERT_EQ(early->events.size(), 1u);
   EXPECT_NE(early->events[0].find("[_Derived_]broken"), std::string::npos) << early->events[0];
   EXPECT_TRUE(step->cancellation()->IsCancelled());
-  auto late = std::make_shared<Recorder>();
-  table_->FindOrExpect(1)->ServePull(Request(), late, nullptr);
-  ASSERT_EQ(late->events.size(), 1u);
-  EXPECT_NE(late->events[0].find("broken"), std::string::npos);
-}
-
-TEST_F(StepRendezvousTest, BothTasksMustHavePartsOfOneGraph) {
-  ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
-  PullRequest request = Request();
-  request.fingerprint += 1;
-  auto sink = std::make_shared<Recorder>();
-  step->ServePull(request, sink, nullptr);
-  ASSERT_EQ(sink->events.size(), 1u);
-  EXPECT_NE(sink->events[0].find("must have parts of one graph"), std::string::npos);
+  for (const Heard& heard : {waiting, Ask(1)}) {
+    ASSERT_EQ(heard->size(), 3u);
+    for (const std::string& status : *heard) {
+      EXPECT_NE(status.find("broken"), std::string::npos) << status;
+    }
+  }
 }
 
 TEST_F(StepRendezvousTest, APlanThatCallsOtherTasksByOtherNamesServesTheNamesOnTheWire) {
@@ -1033,8 +1018,43 @@ TEST_F(StepRendezvousTest, APlanThatCallsOtherTasksByOtherNamesServesTheNamesOnT
   EXPECT_EQ(got, (std::vector<float>{2, 1}));
 }
 
-// What a loop of a step by calls sends and receives is asked for one by one, by the names on the
-// wire, and a step that has ended stays until all of it was fetched.
+// What a foreign master's step receives it asks for, as its _Recv wants it, by the name on the
+// wire; what comes from its own task it takes there.
+TEST_F(StepRendezvousTest, AForeignStepAsksForWhatItReceives) {
+  std::vector<std::string> fetched;
+  std::vector<Rendezvous::DoneCallback> answers;
+  ASSERT_OK_AND_ASSIGN(const auto step,
+                       table_->Start(1, edges_, {}, nullptr,
+                                     [&](const std::string& task, const std::string& key,
+                                         Rendezvous::DoneCallback done) {
+                                       fetched.push_back(absl::StrCat(task, " ", key));
+                                       answers.push_back(std::move(done));
+                                     }));
+  std::vector<std::string> received;
+  const auto receive = [&](uint32_t number) {
+    step->RecvAsync(Transfer(number), [&](const Status& status, Tensor, bool) {
+      received.push_back(status.ToString());
+    });
+  };
+  EXPECT_TRUE(fetched.empty());
+  receive(edges_->recvs[0].numbers[0]);
+  EXPECT_EQ(fetched,
+            std::vector<std::string>{absl::StrCat(kWorker, " ", edges_->recvs[0].wire_keys[0])});
+  EXPECT_TRUE(received.empty());
+  answers[0](absl::OkStatus(), Tensor::Scalar(3.0f), false);
+  EXPECT_EQ(received, std::vector<std::string>{"OK"});
+  receive(edges_->sends[0].numbers[0]);
+  EXPECT_EQ(fetched.size(), 1u);
+  step->StartAbort(absl::AbortedError("broken"));
+  ASSERT_EQ(received.size(), 2u);
+  receive(edges_->recvs[0].numbers[0]);
+  EXPECT_EQ(fetched.size(), 1u);
+  ASSERT_EQ(received.size(), 3u);
+  EXPECT_NE(received[2].find("broken"), std::string::npos) << received[2];
+}
+
+// So do its loops, for each iteration, and a step that has ended stays until all of what they have
+// sent was fetched.
 TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
   constexpr char kPeer[] = "/job:peer0/replica:0/task:0";
   tensorflow::GraphDef plan, wire;
@@ -1073,15 +1093,6 @@ TEST_F(StepRendezvousTest, LoopsFetchTheTensorsOfTheirIterations) {
   const std::string root = RendezvousKey::Make(std::string(kWorker) + "/device:CPU:0", 42,
                                                std::string(kPs) + "/device:CPU:0", "r", 77, 4);
   EXPECT_EQ(fetched, std::vector<std::string>{std::string(kWorker) + " " + root});
-  // A pull of nothing is answered.
-  auto sink = std::make_shared<Recorder>();
-  PullRequest nothing = Request();
-  nothing.num_keys = 0;
-  nothing.fingerprint = 0;
-  step->ServePull(nothing, sink, nullptr);
-  ASSERT_EQ(sink->events.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(sink->events[0], "got 0 tensors wanted and 0 sent"))
-      << sink->events[0];
   answers[0](absl::OkStatus(), Tensor::Scalar(3.0f), false);
   ExpectTensorEqual(received, Tensor::Scalar(3.0f));
   EXPECT_NE(step->Describe(r.number).find("tensor 'r' of /job:worker"), std::string::npos);
@@ -1139,34 +1150,28 @@ TEST_F(StepRendezvousTest, ATensorThatIsNotWaitedForAnyMoreLeavesNothing) {
   table_->FindOrExpect(1)->ServeTensor(KeyOf("a").text, &second, record);
   EXPECT_EQ(answers.size(), 3u);
   EXPECT_EQ(table_->num_steps(), 0);
-  auto sink = std::make_shared<Recorder>();
-  table_->FindOrExpect(1)->ServePull(Request(), sink, &second);
-  EXPECT_EQ(sink->events.size(), 1u);
-  EXPECT_EQ(table_->num_steps(), 0);
 }
 
-TEST_F(StepRendezvousTest, ASecondPullOfTheSameTensorsEndsWithTheStepAndKeepsNothing) {
-  auto first = std::make_shared<Recorder>(), second = std::make_shared<Recorder>();
-  std::string single;
+TEST_F(StepRendezvousTest, ASecondRequestForTheSameTensorsEndsWithTheStepAndKeepsNothing) {
+  Heard first, second;
   std::weak_ptr<StepRendezvous> kept;
   {
     ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(1, edges_));
     kept = step;
-    step->ServePull(Request(), first, nullptr);
-    step->ServePull(Request(), second, nullptr);
+    first = Ask(1);
+    second = Ask(1);
     for (const char* edge : {"a", "b", "c"}) {
       ASSERT_OK(step->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
     }
-    step->ServeTensor(KeyOf("a").text, nullptr,
-                      [&](const Status& status, Tensor, bool) { single = status.ToString(); });
     table_->End(step.get(), absl::OkStatus());
   }
-  EXPECT_EQ(first->events.back(), "OK");
+  EXPECT_TRUE(IsAllOk(first));
   EXPECT_EQ(table_->num_steps(), 0);
   EXPECT_TRUE(kept.expired());
-  ASSERT_EQ(second->events.size(), 1u);
-  EXPECT_NE(second->events[0].find("CANCELLED"), std::string::npos) << second->events[0];
-  EXPECT_NE(single.find("CANCELLED"), std::string::npos) << single;
+  ASSERT_EQ(second->size(), 3u);
+  for (const std::string& heard : *second) {
+    EXPECT_NE(heard.find("CANCELLED"), std::string::npos) << heard;
+  }
 }
 
 // A hundred times what there is room for, by steps that ran and by calls that were refused.
@@ -1177,11 +1182,11 @@ TEST_F(StepRendezvousTest, StepsThatFailAreRememberedWithinABoundAndDriveOutNoOt
   table_ = std::make_shared<StepTable>(&clock_, limits);
   const auto session = std::make_shared<SessionLife>();
   ASSERT_OK_AND_ASSIGN(const auto running, table_->Start(-1, edges_, session));
-  ASSERT_OK_AND_ASSIGN(const auto unpulled, table_->Start(-2, edges_, session));
+  ASSERT_OK_AND_ASSIGN(const auto untaken, table_->Start(-2, edges_, session));
   for (const char* edge : {"a", "b", "c"}) {
-    ASSERT_OK(unpulled->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
+    ASSERT_OK(untaken->Send(KeyOf(edge), Tensor::Scalar(1.0f), false));
   }
-  table_->End(unpulled.get(), absl::OkStatus());
+  table_->End(untaken.get(), absl::OkStatus());
 
   const Status why = absl::AbortedError(absl::StrCat("Session gone ", std::string(10'000, 'x')));
   constexpr int64_t kSteps = 100 * kBound / static_cast<int64_t>(kMaxKeptMessageBytes);
@@ -1196,15 +1201,12 @@ TEST_F(StepRendezvousTest, StepsThatFailAreRememberedWithinABoundAndDriveOutNoOt
   }
   EXPECT_LE(table_->num_steps(), kBound / static_cast<int64_t>(kMaxKeptMessageBytes) + 2);
   // Late comers hear the beginning of the reason.
-  auto late = std::make_shared<Recorder>();
-  table_->FindOrExpect(kSteps)->ServePull(Request(kSteps), late, nullptr);
-  ASSERT_EQ(late->events.size(), 1u);
-  EXPECT_NE(late->events[0].find("Session gone xxx"), std::string::npos);
-  EXPECT_LT(late->events[0].size(), 2 * kMaxKeptMessageBytes);
+  const Heard late = Ask(kSteps);
+  ASSERT_EQ(late->size(), 3u);
+  EXPECT_NE(late->front().find("Session gone xxx"), std::string::npos);
+  EXPECT_LT(late->front().size(), 2 * kMaxKeptMessageBytes);
 
-  auto sink = std::make_shared<Recorder>();
-  table_->FindOrExpect(-2)->ServePull(Request(-2), sink, nullptr);
-  EXPECT_EQ(sink->events.back(), "OK");
+  EXPECT_TRUE(IsAllOk(Ask(-2)));
   EXPECT_OK(running->aborted());
   clock_.Advance(StepTable::kEndedExpiry + absl::Seconds(1));
   table_->Refuse(-3, why);
@@ -1216,16 +1218,15 @@ TEST_F(StepRendezvousTest, ACallOfAnotherSessionDoesNotEndAStepThatRuns) {
   table_->Refuse(1, absl::AbortedError("Session handle is not found"));
   EXPECT_OK(step->aborted());
   // One that is only expected hears of it.
-  auto sink = std::make_shared<Recorder>();
-  table_->FindOrExpect(2)->ServePull(Request(2), sink, nullptr);
+  const Heard heard = Ask(2);
   table_->Refuse(2, absl::AbortedError("Session handle is not found"));
-  ASSERT_EQ(sink->events.size(), 1u);
-  EXPECT_NE(sink->events[0].find("Session handle is not found"), std::string::npos);
+  ASSERT_EQ(heard->size(), 3u);
+  EXPECT_NE(heard->front().find("Session handle is not found"), std::string::npos);
 }
 
-TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
+TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyTakesLosesItsOwnOnly) {
   ServerLimits limits;
-  limits.max_unpulled_steps = 10;
+  limits.max_untaken_steps = 10;
   table_ = std::make_shared<StepTable>(&clock_, limits);
   const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
   const auto run = [&](int64_t id, const std::shared_ptr<SessionLife>& session,
@@ -1246,11 +1247,9 @@ TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
   }
   EXPECT_EQ(given_back, 990);
   for (const int64_t id : {int64_t{-1}, int64_t{1000}}) {
-    auto sink = std::make_shared<Recorder>();
-    table_->FindOrExpect(id)->ServePull(Request(id), sink, nullptr);
-    EXPECT_EQ(sink->events.back(), "OK") << id;
+    EXPECT_TRUE(IsAllOk(Ask(id))) << id;
   }
-  // What was pulled makes room.
+  // What was taken makes room.
   ASSERT_NO_FATAL_FAILURE(run(1001, other, nullptr));
   EXPECT_EQ(given_back, 990);
   other->End(absl::AbortedError("The session has ended"));
@@ -1258,10 +1257,10 @@ TEST_F(StepRendezvousTest, ASessionWhoseStepsNobodyPullsLosesItsOwnOnly) {
   EXPECT_EQ(given_back, 999);
 }
 
-TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLastStepStays) {
+TEST_F(StepRendezvousTest, BytesThatNobodyTakesAreBoundedInEachSessionAndTheLastStepStays) {
   constexpr int64_t kTensor = 1024;
   ServerLimits limits;
-  limits.max_unpulled_bytes = 10 * kTensor;
+  limits.max_untaken_bytes = 10 * kTensor;
   table_ = std::make_shared<StepTable>(&clock_, limits);
   const auto honest = std::make_shared<SessionLife>(), other = std::make_shared<SessionLife>();
   // Sends "a", of so many bytes.
@@ -1269,7 +1268,7 @@ TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLast
     ASSERT_OK_AND_ASSIGN(const auto step, table_->Start(id, edges_, session));
     const Tensor value = Tensor::Vector<float>(std::vector<float>(static_cast<size_t>(bytes) / 4));
     ASSERT_OK(step->Send(Transfer(edges_->sends[0].numbers[0]), value, false));
-    EXPECT_EQ(step->unpulled_bytes(), bytes);
+    EXPECT_EQ(step->untaken_bytes(), bytes);
     table_->End(step.get(), absl::OkStatus());
   };
   ASSERT_NO_FATAL_FAILURE(run(-1, honest, kTensor));
@@ -1286,7 +1285,7 @@ TEST_F(StepRendezvousTest, BytesThatNobodyPullsAreBoundedInEachSessionAndTheLast
     step->ServeTensor(KeyOf("a").text, nullptr,
                       [&](const Status& status, Tensor, bool) { heard = status; });
     EXPECT_OK(heard) << id;
-    EXPECT_EQ(step->unpulled_bytes(), 0);
+    EXPECT_EQ(step->untaken_bytes(), 0);
   }
 }
 

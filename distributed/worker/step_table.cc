@@ -16,15 +16,15 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kSweepPeriod = absl::Seconds(30);
-// After which AwaitPulls asks again: what is taken behind an answer is in the next one.
+// After which AwaitTaken asks again: what is taken behind an answer is in the next one.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
 
 }  // namespace
 
 StepTable::StepTable(Clock* clock, const ServerLimits& limits)
     : clock_(clock),
-      max_unpulled_(limits.max_unpulled_steps),
-      max_unpulled_bytes_(limits.max_unpulled_bytes),
+      max_untaken_(limits.max_untaken_steps),
+      max_untaken_bytes_(limits.max_untaken_bytes),
       parked_(std::make_shared<ParkedBytes>(limits.max_parked_bytes)),
       failed_(limits.max_failed_step_bytes),
       next_sweep_(clock->Now() + kSweepPeriod) {}
@@ -51,7 +51,7 @@ std::shared_ptr<StepRendezvous> StepTable::FindOrExpect(int64_t step_id) {
       if (const Status* const why = failed_.Find(step_id)) {
         aborted = *why;
       } else {
-        steps_.emplace(step_id, Kept{step, unpulled_.end()});
+        steps_.emplace(step_id, Kept{step, untaken_.end()});
       }
     }
     if (aborted.ok()) aborted = aborted_;
@@ -144,7 +144,7 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
     open_links_.erase(link);
     parked_->set_links(static_cast<int64_t>(open_links_.size()));
     for (const auto& [id, kept] : steps_) {
-      (kept.unpulled == unpulled_.end() ? running : over).push_back(kept.step);
+      (kept.untaken == untaken_.end() ? running : over).push_back(kept.step);
     }
   }
   for (const auto& step : running) {
@@ -159,13 +159,13 @@ void StepTable::LinkLost(absl::string_view task, const Link* link, const Status&
       lost.error = status;
       // No room to keep it: the loss, which passes, is what late comers hear, and not the bound.
       if (!step->TakePushed(std::move(lost)).ok()) {
-        const Status why = PullError(task, status);
+        const Status why = PushFromError(task, status);
         Refuse(step->step_id(), why);
         step->StartAbort(why);  // one that was started meanwhile
       }
     }
     // Its master would wait for a part that the peer cannot run to its end.
-    if (awaits_receipt) step->FailPushes(task, PushError(task, status));
+    if (awaits_receipt) step->FailPushes(task, PushToError(task, status));
   }
   for (const auto& step : over) {
     if (step->AwaitsReceipt(task, link)) GiveUp(step->step_id());
@@ -178,9 +178,9 @@ void StepTable::End(StepRendezvous* step, const Status& status) {
     step->StartAbort(status);
     EndFailed(step);
   } else if (step->EndRun()) {
-    AllPulled(step);
+    AllTaken(step);
   } else {
-    EndUnpulled(step);
+    EndUntaken(step);
   }
 }
 
@@ -194,25 +194,24 @@ void StepTable::EndFailed(StepRendezvous* step) {
   dropped = Take(it);
 }
 
-void StepTable::EndUnpulled(StepRendezvous* step) {
+void StepTable::EndUntaken(StepRendezvous* step) {
   std::vector<int64_t> too_much;
   {
     MutexLock lock(&mu_);
     const auto it = steps_.find(step->step_id());
-    // Its master has cleaned it up, or all of it was pulled just now.
+    // Its master has cleaned it up, or all of it was taken just now.
     if (it == steps_.end() || it->second.step.get() != step) return;
     const std::shared_ptr<const SessionLife> session = step->session();
-    UnpulledSum& of_session = unpulled_of_[session.get()];
-    // A tensor may just be on its way to be pulled.
-    const int64_t num_bytes = std::max<int64_t>(step->unpulled_bytes(), 0);
-    unpulled_.push_back({step->step_id(), clock_->Now(), session, num_bytes});
-    it->second.unpulled = std::prev(unpulled_.end());
+    UntakenSum& of_session = untaken_of_[session.get()];
+    // A tensor may just be on its way to be taken.
+    const int64_t num_bytes = std::max<int64_t>(step->untaken_bytes(), 0);
+    untaken_.push_back({step->step_id(), clock_->Now(), session, num_bytes});
+    it->second.untaken = std::prev(untaken_.end());
     ++of_session.steps;
     of_session.num_bytes += num_bytes;
-    UnpulledSum left = of_session;
-    for (const Unpulled& oldest : unpulled_) {
-      if (left.steps <= max_unpulled_ &&
-          (left.num_bytes <= max_unpulled_bytes_ || left.steps == 1)) {
+    UntakenSum left = of_session;
+    for (const Untaken& oldest : untaken_) {
+      if (left.steps <= max_untaken_ && (left.num_bytes <= max_untaken_bytes_ || left.steps == 1)) {
         break;
       }
       if (oldest.session != session) continue;
@@ -231,20 +230,20 @@ void StepTable::GiveUpUnwanted(StepRendezvous* step) {
     MutexLock lock(&mu_);
     const auto it = steps_.find(step->step_id());
     if (it == steps_.end() || it->second.step.get() != step) return;
-    if (it->second.unpulled == unpulled_.end()) return;  // it runs: its end finds that it failed
+    if (it->second.untaken == untaken_.end()) return;  // it runs: its end finds that it failed
   }
   GiveUp(step->step_id());
 }
 
-bool StepTable::AwaitPulls(absl::Time deadline) {
+bool StepTable::AwaitTaken(absl::Time deadline) {
   for (;;) {
     std::map<const Link*, AskReceipts> asks;
     {
       MutexLock lock(&mu_);
-      if (!WaitsForPulls()) return true;
+      if (!WaitsForTaken()) return true;
       if (clock_->Now() >= deadline) return false;
-      for (const Unpulled& unpulled : unpulled_) {
-        const auto it = steps_.find(unpulled.step_id);
+      for (const Untaken& untaken : untaken_) {
+        const auto it = steps_.find(untaken.step_id);
         if (it == steps_.end() || !it->second.step->IsWanted()) continue;
         asks.merge(AsksOf(*it->second.step));
       }
@@ -252,9 +251,9 @@ bool StepTable::AwaitPulls(absl::Time deadline) {
     for (const auto& [link, ask] : asks) ask([] {});
     MutexLock lock(&mu_);
     const absl::Time until = std::min(deadline, clock_->Now() + kAskAgain);
-    ++awaiting_pulls_;
-    while (WaitsForPulls() && clock_->Now() < until) clock_->WaitUntil(&pulled_, &mu_, until);
-    --awaiting_pulls_;
+    ++awaiting_taken_;
+    while (WaitsForTaken() && clock_->Now() < until) clock_->WaitUntil(&taken_, &mu_, until);
+    --awaiting_taken_;
   }
 }
 
@@ -267,9 +266,9 @@ std::map<const Link*, StepTable::AskReceipts> StepTable::AsksOf(const StepRendez
   return asks;
 }
 
-bool StepTable::WaitsForPulls() const {
-  for (const Unpulled& unpulled : unpulled_) {
-    const auto it = steps_.find(unpulled.step_id);
+bool StepTable::WaitsForTaken() const {
+  for (const Untaken& untaken : untaken_) {
+    const auto it = steps_.find(untaken.step_id);
     if (it != steps_.end() && it->second.step->IsWanted()) return true;
   }
   return false;
@@ -284,14 +283,14 @@ void StepTable::DropOfEndedSessions() {
   std::vector<Ended> ended;
   {
     MutexLock lock(&mu_);
-    for (Unpulled& unpulled : unpulled_) {
-      if (unpulled.is_ending) continue;
-      const auto it = steps_.find(unpulled.step_id);
+    for (Untaken& untaken : untaken_) {
+      if (untaken.is_ending) continue;
+      const auto it = steps_.find(untaken.step_id);
       MR_DCHECK(it != steps_.end(), "Take removes a step from both lists");
       const Status why = Derived(it->second.step->EndOfSession());
       if (why.ok()) continue;
       ended.push_back({it->second.step, why, AsksOf(*it->second.step)});
-      unpulled.is_ending = true;
+      untaken.is_ending = true;
     }
   }
   struct Question {
@@ -318,7 +317,7 @@ void StepTable::DropOfEndedSessions() {
     }
   }
   for (auto& [link, question] : questions) question.ask([steps = std::move(question.steps)] {});
-  LookForPulls();
+  LookForTaken();
 }
 
 void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why) {
@@ -329,15 +328,15 @@ void StepTable::DropEnded(const std::shared_ptr<StepRendezvous>& step, const Sta
     RememberFailure(it->first, why);
     Take(it);
   }
-  // First: what is given back is not to be pulled, or taken, as well.
+  // First: what is given back is not to be taken by others as well.
   step->StartAbort(why);
   if (const std::shared_ptr<StepLoans> loans = step->loans()) loans->GiveBack();
-  LookForPulls();
+  LookForTaken();
 }
 
-void StepTable::LookForPulls() {
+void StepTable::LookForTaken() {
   MutexLock lock(&mu_);
-  if (awaiting_pulls_ > 0) pulled_.SignalAll();
+  if (awaiting_taken_ > 0) taken_.SignalAll();
 }
 
 void StepTable::Cleanup(int64_t step_id, const Status& status) {
@@ -356,7 +355,7 @@ std::shared_ptr<StepLoans> StepTable::Forget(int64_t step_id, const Status& stat
   }
   step->StartAbort(status);
   std::shared_ptr<StepLoans> loans = step->loans();
-  LookForPulls();
+  LookForTaken();
   return loans;
 }
 
@@ -367,13 +366,13 @@ void StepTable::GiveUp(int64_t step_id) {
 
 std::shared_ptr<StepRendezvous> StepTable::Take(Steps::iterator it) {
   std::shared_ptr<StepRendezvous> step = std::move(it->second.step);
-  if (it->second.unpulled != unpulled_.end()) {
-    const auto of_session = unpulled_of_.find(it->second.unpulled->session.get());
-    MR_DCHECK(of_session != unpulled_of_.end() && of_session->second.steps > 0,
-              "EndUnpulled counts what it lists");
-    of_session->second.num_bytes -= it->second.unpulled->num_bytes;
-    if (--of_session->second.steps == 0) unpulled_of_.erase(of_session);
-    unpulled_.erase(it->second.unpulled);
+  if (it->second.untaken != untaken_.end()) {
+    const auto of_session = untaken_of_.find(it->second.untaken->session.get());
+    MR_DCHECK(of_session != untaken_of_.end() && of_session->second.steps > 0,
+              "EndUntaken counts what it lists");
+    of_session->second.num_bytes -= it->second.untaken->num_bytes;
+    if (--of_session->second.steps == 0) untaken_of_.erase(of_session);
+    untaken_.erase(it->second.untaken);
   }
   steps_.erase(it);
   return step;
@@ -404,9 +403,9 @@ void StepTable::Sweep() {
     if (now < next_sweep_) return;
     next_sweep_ = now + kSweepPeriod;
     failed_.DropBefore(now - kEndedExpiry);
-    for (const Unpulled& unpulled : unpulled_) {
-      if (now - unpulled.at <= kEndedExpiry) break;
-      expired.push_back(unpulled.step_id);
+    for (const Untaken& untaken : untaken_) {
+      if (now - untaken.at <= kEndedExpiry) break;
+      expired.push_back(untaken.step_id);
     }
     for (const auto& [id, kept] : steps_) {
       if (kept.step->HasParkedSince(now - kEndedExpiry)) never_begun.push_back(kept.step);
@@ -419,13 +418,13 @@ void StepTable::Sweep() {
   }
 }
 
-void StepTable::AllPulled(StepRendezvous* step) {
+void StepTable::AllTaken(StepRendezvous* step) {
   std::shared_ptr<StepRendezvous> dropped;  // destroyed without the lock
   MutexLock lock(&mu_);
   const auto it = steps_.find(step->step_id());
   if (it == steps_.end() || it->second.step.get() != step) return;
   dropped = Take(it);
-  if (awaiting_pulls_ > 0) pulled_.SignalAll();
+  if (awaiting_taken_ > 0) taken_.SignalAll();
 }
 
 void StepTable::WaitGivenUp(StepRendezvous* step) {

@@ -4,9 +4,9 @@
 
 // StepTable: the rendezvous of all steps of one task, by step id.
 //
-//   expected -> running           a pull may come before the step is started here
-//   running -> gone               ended well, and the last tensor has been pulled
-//   running -> unpulled -> gone   ended well, and something waits to be pulled
+//   expected -> running           a request, or a push, may come before the step is started
+//   running -> gone               ended well, and the last tensor has been taken
+//   running -> untaken -> gone    ended well, and something waits to be taken
 //   any -> failed -> gone         only the reason stays, for a while, to tell late comers
 //   any -> gone                   its master says that the step is over (Cleanup)
 //   expected -> gone              its last wait was given up; or only what other tasks have pushed
@@ -18,10 +18,10 @@
 // these); running ones a RunGraph. Of a failed step there is a text, all of them together within
 // ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
 // step that fails ends its other parts itself, and its tasks only wait a little longer for that.
-// Steps with something to pull, which honest jobs need, never go for those that failed, or for
+// Steps with something to take, which honest jobs need, never go for those that failed, or for
 // those of another session: what other tasks push for steps that have not begun, or will never,
-// has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_unpulled_steps and
-// max_unpulled_bytes of its own, and of the bytes always its last step's.
+// has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_untaken_steps and
+// max_untaken_bytes of its own, and of the bytes always its last step's.
 //
 // Threads: all methods, from any thread. The table's lock is taken before a step's.
 // Lifetime: made by std::make_shared; steps know it weakly and may outlive it.
@@ -72,8 +72,8 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // Nothing happens to a step that was started: its own master knows its session.
   void Refuse(int64_t step_id, const Status& why);
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
-  // AwaitPulls waits for what it sends as long as `session` is open (null: not at all).
-  // `loans` (may be null) are settled when all of it has been pulled, and given back when it is
+  // AwaitTaken waits for what it sends as long as `session` is open (null: not at all).
+  // `loans` (may be null) are settled when all of it has been taken, and given back when it is
   // dropped before. `fetch` (may be null without loops that other tasks are part of) outlives the
   // step's run.
   StatusOr<std::shared_ptr<StepRendezvous>> Start(
@@ -103,11 +103,11 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void Cleanup(int64_t step_id, const Status& status);
   // Aborts all steps, now and later.
   void AbortAll(const Status& status);
-  // Until all that steps which ended well have sent was pulled, where a session is open to want it.
+  // Until all that steps which ended well have sent was taken, where a session is open to want it.
   // False when something is left at `deadline`. Asks tasks what they have received.
-  bool AwaitPulls(absl::Time deadline);
-  // AwaitPulls looks again: a session has ended.
-  void LookForPulls();
+  bool AwaitTaken(absl::Time deadline);
+  // AwaitTaken looks again: a session has ended.
+  void LookForTaken();
   // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
   // reason of the session's end. What was pushed may have been taken, and the receipt be on its
   // way: those tasks are asked first.
@@ -122,24 +122,24 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   int64_t parked_bytes() const { return parked_->bytes(); }
 
  private:
-  void AllPulled(StepRendezvous* step) override;
+  void AllTaken(StepRendezvous* step) override;
   void WaitGivenUp(StepRendezvous* step) override;
   void PushesFailed(StepRendezvous* step) override { GiveUpUnwanted(step); }
-  // Has ended well, and something of it was not pulled yet.
-  struct Unpulled {
+  // Has ended well, and something of it was not taken yet.
+  struct Untaken {
     int64_t step_id;
     absl::Time at;
     std::shared_ptr<const SessionLife> session;  // may be null
     int64_t num_bytes = 0;                       // when the step had ended
     bool is_ending = false;                      // DropOfEndedSessions has found it
   };
-  struct UnpulledSum {
+  struct UntakenSum {
     int64_t steps = 0;
     int64_t num_bytes = 0;
   };
   struct Kept {
     std::shared_ptr<StepRendezvous> step;
-    std::list<Unpulled>::iterator unpulled;  // unpulled_.end(): it is expected, or runs
+    std::list<Untaken>::iterator untaken;  // untaken_.end(): it is expected, or runs
   };
   // Abseil's maps break when there is no memory to grow, in which steps are refused.
   using Steps = std::unordered_map<int64_t, Kept>;
@@ -152,35 +152,35 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   void RememberFailure(int64_t step_id, const Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFailed(StepRendezvous* step);
   // Some tensors of `step`, which ended well, are left; what is too much of its session goes.
-  void EndUnpulled(StepRendezvous* step);
-  // Drops what a step of an ended session has sent; nothing if all was pulled meanwhile.
+  void EndUntaken(StepRendezvous* step);
+  // Drops what a step of an ended session has sent; nothing if all was taken meanwhile.
   void DropEnded(const std::shared_ptr<StepRendezvous>& step, const Status& why);
   // The ways to ask tasks for what the step has pushed, and is not received.
   std::map<const Link*, AskReceipts> AsksOf(const StepRendezvous& step) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A step may be aborted between its success and EndUnpulled, or just after it: whoever comes
-  // second, the one that aborted it or EndUnpulled, finds both and gives it up.
+  // A step may be aborted between its success and EndUntaken, or just after it: whoever comes
+  // second, the one that aborted it or EndUntaken, finds both and gives it up.
   void GiveUpUnwanted(StepRendezvous* step);
   // Aborts and forgets a step; its loans, null when there is none.
   std::shared_ptr<StepLoans> Forget(int64_t step_id, const Status& status);
-  // The same for one that nobody has pulled: what it took is given back.
+  // The same for one that nobody has taken: what it took is given back.
   void GiveUp(int64_t step_id);
   std::shared_ptr<StepRendezvous> Find(int64_t step_id) const;
-  bool WaitsForPulls() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool WaitsForTaken() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
-  const int64_t max_unpulled_, max_unpulled_bytes_;  // of one session
+  const int64_t max_untaken_, max_untaken_bytes_;  // of one session
   const std::shared_ptr<ParkedBytes> parked_;
   mutable Mutex mu_;
-  std::list<Unpulled> unpulled_ ABSL_GUARDED_BY(mu_);  // of steps_; oldest first
-  // How many of these; none without one. An entry of unpulled_ keeps the session.
-  std::map<const SessionLife*, UnpulledSum> unpulled_of_ ABSL_GUARDED_BY(mu_);
+  std::list<Untaken> untaken_ ABSL_GUARDED_BY(mu_);  // of steps_; oldest first
+  // How many of these; none without one. An entry of untaken_ keeps the session.
+  std::map<const SessionLife*, UntakenSum> untaken_of_ ABSL_GUARDED_BY(mu_);
   Steps steps_ ABSL_GUARDED_BY(mu_);
   AgedMap<int64_t, Status> failed_ ABSL_GUARDED_BY(mu_);  // none of steps_
   absl::Time next_sweep_ ABSL_GUARDED_BY(mu_);
-  int awaiting_pulls_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitPulls
+  int awaiting_taken_ ABSL_GUARDED_BY(mu_) = 0;  // threads in AwaitTaken
   std::map<const Link*, AskReceipts> open_links_ ABSL_GUARDED_BY(mu_);
-  CondVar pulled_;
+  CondVar taken_;
   Status aborted_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "distributed/transport/transport.h"
+#include "distributed/worker/push_sink.h"
 #include "runtime/step_stats.h"
 
 namespace millrace {

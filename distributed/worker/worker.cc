@@ -9,7 +9,7 @@
 #include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
-#include "distributed/transport/edges_mode.h"
+#include "distributed/transport/link_version.h"
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
@@ -87,7 +87,7 @@ void Worker::FinishEnds() {
     freed = runs_.TakeFreed();
   }
   for (const auto& [step, why] : steps) step->Cancel(why);
-  // What sessions that are over have sent is nobody's to pull. After the steps: one that ends well
+  // What sessions that are over have sent is nobody's to take. After the steps: one that ends well
   // meanwhile is found here, or finds that it was cancelled.
   if (!ending.empty()) steps_->DropOfEndedSessions();
   for (const auto& session : ending) session->DropAll();
@@ -285,7 +285,7 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
   registered->num_bytes = num_bytes;
   MR_ASSIGN_OR_RETURN(const std::string handle, session->graphs.Add(std::move(registered)));
   response->set_graph_handle(handle);
-  if (options_.links != nullptr) SetCanPush(response);
+  if (options_.links != nullptr) SetLinkVersion(response);
   return absl::OkStatus();
 }
 
@@ -296,10 +296,10 @@ Status Worker::DeregisterGraph(const tensorflow::DeregisterGraphRequest& request
 }
 
 void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
-                      const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
-                      bool block, absl::Time deadline, CancellationManager* cancellation,
-                      tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                      Transport::Done done) {
+                      const tensorflow::RunGraphRequest& step, EdgesBy edges_by,
+                      absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
+                      CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
+                      std::vector<NamedTensor>* received, Transport::Done done) {
   std::shared_ptr<WorkerSession> session;
   const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
     MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));
@@ -329,7 +329,8 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
     return ended.ok() ? ended : refuse(ended);
   });
   if (!status.ok()) return done(status);
-  run->Start(step, send, block, deadline, cancellation, response, received, std::move(done));
+  run->Start(step, edges_by, send, block, deadline, cancellation, response, received,
+             std::move(done));
 }
 
 Status Worker::CleanupGraph(int64_t step_id) {
@@ -349,13 +350,6 @@ void Worker::RecvTensor(const tensorflow::RecvTensorRequest& request,
   if (!status.ok()) return done(status, Tensor(), false);
   steps_->FindOrExpect(request.step_id())
       ->ServeTensor(request.rendezvous_key(), cancellation, std::move(done));
-}
-
-void Worker::Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
-                  CancellationManager* cancellation) {
-  const Status status = devices_.CheckIncarnation(request.src_incarnation);
-  if (!status.ok()) return sink->OnDone(status);
-  steps_->FindOrExpect(request.step_id)->ServePull(request, std::move(sink), cancellation);
 }
 
 // --- The end -------------------------------------------------------------------------------------

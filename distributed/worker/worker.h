@@ -58,6 +58,7 @@
 #include "distributed/worker/running_steps.h"
 #include "distributed/worker/session_table.h"
 #include "distributed/worker/shared_plans.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_table.h"
 #include "distributed/worker/task_devices.h"
 #include "distributed/worker/worker_options.h"
@@ -110,9 +111,10 @@ class Worker {
   Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
   // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
   void RunGraph(const tensorflow::RunGraphRequest& graph, const tensorflow::RunGraphRequest& step,
-                absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
-                CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
-                std::vector<NamedTensor>* received, Transport::Done done);
+                EdgesBy edges_by, absl::Span<const NamedTensor> send, bool block,
+                absl::Time deadline, CancellationManager* cancellation,
+                tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+                Transport::Done done);
   Status CleanupGraph(int64_t step_id);
   // Whether a caller of `method` that cannot prove to be a member of the cluster may clear these
   // containers (none: the default one). PermissionDenied while a session is open here, or
@@ -124,11 +126,9 @@ class Worker {
   // run names what belongs to it.
   Status CleanupAll(absl::Span<const std::string> containers);
 
-  // `cancellation` (may be null) of RecvTensor and Pull outlives the answer.
+  // One tensor of a foreign master's step. `cancellation` (may be null) outlives the answer.
   void RecvTensor(const tensorflow::RecvTensorRequest& request, CancellationManager* cancellation,
                   absl::AnyInvocable<void(const Status&, Tensor, bool)> done);
-  void Pull(const PullRequest& request, std::shared_ptr<PullSink> sink,
-            CancellationManager* cancellation);
 
   // Of links to other tasks (link_end.h).
   StepTable* steps() const { return steps_.get(); }
@@ -154,9 +154,9 @@ class Worker {
   void StopTaking(const Status& status);
   // False when some still run at `deadline`.
   bool AwaitSteps(absl::Time deadline) { return running_.Await(deadline); }
-  // Until other tasks have pulled what steps that ended well have sent them; those of sessions that
+  // Until other tasks have taken what steps that ended well have sent them; those of sessions that
   // have ended are not waited for. False when something is left at `deadline`.
-  bool AwaitPulls(absl::Time deadline) { return steps_->AwaitPulls(deadline); }
+  bool AwaitTaken(absl::Time deadline) { return steps_->AwaitTaken(deadline); }
   // Cancels all steps with `status` and waits until they have ended, for
   // WorkerOptions::shutdown_bound at most: then the log names what they wait for, and they are left
   // behind. Idempotent.

@@ -16,6 +16,7 @@
 #include "distributed/testing/small_model.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gtest/gtest.h"
@@ -72,8 +73,8 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
     const absl::Time deadline = absl::Now() + absl::Milliseconds(20);
     const int64_t before = Allocations();
     FailAllocation(n);
-    worker.RunGraph(request, request, {}, /*block=*/false, deadline, nullptr, &response, &received,
-                    std::move(done));
+    worker.RunGraph(request, request, EdgesBy::kLinks, {}, /*block=*/false, deadline, nullptr,
+                    &response, &received, std::move(done));
     const bool failed = Allocations() - before >= n;
     FailAllocation(0);
     const bool ended_in_time = ended.WaitFor(absl::Seconds(20));

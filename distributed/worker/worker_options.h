@@ -35,12 +35,12 @@ struct WorkerOptions {
   // How long Shutdown waits for steps that it has cancelled.
   absl::Duration shutdown_bound = absl::Seconds(10);
   ServerLimits limits = {};
-  // The way to another task; null for one that is not in the cluster.
+  // The way to another task, for RecvTensor; null for one that is not in the cluster.
   std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
-  // The links to other tasks, for steps that are pushed; outlives the worker. Null: this task takes
-  // part in none.
+  // The links to other tasks, on which steps exchange tensors; outlives the worker. Null: this task
+  // has none, and takes part only in steps of its own and of foreign masters.
   PeerLinks* links = nullptr;
-  // Null: what other tasks pull is not counted.
+  // Null: what is exchanged with other tasks is not counted.
   std::shared_ptr<const PeerCounters> peer_counters;
 };
 

@@ -13,7 +13,6 @@
 #include "core/dcheck.h"
 #include "core/exceptions.h"
 #include "distributed/link/link.h"
-#include "distributed/transport/edges_mode.h"
 #include "distributed/transport/peer_counts.h"
 #include "distributed/worker/peer_error.h"
 #include "distributed/worker/pushed_message.h"
@@ -26,65 +25,6 @@
 #include "runtime/step_context.h"
 
 namespace millrace {
-namespace {
-
-// Puts what a peer sends into the step's rendezvous.
-class IncomingPull : public PullSink {
- public:
-  // `stats`: null unless the step is traced.
-  IncomingPull(std::shared_ptr<StepRendezvous> rendezvous, std::shared_ptr<const StepEdges> edges,
-               const StepEdges::Peer* peer, std::shared_ptr<StepStatsCollector> stats)
-      : rendezvous_(std::move(rendezvous)),
-        edges_(std::move(edges)),
-        peer_(peer),
-        stats_(std::move(stats)) {
-    if (stats_ == nullptr) return;
-    asked_ns_ = absl::GetCurrentTimeNanos();
-    send_times_.resize(peer_->numbers.size());
-  }
-  void OnSendTimes(uint64_t index, const SendTimes& times) override {
-    if (index < send_times_.size()) send_times_[index] = times;
-  }
-  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
-    received_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= peer_->numbers.size()) {
-      return rendezvous_->StartAbort(absl::InternalError(
-          absl::StrCat("Pull from ", peer_->task, ": a tensor's number must be below ",
-                       peer_->numbers.size(), ", got ", index)));
-    }
-    if (stats_ != nullptr) {
-      const int64_t now_ns = absl::GetCurrentTimeNanos();
-      SendTimes& sent = send_times_[index];
-      if (sent.ready_ns != 0 && sent.left_ns == 0) sent.left_ns = now_ns;  // it is in this process
-      TraceTransfer(peer_->wire_keys[index], value.TotalBytes(),
-                    {.send = sent, .asked_ns = asked_ns_, .arrived_ns = now_ns}, stats_.get());
-    }
-    // An error means that the step was aborted, which says why.
-    rendezvous_->Send(Transfer(peer_->numbers[index]), std::move(value), is_dead).IgnoreError();
-  }
-  void OnDone(const Status& status) override {
-    if (!status.ok()) return rendezvous_->StartAbort(PullError(peer_->task, status));
-    const size_t received = received_.load(std::memory_order_relaxed);
-    if (received < peer_->numbers.size()) {
-      rendezvous_->StartAbort(absl::InternalError(
-          absl::StrCat("Pull from ", peer_->task, ": all ", peer_->numbers.size(),
-                       " tensors must arrive, got ", received)));
-    }
-  }
-
- private:
-  const std::shared_ptr<StepRendezvous> rendezvous_;
-  const std::shared_ptr<const StepEdges> edges_;
-  const StepEdges::Peer* const peer_;  // in *edges_
-  const std::shared_ptr<StepStatsCollector> stats_;
-  int64_t asked_ns_ = 0;
-  // By index, each used by the thread that brings its tensor; empty unless traced.
-  std::vector<SendTimes> send_times_;
-  std::atomic<size_t> received_{0};  // relaxed: OnDone comes after every OnTensor
-};
-
-}  // namespace
-
 WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> steps,
                        std::shared_ptr<const RegisteredGraph> graph, const std::string& session,
                        std::shared_ptr<const SessionLife> life, int64_t step_id,
@@ -111,7 +51,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
   }
 }
 
-void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
+void WorkerStep::Start(const tensorflow::RunGraphRequest& request, EdgesBy edges_by,
                        absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
                        CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
                        std::vector<NamedTensor>* received, Transport::Done done) {
@@ -121,7 +61,7 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   received_ = received;
   const Status status = NoExceptions("RunGraph", [&] {
     if (!block && deadline != absl::InfiniteFuture()) MakeTimer();
-    return Begin(request, send, cancellation);
+    return Begin(request, edges_by, send, cancellation);
   });
   if (!status.ok()) {
     {
@@ -138,12 +78,12 @@ void WorkerStep::Start(const tensorflow::RunGraphRequest& request,
   Execute(block, deadline);
 }
 
-Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
+Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request, EdgesBy edges_by,
                          absl::Span<const NamedTensor> send, CancellationManager* cancellation) {
-  MR_ASSIGN_OR_RETURN(
-      std::shared_ptr<StepRendezvous> started,
-      steps_->Start(request.step_id(), graph_->edges, life_, loans_,
-                    IsPushed(request) ? FetchTensor() : FetchFor(request.step_id())));
+  const bool by_links = edges_by == EdgesBy::kLinks;
+  MR_ASSIGN_OR_RETURN(std::shared_ptr<StepRendezvous> started,
+                      steps_->Start(request.step_id(), graph_->edges, life_, loans_,
+                                    by_links ? FetchTensor() : FetchFor(request.step_id())));
   Status cancelled;
   {
     MutexLock lock(&mu_);
@@ -160,9 +100,8 @@ Status WorkerStep::Begin(const tensorflow::RunGraphRequest& request,
     }
     outer_ = cancellation;
   }
-  if (IsPushed(request)) return LinkPeers();
+  if (by_links) return LinkPeers();
   rendezvous_->ReceivePushes(nullptr);
-  AskPeers();
   return absl::OkStatus();
 }
 
@@ -194,13 +133,14 @@ Status WorkerStep::Prepare(const tensorflow::RunGraphRequest& request,
 }
 
 FetchTensor WorkerStep::FetchFor(int64_t step_id) {
-  if (graph_->edges->loop_recvs.empty()) return nullptr;
   // Called by kernels of the step, which keep it.
   return [this, step_id](const std::string& task, const std::string& wire_key,
                          Rendezvous::DoneCallback done) {
     const std::shared_ptr<Transport> transport = options_->peer ? options_->peer(task) : nullptr;
     if (transport == nullptr) {
-      return done(NoSuchPeer(task), Tensor(), false);
+      return done(InvalidArgument("Step on ", options_->task, ": tensors must come from a task of ",
+                                  "the cluster, got ", task),
+                  Tensor(), false);
     }
     struct Call {
       std::string task;
@@ -230,44 +170,25 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
                        .arrived_ns = absl::GetCurrentTimeNanos()},
                       call->stats.get());
       }
-      call->done(PullError(call->task, status), std::move(call->tensor.value),
-                 call->tensor.is_dead);
+      // A step that was aborted has cancelled the call.
+      const Status aborted = status.ok() ? status : call->rendezvous->aborted();
+      call->done(aborted.ok() ? RecvTensorError(call->task, status) : aborted,
+                 std::move(call->tensor.value), call->tensor.is_dead);
     });
   };
 }
 
-Status WorkerStep::NoSuchPeer(absl::string_view task) const {
-  return InvalidArgument("Step on ", options_->task, ": tensors must come from a task of the ",
-                         "cluster, got ", task);
-}
-
-void WorkerStep::AskPeers() {
-  for (const StepEdges::Peer& peer : graph_->edges->recvs) {
-    if (peer.numbers.empty()) continue;  // only what loops fetch
-    const std::shared_ptr<Transport> transport =
-        options_->peer ? options_->peer(peer.task) : nullptr;
-    if (transport == nullptr) {
-      rendezvous_->StartAbort(NoSuchPeer(peer.task));
-      return;
-    }
-    PullRequest request;
-    request.step_id = rendezvous_->step_id();
-    request.dst_task = options_->task;
-    request.num_keys = peer.numbers.size();
-    request.fingerprint = peer.fingerprint;
-    request.src_incarnation = peer.src_incarnation;
-    request.trace = stats_ != nullptr;
-    CallOptions options;
-    options.cancellation = rendezvous_->cancellation();
-    transport->Pull(options, request,
-                    std::make_shared<IncomingPull>(rendezvous_, graph_->edges, &peer, stats_));
-  }
-}
-
 Status WorkerStep::LinkPeers() {
+  const StepEdges& edges = *graph_->edges;
+  if (edges.recvs.empty() && edges.sends.empty()) {
+    rendezvous_->ReceivePushes(nullptr);
+    return absl::OkStatus();
+  }
   if (options_->links == nullptr) {
-    return FailedPrecondition("Step on ", options_->task, ": its tensors must be asked for by ",
-                              "calls, as this task has no links, got a step that is pushed");
+    const std::string& peer = (edges.recvs.empty() ? edges.sends : edges.recvs)[0].task;
+    return FailedPrecondition("Step on ", options_->task,
+                              ": this task must have links to exchange ", "tensors with ", peer,
+                              ", got none");
   }
   arriving_ = std::make_shared<ArrivingEdges>(rendezvous_, graph_->edges, stats_);
   rendezvous_->ReceivePushes(arriving_);
@@ -304,7 +225,7 @@ Status WorkerStep::LinkPeers() {
         peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
                     is_traced = stats_ != nullptr, &peer](StatusOr<std::shared_ptr<Link>> link) {
           if (!link.ok()) {
-            return rendezvous->FailPushes(peer.task, PushError(peer.task, link.status()));
+            return rendezvous->FailPushes(peer.task, PushToError(peer.task, link.status()));
           }
           rendezvous->Push(
               peer, link->get(),
@@ -469,11 +390,11 @@ void WorkerStep::Finish() {
     if (status.ok()) status = ended;
   }
   // Before the caller hears of it: the next caller finds what was given back. A step that ended
-  // well settles when the last of what it sent is pulled.
+  // well settles when the last of what it sent is taken.
   if (EndAndSeeIfGivenUp()) {
     loans_->GiveBack();
   } else if (!status.ok() && rendezvous_ != nullptr && rendezvous_->has_lost_receiver()) {
-    // It did not fail by itself: by calls its master would cancel it.
+    // It did not fail by itself.
     loans_->GiveBack();
   } else if (!status.ok()) {
     loans_->Settle();

@@ -34,6 +34,7 @@
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/pushed_edges.h"
 #include "distributed/worker/session_life.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/step_table.h"
 #include "distributed/worker/worker_options.h"
@@ -65,10 +66,10 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   // Once. `response` and `received` outlive `done`; `cancellation` (may be null) too. With `block`
   // the calling thread runs the step to its end. A step that has not ended at `deadline` ends then,
   // kAnswerTime later at most: kernels that do not answer are left behind with what they use.
-  void Start(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
-             bool block, absl::Time deadline, CancellationManager* cancellation,
-             tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-             Transport::Done done);
+  void Start(const tensorflow::RunGraphRequest& request, EdgesBy edges_by,
+             absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
+             CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
+             std::vector<NamedTensor>* received, Transport::Done done);
   // The step ends with `status`, unless it fails by itself, or is about to answer, first.
   void Cancel(const Status& status);
   // What becomes of a step that has been cancelled and does not end, as at a deadline: EndOverdue
@@ -80,15 +81,13 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   std::string Name() const;
 
  private:
-  Status Begin(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send,
-               CancellationManager* cancellation);
+  Status Begin(const tensorflow::RunGraphRequest& request, EdgesBy edges_by,
+               absl::Span<const NamedTensor> send, CancellationManager* cancellation);
   Status Prepare(const tensorflow::RunGraphRequest& request, absl::Span<const NamedTensor> send);
-  void AskPeers();
-  // Of a pushed step, instead of that: all peers have asked for all that goes to them.
+  // What the step makes for peers is pushed to them; what they push comes.
   Status LinkPeers();
-  // How the loops of a step by calls get single tensors; null when no other task is part of one.
+  // How a step of a foreign master gets its tensors.
   FetchTensor FetchFor(int64_t step_id);
-  Status NoSuchPeer(absl::string_view task) const;
   void Execute(bool block, absl::Time deadline);
   void MakeTimer();
   void SetTimer(absl::Time when);
@@ -110,7 +109,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   const std::shared_ptr<const SessionLife> life_;
   const std::function<void(WorkerStep*)> ended_;
   std::shared_ptr<StepRendezvous> rendezvous_;  // set once, under mu_, before anything runs
-  std::shared_ptr<ArrivingEdges> arriving_;     // null unless the step is pushed
+  std::shared_ptr<ArrivingEdges> arriving_;     // null unless the step is by links
   CancellationManager cancellation_;
   ResourceManager step_resources_;
   const std::shared_ptr<StepLoans> loans_ = std::make_shared<StepLoans>();

@@ -5,6 +5,12 @@
 #include "distributed/worker/worker.h"
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/arena.h"
@@ -18,6 +24,8 @@
 #include "distributed/cluster/server_limits.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/transport/session_terms.h"
+#include "distributed/transport/transport.h"
+#include "distributed/worker/step_edges.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
 #include "run/training_run.h"
@@ -37,15 +45,22 @@ namespace {
 constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 
-// Answers a pull with `tensors`, in this order, and `end`.
+// Answers each RecvTensor at once: with `end`, and that of `tensors` which has the edge's name.
 class HastyPeer : public UnreachableTask {
  public:
   HastyPeer() : UnreachableTask(kWorker) {}
-  void Pull(const CallOptions&, const PullRequest&, std::shared_ptr<PullSink> sink) override {
-    for (const auto& [index, value] : tensors) sink->OnTensor(index, value, /*is_dead=*/false);
-    sink->OnDone(end);
+  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest& request,
+                  NamedTensor* tensor, Done done) override {
+    const auto key = RendezvousKey::Parse(request.rendezvous_key());
+    EXPECT_OK(key);
+    if (key.ok()) {
+      asked.insert(absl::StrCat(request.step_id(), " ", key->edge_name));
+      tensor->value = tensors[key->edge_name];
+    }
+    done(end);
   }
-  std::vector<std::pair<uint64_t, Tensor>> tensors;
+  std::map<std::string, Tensor> tensors;
+  std::multiset<std::string> asked;  // "step edge"
   Status end;
 };
 
@@ -178,8 +193,8 @@ class WorkerTest : public ::testing::Test {
     received_.clear();
     Notification ended;
     Status result;
-    worker_->RunGraph(request, request, {}, options.block, options.deadline, nullptr, &response,
-                      &received_, [&](const Status& status) {
+    worker_->RunGraph(request, request, EdgesBy::kRecvTensor, {}, options.block, options.deadline,
+                      nullptr, &response, &received_, [&](const Status& status) {
                         if (at_end_ != nullptr) at_end_();
                         result = status;
                         ended.Notify();
@@ -207,19 +222,19 @@ TEST_F(WorkerTest, PartitionsThatDifferInWavesShareAPlan) {
   const std::string other = RegisterReceiver({"a"}, /*wave=*/3);
   const std::string without = RegisterReceiver({"a"});
   EXPECT_EQ(worker_->num_plans(), 1);
-  peer_->tensors = {{0, Tensor::Scalar(1.0f)}};
+  peer_->tensors = {{"a", Tensor::Scalar(1.0f)}};
   int64_t step = 1;
   for (const std::string& handle : {one, other, without}) EXPECT_OK(RunGraph(handle, step++));
 }
 
-TEST_F(WorkerTest, APeerThatEndsAPullTooEarlyFailsTheStep) {
+// covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
+//   by RecvTensor
+TEST_F(WorkerTest, AForeignMastersStepAsksForEachTensorOnceByItsKey) {
   const std::string handle = RegisterReceiver({"a", "b"});
-  peer_->tensors = {{0, Tensor::Scalar(1.0f)}, {1, Tensor::Scalar(2.0f)}};
+  peer_->tensors = {{"a", Tensor::Scalar(1.0f)}, {"b", Tensor::Scalar(2.0f)}};
   EXPECT_OK(RunGraph(handle, 1));
-  peer_->tensors.pop_back();
-  EXPECT_STATUS(RunGraph(handle, 2), absl::StatusCode::kInternal,
-                "Pull from /job:worker/replica:0/task:0: all 2 tensors must "
-                "arrive, got 1");
+  EXPECT_OK(RunGraph(handle, 2, {.recv_keys = {}, .block = true}));
+  EXPECT_EQ(peer_->asked, (std::multiset<std::string>{"1 a", "1 b", "2 a", "2 b"}));
 }
 
 // A lost connection knows an address at most.
@@ -227,22 +242,20 @@ TEST_F(WorkerTest, APeerThatIsLostIsNamed) {
   const std::string handle = RegisterReceiver({"a"});
   peer_->end = absl::UnavailableError("connection refused");
   EXPECT_STATUS(RunGraph(handle, 1), absl::StatusCode::kUnavailable,
-                "Pull from /job:worker/replica:0/task:0: connection refused");
+                "RecvTensor from /job:worker/replica:0/task:0: connection refused");
 }
 
-TEST_F(WorkerTest, TensorsThatNobodyAskedForOrOfAnotherTypeFailTheStep) {
+TEST_F(WorkerTest, TensorsOfAnotherTypeFailTheStep) {
   const std::string handle = RegisterReceiver({"a"});
-  peer_->tensors = {{7, Tensor::Scalar(1.0f)}};
-  EXPECT_STATUS(RunGraph(handle, 1), absl::StatusCode::kInternal, "must be below 1, got 7");
-  peer_->tensors = {{0, Tensor::Scalar(1.0)}};
+  peer_->tensors = {{"a", Tensor::Scalar(1.0)}};
+  EXPECT_STATUS(RunGraph(handle, 1), absl::StatusCode::kInternal, "must be of type float");
+  peer_->tensors = {{"a", Tensor()}};
   EXPECT_STATUS(RunGraph(handle, 2), absl::StatusCode::kInternal, "must be of type float");
-  peer_->tensors = {{0, Tensor()}};
-  EXPECT_STATUS(RunGraph(handle, 3), absl::StatusCode::kInternal, "must be of type float");
 }
 
 TEST_F(WorkerTest, AFetchThatNothingSendsIsAnError) {
   const std::string handle = RegisterReceiver({"a"});
-  peer_->tensors = {{0, Tensor::Scalar(1.0f)}};
+  peer_->tensors = {{"a", Tensor::Scalar(1.0f)}};
   const std::string nothing = RendezvousKey::Make(Device(), 1, Device(), "nothing", 0, 0);
   EXPECT_STATUS(RunGraph(handle, 1, {.recv_keys = {nothing}}), absl::StatusCode::kInternal,
                 "must have been sent when all nodes have run, got nothing");
@@ -421,8 +434,8 @@ TEST_F(WorkerTest, AWorkerThatStopsLetsStepsEndAndTakesNoNewOnes) {
   tensorflow::RunGraphResponse response;
   std::vector<NamedTensor> received;
   Status refused;
-  worker_->RunGraph(request, request, {}, false, absl::InfiniteFuture(), nullptr, &response,
-                    &received, [&](const Status& answer) { refused = answer; });
+  worker_->RunGraph(request, request, EdgesBy::kRecvTensor, {}, false, absl::InfiniteFuture(),
+                    nullptr, &response, &received, [&](const Status& answer) { refused = answer; });
   EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "is stopping");
   tensorflow::CreateWorkerSessionRequest create;
   create.set_session_handle("late");

@@ -20,7 +20,6 @@
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/link/link.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/link/testing/unix_pair.h"
@@ -121,8 +120,7 @@ TEST(HugeTensorTest, ArrivesInSharedMemory) {
 TEST(HugeTensorTest, ArrivesInAStepOfServers) {
   for (const bool unix_links : {true, false}) {
     SCOPED_TRACE(unix_links);
-    TwoServers servers({.unix_links = unix_links},
-                       {.wire = StepWire::kLinks, .unix_links = unix_links});
+    TwoServers servers({.unix_links = unix_links}, {.unix_links = unix_links});
     const Scope root;
     const Scope worker = root.WithDevice("/job:worker/task:0");
     // Fed, so that nothing is computed before.

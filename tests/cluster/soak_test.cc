@@ -177,14 +177,6 @@ class MethodList {
   }
 
   void AddTransportMethods() {
-    wire::PullRequest pull, pull_long;
-    pull.set_step_id(1234567);
-    pull.set_dst_task("/job:worker/replica:0/task:0");
-    pull.set_num_keys(3);
-    pull.set_src_incarnation(incarnation_);
-    pull_long = pull;
-    pull_long.set_dst_task(long_);
-    Add(kTransportService, "Pull", {&pull, &pull_long});
     wire::RenewSessionsRequest renew;
     renew.add_session_handle("stranger");
     renew.add_session_handle(long_);

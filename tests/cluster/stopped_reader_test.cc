@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A receiver that is stopped (SIGSTOP) while steps send it large tensors: its sender keeps what as
-// many steps of the session have sent as its limit says (ServerLimits::max_unpulled_steps), the
+// many steps of the session have sent as its limit says (ServerLimits::max_untaken_steps), the
 // newest ones, and goes on when the receiver does. Real processes, over gRPC, through a Unix socket
 // and in memory that both share.
 //
@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, StoppedReaderTest,
 
 TEST_P(StoppedReaderTest, ItsSenderKeepsWithinItsLimitAndGoesOnWithIt) {
   const int64_t most = GetParam() == Way::kShared ? kMostShared : kMost;
-  WatchedCluster cluster(GetParam(), /*max_unpulled_steps=*/kKept);
+  WatchedCluster cluster(GetParam(), /*max_untaken_steps=*/kKept);
   cluster.OpenSession();
   for (int i = 0; i < 2; ++i) ASSERT_OK(cluster.Move(kBytes, 1));
   const int64_t before = cluster.UsedBytes(WatchedCluster::kSender);

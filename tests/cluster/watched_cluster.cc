@@ -17,7 +17,6 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/cluster/step_wire.h"
 #include "gtest/gtest.h"
 #include "ops/array/constant.h"
 #include "ops/array/gather.h"
@@ -33,9 +32,9 @@ constexpr int64_t kSharedBytes = int64_t{2} << 30;
 
 }  // namespace
 
-WatchedCluster::WatchedCluster(Way way, int64_t max_unpulled_steps)
+WatchedCluster::WatchedCluster(Way way, int64_t max_untaken_steps)
     : way_(way),
-      max_unpulled_steps_(max_unpulled_steps),
+      max_untaken_steps_(max_untaken_steps),
       ports_(FreeClusterPorts(2, 0, 1)),
       tmp_dir_(JoinPath(::testing::TempDir(), absl::StrCat("watched_", RandomHexName()))) {
   ports_.host = "127.0.0.1";
@@ -45,7 +44,7 @@ WatchedCluster::WatchedCluster(Way way, int64_t max_unpulled_steps)
   const auto config = ClusterConfig::Parse(TfConfig(ports_, "worker", 0));
   EXPECT_OK(config);
   if (!config.ok()) return;
-  auto worker = Server::Start(*config, {.wire = StepWire::kLinks, .unix_links = way != Way::kGrpc});
+  auto worker = Server::Start(*config, {.unix_links = way != Way::kGrpc});
   EXPECT_OK(worker);
   if (worker.ok()) worker_ = *std::move(worker);
 
@@ -77,8 +76,8 @@ void WatchedCluster::StartPs(int task) {
                  {"MILLRACE_LINK_SHARED_BYTES",
                   absl::StrCat(way_ == Way::kShared ? kSharedBytes : int64_t{0})},
                  {"TMPDIR", tmp_dir_}};
-  if (max_unpulled_steps_ > 0) {
-    options.env["MILLRACE_WATCHED_UNPULLED_STEPS"] = absl::StrCat(max_unpulled_steps_);
+  if (max_untaken_steps_ > 0) {
+    options.env["MILLRACE_WATCHED_UNTAKEN_STEPS"] = absl::StrCat(max_untaken_steps_);
   }
   auto process = Process::Start(options);
   ASSERT_OK(process);

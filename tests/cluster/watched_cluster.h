@@ -31,8 +31,8 @@ class WatchedCluster {
   // share, with room for those of the tests.
   enum class Way { kGrpc, kUnix, kShared };
 
-  // Starts all three. `max_unpulled_steps`: of each ps (ServerLimits); 0: as any server.
-  explicit WatchedCluster(Way way, int64_t max_unpulled_steps = 0);
+  // Starts all three. `max_untaken_steps`: of each ps (ServerLimits); 0: as any server.
+  explicit WatchedCluster(Way way, int64_t max_untaken_steps = 0);
   ~WatchedCluster();
   WatchedCluster(const WatchedCluster&) = delete;
   WatchedCluster& operator=(const WatchedCluster&) = delete;
@@ -67,7 +67,7 @@ class WatchedCluster {
   Said AwaitSaid(int task);
 
   const Way way_;
-  const int64_t max_unpulled_steps_;
+  const int64_t max_untaken_steps_;
   ClusterPorts ports_;
   const std::string tmp_dir_;
   std::map<int, std::unique_ptr<Process>> ps_;

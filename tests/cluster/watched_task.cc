@@ -2,7 +2,7 @@
 //
 // watched_task: a parameter server (TF_CONFIG) that says twenty times a second how many bytes of
 // memory it uses: "watched <bytes> <most bytes of tensors so far> watched-end". It serves until
-// SIGTERM. $MILLRACE_WATCHED_UNPULLED_STEPS: ServerLimits::max_unpulled_steps.
+// SIGTERM. $MILLRACE_WATCHED_UNTAKEN_STEPS: ServerLimits::max_untaken_steps.
 //
 // Bytes are those of tensors, also of those that it shares with others, and of the heap that are in
 // use. What allocators keep of memory that was freed is not: how much that is depends on the
@@ -43,10 +43,9 @@ void Say(const Server& server) {
 Status Main() {
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
   ServerOptions options;
-  const char* const unpulled = std::getenv("MILLRACE_WATCHED_UNPULLED_STEPS");
-  if (unpulled != nullptr && !absl::SimpleAtoi(unpulled, &options.limits.max_unpulled_steps)) {
-    return InvalidArgument("MILLRACE_WATCHED_UNPULLED_STEPS must be a number, got '", unpulled,
-                           "'");
+  const char* const untaken = std::getenv("MILLRACE_WATCHED_UNTAKEN_STEPS");
+  if (untaken != nullptr && !absl::SimpleAtoi(untaken, &options.limits.max_untaken_steps)) {
+    return InvalidArgument("MILLRACE_WATCHED_UNTAKEN_STEPS must be a number, got '", untaken, "'");
   }
   MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster, options));
   std::atomic<bool> stop{false};

@@ -2,7 +2,7 @@
 //
 // What a training step costs on the wire, counted: calls, messages with tensors, tensors, threads
 // that network threads wake on the parameter servers, bytes, memory of tensors and blocks of
-// operator new; over links, and by calls. Servers of this process talk over gRPC, and each counts
+// operator new. Servers of this process talk over gRPC, and each counts
 // for itself; blocks are those of the process, with what gRPC takes of them.
 //
 // Each figure has a bound: what it is today. Whoever makes a step cheaper lowers the bound in the
@@ -12,7 +12,7 @@
 //
 // Some figures depend on who is faster, and have slack for that:
 //   * messages: those of one wave leave together (graph/place/waves.h), and the last ones with the
-//     end of the stream, whoever is faster. Large tensors leave apart;
+//     end of the step, whoever is faster. Large tensors leave apart;
 //   * blocks: vectors grow as messages gather;
 //   * wake-ups: the thread that takes a message off the wire does what it made ready (core/visit.h)
 //     and wakes another one for kernels that are worth a thread, by their measured time alone.
@@ -37,7 +37,6 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
-#include "distributed/cluster/step_wire.h"
 #include "distributed/server.h"
 #include "distributed/server_counts.h"
 #include "distributed/testing/small_loop.h"
@@ -82,13 +81,12 @@ constexpr double kLate = 0.05;
 
 // Servers of this process: parameter servers, and one that trains.
 struct Tasks {
-  StepWire wire = StepWire::kLinks;
   std::vector<std::unique_ptr<Server>> ps;
   std::unique_ptr<Server> chief;
   std::string tf_config;  // the chief's
 };
 
-StatusOr<Tasks> StartTasks(int num_ps, StepWire wire) {
+StatusOr<Tasks> StartTasks(int num_ps) {
   Status last;
   // Ports may be taken by others between the choice and the start.
   for (int tries = 0; tries < 3; ++tries) {
@@ -98,10 +96,9 @@ StatusOr<Tasks> StartTasks(int num_ps, StepWire wire) {
     ports.ps.pop_back();
     const auto start = [&](const std::string& tf_config) -> StatusOr<std::unique_ptr<Server>> {
       MR_ASSIGN_OR_RETURN(const ClusterConfig config, ClusterConfig::Parse(tf_config));
-      return Server::Start(config, {.wire = wire});
+      return Server::Start(config);
     };
     Tasks tasks;
-    tasks.wire = wire;
     tasks.tf_config = TfConfig(ports, "chief", 0);
     auto chief = start(tasks.tf_config);
     last = chief.status();
@@ -145,12 +142,9 @@ Counts CountsNow(const Tasks& tasks) {
       if (absl::EndsWith(name, "/RenewSessions")) continue;  // by time, not by step
       counts.calls += static_cast<double>(method.calls);
     }
-    if (tasks.wire == StepWire::kCalls) {
-      *messages += static_cast<double>(server.messages("Pull"));  // the end of a stream is one
-    }
     for (const auto& [name, peer] : server.peers) {
       *bytes += static_cast<double>(peer.bytes_sent);
-      if (tasks.wire == StepWire::kLinks) *messages += static_cast<double>(peer.messages_sent);
+      *messages += static_cast<double>(peer.messages_sent);
     }
     *wakeups += static_cast<double>(server.wakeups);
   };
@@ -183,15 +177,14 @@ struct Bounds {
   int64_t batch;
   int num_ps;
   int64_t tensors_from_ps, tensors_to_ps, tensors_between_ps;
-  Counts links, calls;
+  Counts most;
 };
 
-// Trains over `wire`, and compares.
-void ExpectWithin(const Bounds& bounds, StepWire wire) {
-  const Counts& most = wire == StepWire::kLinks ? bounds.links : bounds.calls;
-  const char* const name = wire == StepWire::kLinks ? "links" : "calls";
-  SCOPED_TRACE(absl::StrCat(bounds.model, " with ", bounds.num_ps, " ps, ", name));
-  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(bounds.num_ps, wire));
+// Trains, and compares.
+void ExpectWithin(const Bounds& bounds) {
+  const Counts& most = bounds.most;
+  SCOPED_TRACE(absl::StrCat(bounds.model, " with ", bounds.num_ps, " ps"));
+  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(bounds.num_ps));
   ASSERT_OK_AND_ASSIGN(const WireModel model,
                        MakeWireModel(bounds.model, bounds.batch, tasks.tf_config));
   ASSERT_OK_AND_ASSIGN(const auto session, BeginWireModel(model, tasks.chief->target()));
@@ -206,8 +199,8 @@ void ExpectWithin(const Bounds& bounds, StepWire wire) {
 
   const int64_t from_ps = crossings.Count("ps", "chief"), to_ps = crossings.Count("chief", "ps");
   const int64_t between_ps = crossings.Count("ps", "ps");
-  const std::string all = absl::StrCat(bounds.model, " with ", bounds.num_ps, " ps, ", name,
-                                       ", per step: ", from_ps, " tensors from ps, ", to_ps,
+  const std::string all = absl::StrCat(bounds.model, " with ", bounds.num_ps,
+                                       " ps, per step: ", from_ps, " tensors from ps, ", to_ps,
                                        " to ps, ", between_ps, " between ps, ", counts.ToString());
   std::printf("%s\n", all.c_str());
   SCOPED_TRACE(all);
@@ -221,9 +214,6 @@ void ExpectWithin(const Bounds& bounds, StepWire wire) {
   EXPECT_LE(to_ps, bounds.tensors_to_ps);
   EXPECT_LE(between_ps, bounds.tensors_between_ps);
 
-  if (wire == StepWire::kCalls) {
-    EXPECT_GT(counts.calls, 0);
-  }
   EXPECT_GE(counts.messages_from_ps, 1);
   EXPECT_GE(counts.messages_to_ps, 1);
   EXPECT_GT(counts.bytes_from_ps, 0);
@@ -242,12 +232,7 @@ void ExpectWithin(const Bounds& bounds, StepWire wire) {
   EXPECT_OK(session->Close());
 }
 
-void ExpectWithin(const Bounds& bounds) {
-  ExpectWithin(bounds, StepWire::kLinks);
-  ExpectWithin(bounds, StepWire::kCalls);
-}
-
-// Calls: RunGraph, and a pull each way. Over links there is none, and bytes are the tensors' own.
+// There is no call, and bytes are the tensors' own.
 TEST(WireCountsTest, ALinearStep) {
   ExpectWithin({.model = "linear",
                 .batch = 10,
@@ -256,23 +241,13 @@ TEST(WireCountsTest, ALinearStep) {
                 .tensors_from_ps = 3,
                 .tensors_to_ps = 2,
                 .tensors_between_ps = 0,
-                .links = {.messages_from_ps = 2 + kLate,
-                          .messages_to_ps = 1 + kLate,
-                          .ps_wakeups = 0.5,
-                          .bytes_from_ps = 16,
-                          .bytes_to_ps = 8,
-                          .allocations = 30,
-                          .blocks = 260},
-                .calls = {.calls = 3,
-                          // w and b; the step.
-                          .messages_from_ps = 2 + kLate,
-                          .messages_to_ps = 1 + kLate,
-                          .ps_wakeups = 0.5,
-                          // 16 a scalar, 20 the step, 2 the end; one may be late.
-                          .bytes_from_ps = 55,
-                          .bytes_to_ps = 35,
-                          .allocations = 32,
-                          .blocks = 400}});
+                .most = {.messages_from_ps = 2 + kLate,
+                         .messages_to_ps = 1 + kLate,
+                         .ps_wakeups = 0.5,
+                         .bytes_from_ps = 16,
+                         .bytes_to_ps = 8,
+                         .allocations = 30,
+                         .blocks = 260}});
 }
 
 TEST(WireCountsTest, ACensusStep) {
@@ -284,25 +259,13 @@ TEST(WireCountsTest, ACensusStep) {
                 .tensors_from_ps = 14,
                 .tensors_to_ps = 13,
                 .tensors_between_ps = 0,
-                .links = {.messages_from_ps = 2.5,
-                          .messages_to_ps = 2.5,
-                          .ps_wakeups = 1.5,
-                          .bytes_from_ps = 78'000,
-                          .bytes_to_ps = 85'000,
-                          .allocations = 114,
-                          .blocks = 500},
-                .calls = {.calls = 3,
-                          // Variables; rows and sums.
-                          .messages_from_ps = 2.5,
-                          // Ids; gradients.
-                          .messages_to_ps = 2.5,
-                          // Measured 1.8: kernels that are worth a thread.
-                          .ps_wakeups = 1.5,
-                          // 75.5 KB of variables, and of gradients; rows and sums; ids.
-                          .bytes_from_ps = 85'000,
-                          .bytes_to_ps = 90'000,
-                          .allocations = 114,
-                          .blocks = 700}});
+                .most = {.messages_from_ps = 2.5,
+                         .messages_to_ps = 2.5,
+                         .ps_wakeups = 1.5,
+                         .bytes_from_ps = 78'000,
+                         .bytes_to_ps = 85'000,
+                         .allocations = 114,
+                         .blocks = 500}});
 }
 
 // The layers' tables stand on both: ids go to both, rows and sums come from both, and so do the
@@ -314,23 +277,13 @@ TEST(WireCountsTest, ACensusStepWithTwoServers) {
                 .tensors_from_ps = 20,
                 .tensors_to_ps = 18,
                 .tensors_between_ps = 0,
-                .links = {.messages_from_ps = 6.5,
-                          .messages_to_ps = 5.5,
-                          .ps_wakeups = 1.5,
-                          .bytes_from_ps = 80'000,
-                          .bytes_to_ps = 90'000,
-                          .allocations = 130,
-                          .blocks = 900},
-                // RunGraph on each, and a pull from each task to each other at most.
-                .calls = {.calls = 6,
-                          // As above from each, and that the updates are made.
-                          .messages_from_ps = 6.5,
-                          .messages_to_ps = 5.5,
-                          .ps_wakeups = 1.5,
-                          .bytes_from_ps = 90'000,
-                          .bytes_to_ps = 100'000,
-                          .allocations = 150,
-                          .blocks = 1'200}});
+                .most = {.messages_from_ps = 6.5,
+                         .messages_to_ps = 5.5,
+                         .ps_wakeups = 1.5,
+                         .bytes_from_ps = 80'000,
+                         .bytes_to_ps = 90'000,
+                         .allocations = 130,
+                         .blocks = 900}});
 }
 
 TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
@@ -341,33 +294,29 @@ TEST(WireCountsTest, AStepOfAConvolutionalNetwork) {
                 .tensors_from_ps = 9,
                 .tensors_to_ps = 8,
                 .tensors_between_ps = 0,
-                .links = {.messages_from_ps = 2 + kLate,
-                          .messages_to_ps = 1 + kLate,
-                          .ps_wakeups = 1,
-                          .bytes_from_ps = 44'750,
-                          .bytes_to_ps = 44'750,
-                          .allocations = 100,
-                          .blocks = 600},
-                .calls = {.calls = 3,
-                          // Variables; the step.
-                          .messages_from_ps = 2 + kLate,
-                          .messages_to_ps = 1 + kLate,
-                          .ps_wakeups = 1,
-                          // 11,178 numbers, and at most 40 a tensor.
-                          .bytes_from_ps = 45'100,
-                          .bytes_to_ps = 45'100,
-                          .allocations = 250,
-                          .blocks = 2'000}});
+                .most = {.messages_from_ps = 2 + kLate,
+                         .messages_to_ps = 1 + kLate,
+                         .ps_wakeups = 1,
+                         .bytes_from_ps = 44'750,
+                         .bytes_to_ps = 44'750,
+                         .allocations = 100,
+                         .blocks = 600}});
 }
 
 // Of rounds of a loop between the ps and the chief, without what a step costs that has none.
 struct LoopCounts {
-  double calls = 0, recv_from_ps = 0, recv_to_ps = 0;  // RecvTensor: of single tensors
+  double calls = 0, tensors_from_ps = 0, tensors_to_ps = 0;
   double messages_from_ps = 0, messages_to_ps = 0;
 };
 
-void CountLoop(StepWire wire, int rounds, LoopCounts* loop) {
-  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1, wire));
+int64_t TensorsSentBy(const Server& server) {
+  int64_t sum = 0;
+  for (const auto& [name, peer] : CountsOf(server).peers) sum += peer.tensors_sent;
+  return sum;
+}
+
+void CountLoop(int rounds, LoopCounts* loop) {
+  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1));
   std::vector<LoopCounts> at;
   for (const int limit : {5, 5 + rounds}) {
     const Scope root = SmallLoop(static_cast<float>(limit), "/job:chief/task:0");
@@ -379,49 +328,47 @@ void CountLoop(StepWire wire, int rounds, LoopCounts* loop) {
     ASSERT_OK(session->Run({}, {"last:0"}));  // it is compiled
     const auto now = [&] {
       const Counts all = CountsNow(tasks);
-      return LoopCounts{
-          .calls = all.calls,
-          .recv_from_ps = static_cast<double>(CountsOf(*tasks.ps[0]).calls("RecvTensor")),
-          .recv_to_ps = static_cast<double>(CountsOf(*tasks.chief).calls("RecvTensor")),
-          .messages_from_ps = all.messages_from_ps,
-          .messages_to_ps = all.messages_to_ps};
+      return LoopCounts{.calls = all.calls,
+                        .tensors_from_ps = static_cast<double>(TensorsSentBy(*tasks.ps[0])),
+                        .tensors_to_ps = static_cast<double>(TensorsSentBy(*tasks.chief)),
+                        .messages_from_ps = all.messages_from_ps,
+                        .messages_to_ps = all.messages_to_ps};
     };
     const LoopCounts before = now();
     ASSERT_OK(session->Run({}, {"last:0"}));
     const LoopCounts after = now();
     at.push_back({.calls = after.calls - before.calls,
-                  .recv_from_ps = after.recv_from_ps - before.recv_from_ps,
-                  .recv_to_ps = after.recv_to_ps - before.recv_to_ps,
+                  .tensors_from_ps = after.tensors_from_ps - before.tensors_from_ps,
+                  .tensors_to_ps = after.tensors_to_ps - before.tensors_to_ps,
                   .messages_from_ps = after.messages_from_ps - before.messages_from_ps,
                   .messages_to_ps = after.messages_to_ps - before.messages_to_ps});
     EXPECT_OK(session->Close());
   }
   *loop = {.calls = at[1].calls - at[0].calls,
-           .recv_from_ps = at[1].recv_from_ps - at[0].recv_from_ps,
-           .recv_to_ps = at[1].recv_to_ps - at[0].recv_to_ps,
+           .tensors_from_ps = at[1].tensors_from_ps - at[0].tensors_from_ps,
+           .tensors_to_ps = at[1].tensors_to_ps - at[0].tensors_to_ps,
            .messages_from_ps = at[1].messages_from_ps - at[0].messages_from_ps,
            .messages_to_ps = at[1].messages_to_ps - at[0].messages_to_ps};
 }
 
-// By calls each tensor of a round is a call, which its receiver makes; so these say how many
-// tensors cross. Over links each of them is a message, as it leaves at once.
-TEST(WireCountsTest, ATensorOfALoopIsAMessageOverLinksAndNoCall) {
+// At least one tensor of a round crosses each way (x to the ps, and back), and each of them is a
+// message, as it leaves at once.
+TEST(WireCountsTest, ATensorOfALoopIsAMessageAndNoCall) {
   constexpr int kRounds = 20;
-  LoopCounts links, calls;
-  ASSERT_NO_FATAL_FAILURE(CountLoop(StepWire::kLinks, kRounds, &links));
-  ASSERT_NO_FATAL_FAILURE(CountLoop(StepWire::kCalls, kRounds, &calls));
-  EXPECT_GE(calls.recv_from_ps, kRounds);
-  EXPECT_GE(calls.recv_to_ps, kRounds);
-  EXPECT_EQ(links.recv_from_ps + links.recv_to_ps, 0);
-  EXPECT_EQ(links.calls, 0);
-  EXPECT_EQ(links.messages_from_ps, calls.recv_from_ps);
-  EXPECT_EQ(links.messages_to_ps, calls.recv_to_ps);
+  LoopCounts loop;
+  ASSERT_NO_FATAL_FAILURE(CountLoop(kRounds, &loop));
+  EXPECT_GE(loop.tensors_from_ps, kRounds);
+  EXPECT_GE(loop.tensors_to_ps, kRounds);
+  EXPECT_EQ(loop.calls, 0);
+  EXPECT_EQ(loop.messages_from_ps, loop.tensors_from_ps);
+  EXPECT_EQ(loop.messages_to_ps, loop.tensors_to_ps);
 }
 
 // What waits for an element of a queue is woken by the step that brings it, which no message and no
 // host thread is there for.
-void ExpectWakeUp(StepWire wire) {
-  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1, wire));
+// Else the bounds of wake-ups would hold for a counter that does not count.
+TEST(WireCountsTest, AnElementOfAnotherStepWakesAThreadOnTheServer) {
+  ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1));
   const Scope root;
   const Scope on_ps = root.WithDevice("/job:ps/task:0");
   const Output queue = FIFOQueueV2(on_ps, {DT_FLOAT}, {.shared_name = "elements"});
@@ -444,16 +391,11 @@ void ExpectWakeUp(StepWire wire) {
   EXPECT_OK(session->Close());
 }
 
-// Else its bounds would hold for a counter that does not count.
-TEST(WireCountsTest, AnElementOfAnotherStepWakesAThreadOnTheServer) {
-  for (const StepWire wire : {StepWire::kLinks, StepWire::kCalls}) ExpectWakeUp(wire);
-}
-
 TEST(WireCountsTest, AProcessWithoutAClusterCountsNothing) {
   ASSERT_OK_AND_ASSIGN(const auto server, Server::Start(ClusterConfig()));
   const ServerCounts counts = CountsOf(*server);
   EXPECT_TRUE(counts.methods.empty());
-  EXPECT_EQ(counts.calls("Pull"), 0);
+  EXPECT_EQ(counts.calls("RecvTensor"), 0);
   EXPECT_EQ(counts.wakeups, 0);
 }
 

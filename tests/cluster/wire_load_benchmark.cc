@@ -73,7 +73,7 @@
 #include "core/program_flags.h"
 #include "core/status.h"
 #include "distributed/cluster/server_limits.h"
-#include "distributed/cluster/step_wire.h"
+#include "distributed/cluster/link_environment.h"
 #include "tests/cluster/process.h"
 #include "tests/cluster/process_state.h"
 #include "tests/cluster/step_times.h"
@@ -433,8 +433,6 @@ std::vector<Figure> FiguresOf(const Run& run, const Section& section, const Sect
 
 // As the tasks see it, too: they have the same environment.
 StatusOr<std::string> WireName() {
-  MR_ASSIGN_OR_RETURN(const StepWire wire, StepWireOfEnvironment());
-  if (wire == StepWire::kCalls) return std::string("calls");
   MR_ASSIGN_OR_RETURN(const bool is_unix, UnixLinksOfEnvironment());
   if (!is_unix) return std::string("grpc");
   MR_ASSIGN_OR_RETURN(const int64_t shared,

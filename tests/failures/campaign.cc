@@ -56,9 +56,8 @@
 
 ABSL_FLAG(int, kills, 100, "of each role");
 ABSL_FLAG(std::string, role, "ps,chief,worker,evaluator", "which, with commas between them");
-ABSL_FLAG(
-    std::string, wire, "unix",
-    "what steps travel on: unix (links within the host), grpc (links over the network), calls");
+ABSL_FLAG(std::string, wire, "unix",
+          "what steps travel on: unix (links within the host), grpc (links over the network)");
 ABSL_FLAG(uint64_t, seed, 1, "of the moments");
 ABSL_FLAG(double, max_gap_secs, 1.5, "between a recovery and the next kill, at most");
 ABSL_FLAG(double, while_recovering, 0.2, "share of kills that come again before the task is ready");
@@ -248,8 +247,8 @@ int main(int argc, char** argv) {
   millrace::ParseProgramFlags(argc, argv);
   millrace::InitLogging(argv[0]);
   const std::string wire = absl::GetFlag(FLAGS_wire);
-  if (wire != "unix" && wire != "grpc" && wire != "calls") {
-    std::fprintf(stderr, "--wire: must be unix, grpc or calls, got %s\n", wire.c_str());
+  if (wire != "unix" && wire != "grpc") {
+    std::fprintf(stderr, "--wire: must be unix or grpc, got %s\n", wire.c_str());
     return 1;
   }
   const std::string fault = absl::GetFlag(FLAGS_fault);

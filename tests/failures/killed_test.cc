@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "core/exit_code.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -168,25 +167,6 @@ void WorkerComesAgainWhereNobodyLooks(const char* name) {
   EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
 }
 
-// Steps by calls: the ps cannot pull what its steps are fed with.
-void WorkerComesAgainWhereNobodyLooksByCalls(const char* name) {
-  LedgerJob job(
-      name, {.args = {"--max_recoveries=2"}, .env = {{"worker-0", {{"MILLRACE_WIRE", "calls"}}}}});
-  ASSERT_OK(job.Start());
-  ASSERT_OK(job.AwaitSteps("worker-0").status());
-  job.Kill("worker-0");
-  job.MoveTask("worker-0", /*through_proxies=*/false);
-  ASSERT_OK(job.StartTask("worker-0"));
-  ASSERT_OK_AND_ASSIGN(const std::string line, job.AwaitLost("worker-0"));
-  EXPECT_NE(line.find(absl::StrCat("Task at 127.0.0.1:", job.proxy("ps-0", "worker-0")->port())),
-            std::string::npos)
-      << line;
-  job.Measured("the worker gives up after", job.ExpectExit("worker-0", kExitRetryable));
-  ASSERT_OK(job.AwaitSteps("chief-0", 5).status());
-  job.ExpectEndsWell({"worker-0"});
-  EXPECT_EQ(job.ExpectLedgerHolds(0).lives, 1);
-}
-
 void EvaluatorComesAgain(const char* name) {
   LedgerJob job(name, {.evaluator = true});
   ASSERT_OK(job.Start());
@@ -235,8 +215,7 @@ TEST(KilledTest, TheWorker) {
   RunAtOnce({{"worker_comes_again", WorkerComesAgain},
              {"worker_stays_away", WorkerStaysAway},
              {"worker_comes_again_elsewhere", WorkerComesAgainElsewhere},
-             {"worker_comes_again_where_nobody_looks", WorkerComesAgainWhereNobodyLooks},
-             {"worker_comes_again_by_calls", WorkerComesAgainWhereNobodyLooksByCalls}});
+             {"worker_comes_again_where_nobody_looks", WorkerComesAgainWhereNobodyLooks}});
 }
 
 TEST(KilledTest, TheEvaluatorAndAll) {

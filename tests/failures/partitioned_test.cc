@@ -3,16 +3,13 @@
 // Networks between a trainer and the ps that break: one way and both ways, for a moment and for as
 // long as it takes to be noticed, reset connections, slow ones.
 //
-// Steps travel over gRPC links, and with MILLRACE_WIRE=calls in the environment by calls
-// (partitioned_calls_test). Each process has MILLRACE_UNIX_LINKS=0: a link within the host would
-// pass the proxies by.
-#include <cstdlib>
+// Steps travel over gRPC links. Each process has MILLRACE_UNIX_LINKS=0: a link within the host
+// would pass the proxies by.
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/clock.h"
@@ -46,25 +43,15 @@ std::string OtherThan(const std::string& trainer) {
   return trainer == "chief-0" ? "worker-0" : "chief-0";
 }
 
-bool OverLinks() {
-  const char* const wire = std::getenv("MILLRACE_WIRE");
-  return wire == nullptr || absl::string_view(wire) != "calls";
-}
-
 // What a step ends with when its network is gone: what passes (a new session is opened), and who is
 // missing, with the address that `trainer` has for it.
 void ExpectNamesThePs(LedgerJob* job, const std::string& trainer, const std::string& line) {
   EXPECT_TRUE(absl::StrContains(line, "UNAVAILABLE")) << line;
   EXPECT_TRUE(absl::StrContains(line, kPsTask)) << line;
-  if (OverLinks()) {
-    // And why: "the peer must answer within ...", "Task at ... must be reachable, got: ...".
-    const std::string link =
-        absl::StrCat("Link to ", kPsTask, " at 127.0.0.1:", job->proxy(trainer, kPs)->port());
-    EXPECT_TRUE(absl::StrContains(line, link)) << line;
-  } else {
-    // The ps's own call to the trainer may be what failed.
-    EXPECT_TRUE(absl::StrContains(line, "Task at 127.0.0.1:")) << line;
-  }
+  // And why: "the peer must answer within ...", "Task at ... must be reachable, got: ...".
+  const std::string link =
+      absl::StrCat("Link to ", kPsTask, " at 127.0.0.1:", job->proxy(trainer, kPs)->port());
+  EXPECT_TRUE(absl::StrContains(line, link)) << line;
 }
 
 enum class Lost { kToPs, kFromPs, kBothWays };

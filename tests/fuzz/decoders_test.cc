@@ -46,6 +46,7 @@
 #include "distributed/transport/transport.h"
 #include "distributed/transport/transport.pb.h"
 #include "distributed/worker/in_process_transport.h"
+#include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_service.h"
@@ -134,42 +135,29 @@ TEST(DecodersTest, MessagesWithTensors) {
     run.add_feed()->set_name("x:0");
     *run.mutable_feed(0)->mutable_tensor() = tensor;
     corpus.push_back(Raw(run));
-    wire::PullResponse pulled;
-    pulled.add_tensor()->set_index(3);
-    *pulled.mutable_tensor(0)->mutable_tensor() = tensor;
-    pulled.set_last(true);
-    corpus.push_back(Raw(pulled));
     tensorflow::RunCallableRequest call;
     call.set_handle(1);
     *call.add_feed() = tensor;
     corpus.push_back(Raw(call));
   }
-  int runs = 0, calls = 0, pulls = 0;  // that were accepted
+  int runs = 0, calls = 0;  // that were accepted
   Fuzz(100'000, corpus, [&](const std::string& bytes, Mutator* mutator) {
     const grpc::ByteBuffer buffer = BufferOf(bytes, mutator);
     std::vector<DecodedTensor> tensors;
     tensorflow::RunStepRequest run;
     tensorflow::RunCallableRequest call;
-    wire::PullResponse pulled;
-    Status read;
-    switch (mutator->Below(3)) {
-      case 0:
-        read = DecodeMessage("Fuzz", buffer, 2, TensorField::kNamedOrIndexed, &tensors, &run);
-        runs += CheckTensors(read, tensors) ? 1 : 0;
-        return;
-      case 1:
-        read = DecodeMessage("Fuzz", buffer, 3, TensorField::kTensor, &tensors, &call);
-        calls += CheckTensors(read, tensors) ? 1 : 0;
-        return;
-      default:
-        read = DecodeMessage("Fuzz", buffer, 1, TensorField::kNamedOrIndexed, &tensors, &pulled);
-        pulls += CheckTensors(read, tensors) ? 1 : 0;
+    if (mutator->Below(2) == 0) {
+      const Status read =
+          DecodeMessage("Fuzz", buffer, 2, TensorField::kNamedOrIndexed, &tensors, &run);
+      runs += CheckTensors(read, tensors) ? 1 : 0;
+    } else {
+      const Status read = DecodeMessage("Fuzz", buffer, 3, TensorField::kTensor, &tensors, &call);
+      calls += CheckTensors(read, tensors) ? 1 : 0;
     }
   });
-  // Of the 6,250 valid inputs a third is of each kind, and a third of these meets its decoder.
+  // Of the 6,250 valid inputs half is of each kind, and half of these meets its decoder.
   EXPECT_GT(runs, 100);
   EXPECT_GT(calls, 100);
-  EXPECT_GT(pulls, 100);
 }
 
 // What a client is answered.
@@ -383,8 +371,9 @@ TEST_F(WorkerDecodersTest, RunRequests) {
     tensorflow::RunGraphResponse answer;
     std::vector<NamedTensor> received;
     int done = 0;
-    worker_->RunGraph(request, request, values, /*block=*/true, absl::Now() + absl::Seconds(10),
-                      nullptr, &answer, &received, [&](const Status& status) {
+    worker_->RunGraph(request, request, EdgesBy::kRecvTensor, values, /*block=*/true,
+                      absl::Now() + absl::Seconds(10), nullptr, &answer, &received,
+                      [&](const Status& status) {
                         ++done;
                         if (status.ok()) ++ran;
                       });
@@ -470,11 +459,6 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
   recv.set_step_id(5);
   recv.set_rendezvous_key(key);
   recv.set_request_id(7);
-  wire::PullRequest pull;
-  pull.set_step_id(9);
-  pull.set_dst_task("/job:worker/replica:0/task:0");
-  pull.set_num_keys(1);
-  pull.set_src_incarnation(worker_->DeviceAttributes()[0].incarnation());
   wire::RenewSessionsRequest renew;
   renew.add_session_handle("session");
   wire::FindRunRequest find;
@@ -498,7 +482,6 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       {service + "RecvTensor", Raw(recv)},
       {service + "Logging", ""},
       {service + "Tracing", ""},
-      {own + "Pull", Raw(pull)},
       {own + "RenewSessions", Raw(renew)},
       {own + "FindRun", Raw(find)},
       {own + "EndRun", Raw(end)},
@@ -516,10 +499,7 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       handlers.at(name)(call, BufferOf(bytes, mutator));
       answered += call->is_ok() ? 1 : 0;
       call->cancellation()->StartCancel();
-      // A pull may be in the middle of a message.
-      if (name != own + "Pull") {
-        EXPECT_EQ(call->ends(), 1);
-      }
+      EXPECT_EQ(call->ends(), 1);
     });
     // These take anything that is a message.
     if (request.empty() && name != service + "CleanupAll") {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/cluster/step_wire.h"
+#include "distributed/cluster/link_environment.h"
 
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
 
 namespace millrace {
 namespace {
@@ -18,24 +19,16 @@ absl::string_view Variable(const char* name) {
 
 }  // namespace
 
-StatusOr<StepWire> StepWireOf(absl::string_view name) {
-  if (name == "calls") return StepWire::kCalls;
-  if (name == "links" || name == "unix" || name == kGrpcLinks) return StepWire::kLinks;
-  return InvalidArgument("MILLRACE_WIRE must be 'links', 'unix', 'grpc' or 'calls', got '", name,
-                         "'");
-}
-
-StatusOr<StepWire> StepWireOfEnvironment() {
-  const absl::string_view name = Variable("MILLRACE_WIRE");
-  return name.empty() ? StepWire::kLinks : StepWireOf(name);
-}
-
 StatusOr<bool> UnixLinksOfEnvironment() {
+  const absl::string_view wire = Variable("MILLRACE_WIRE");
+  if (!wire.empty() && wire != "links" && wire != "unix" && wire != kGrpcLinks) {
+    return InvalidArgument("MILLRACE_WIRE must be 'links', 'unix' or 'grpc', got '", wire, "'");
+  }
   const absl::string_view value = Variable("MILLRACE_UNIX_LINKS");
   if (!value.empty() && value != "0" && value != "1") {
     return InvalidArgument("MILLRACE_UNIX_LINKS must be '0' or '1', got '", value, "'");
   }
-  return value != "0" && Variable("MILLRACE_WIRE") != kGrpcLinks;
+  return value != "0" && wire != kGrpcLinks;
 }
 
 StatusOr<int64_t> LinkSharedBytesOfEnvironment(int64_t otherwise) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/cluster/step_wire.h"
+#include "distributed/cluster/link_environment.h"
 
 #include <cstdint>
 #include <cstdlib>
@@ -11,28 +11,18 @@
 namespace millrace {
 namespace {
 
-TEST(StepWireTest, TheEnvironmentChoosesAndLinksAreTheDefault) {
-  ::unsetenv("MILLRACE_WIRE");
-  EXPECT_EQ(StepWireOfEnvironment().value(), StepWire::kLinks);
-  const struct {
-    const char* name;
-    StepWire wire;
-  } kCases[] = {{"", StepWire::kLinks},
-                {"links", StepWire::kLinks},
-                {"unix", StepWire::kLinks},
-                {"grpc", StepWire::kLinks},
-                {"calls", StepWire::kCalls}};
-  for (const auto& c : kCases) {
-    ::setenv("MILLRACE_WIRE", c.name, 1);
-    EXPECT_EQ(StepWireOfEnvironment().value(), c.wire) << c.name;
+TEST(LinkEnvironmentTest, WhatIsNoWireIsRefused) {
+  ::unsetenv("MILLRACE_UNIX_LINKS");
+  for (const char* const wire : {"calls", "pigeons", "Links", " unix"}) {
+    ::setenv("MILLRACE_WIRE", wire, 1);
+    EXPECT_STATUS(
+        UnixLinksOfEnvironment().status(), absl::StatusCode::kInvalidArgument,
+        std::string("MILLRACE_WIRE must be 'links', 'unix' or 'grpc', got '") + wire + "'");
   }
-  ::setenv("MILLRACE_WIRE", "pigeons", 1);
-  EXPECT_STATUS(StepWireOfEnvironment().status(), absl::StatusCode::kInvalidArgument,
-                "MILLRACE_WIRE must be 'links', 'unix', 'grpc' or 'calls', got 'pigeons'");
   ::unsetenv("MILLRACE_WIRE");
 }
 
-TEST(StepWireTest, UnixLinksAreSwitchedOffByTheEnvironment) {
+TEST(LinkEnvironmentTest, UnixLinksAreSwitchedOffByTheEnvironment) {
   ::unsetenv("MILLRACE_WIRE");
   ::unsetenv("MILLRACE_UNIX_LINKS");
   EXPECT_TRUE(UnixLinksOfEnvironment().value());
@@ -52,7 +42,7 @@ TEST(StepWireTest, UnixLinksAreSwitchedOffByTheEnvironment) {
   ::unsetenv("MILLRACE_UNIX_LINKS");
 }
 
-TEST(StepWireTest, TheEnvironmentSaysHowMuchALinkShares) {
+TEST(LinkEnvironmentTest, TheEnvironmentSaysHowMuchALinkShares) {
   ::unsetenv("MILLRACE_LINK_SHARED_BYTES");
   EXPECT_EQ(LinkSharedBytesOfEnvironment(5).value(), 5);
   const struct {
@@ -71,14 +61,13 @@ TEST(StepWireTest, TheEnvironmentSaysHowMuchALinkShares) {
   ::unsetenv("MILLRACE_LINK_SHARED_BYTES");
 }
 
-TEST(StepWireTest, UnixLinksAreOffWhereEitherVariableSaysSo) {
+TEST(LinkEnvironmentTest, UnixLinksAreOffWhereEitherVariableSaysSo) {
   const struct {
     const char *wire, *unix_links;
     bool on;
-  } kCases[] = {{"grpc", "", false},  {"grpc", "1", false}, {"grpc", "0", false},
-                {"unix", "", true},   {"unix", "0", false}, {"links", "1", true},
-                {"calls", "", true},     // others' steps may take them
-                {"pigeons", "", true}};  // who asks for the wire hears of it
+  } kCases[] = {{"grpc", "", false}, {"grpc", "1", false}, {"grpc", "0", false},
+                {"unix", "", true},  {"unix", "0", false}, {"links", "1", true},
+                {"links", "", true}, {"", "", true},       {"", "0", false}};
   for (const auto& c : kCases) {
     ::setenv("MILLRACE_WIRE", c.wire, 1);
     ::setenv("MILLRACE_UNIX_LINKS", c.unix_links, 1);

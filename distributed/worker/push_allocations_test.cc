@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the step that serves a pull allocates, counted: blocks of the pull, none of its tensors.
+// What a step that pushes allocates, counted: blocks of the push, none of its tensors.
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -13,23 +13,26 @@
 #include "core/tensor.h"
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/transport/transport.h"
+#include "distributed/link/link.h"
+#include "distributed/worker/push_sink.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "distributed/worker/step_table.h"
 #include "gtest/gtest.h"
 #include "runtime/rendezvous.h"
 
-// covers: clusters: a tensor that another task pulls allocates nothing in the step that serves it
+// covers: clusters: a tensor that is pushed allocates nothing in the step that sends it
 
 namespace millrace {
 namespace {
 
 constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
+// Only compared.
+const Link* const kLink = reinterpret_cast<const Link*>(&kPs);
 
 // Keeps nothing.
-class Nowhere : public PullSink {
+class Nowhere : public PushSink {
  public:
   void OnTensor(uint64_t, Tensor, bool) override { ++tensors; }
   void OnDone(const Status& status) override {
@@ -65,11 +68,11 @@ std::shared_ptr<const StepEdges> EdgesOf(uint32_t n) {
 }
 
 struct Blocks {
-  int64_t pull = 0;   // until it waits for its tensors
+  int64_t push = 0;   // until it waits for its tensors
   int64_t sends = 0;  // of all tensors, until the last of them is with the sink
 };
 
-Blocks BlocksOfPulling(uint32_t n) {
+Blocks BlocksOfPushing(uint32_t n) {
   FakeClock clock;
   const auto table = std::make_shared<StepTable>(&clock);
   const std::shared_ptr<const StepEdges> edges = EdgesOf(n);
@@ -78,17 +81,12 @@ Blocks BlocksOfPulling(uint32_t n) {
   if (!started.ok()) return {};
   StepRendezvous& step = **started;
   const auto sink = std::make_shared<Nowhere>();
-  PullRequest request;
-  request.step_id = 1;
-  request.dst_task = kWorker;
-  request.num_keys = n;
-  request.fingerprint = 17;
   const Tensor value = Tensor::Scalar(1.5f);
 
   Blocks blocks;
   int64_t before = testing::Allocations();
-  step.ServePull(request, sink, nullptr);
-  blocks.pull = testing::Allocations() - before;
+  step.Push(edges->sends[0], kLink, sink);
+  blocks.push = testing::Allocations() - before;
   Status status;
   before = testing::Allocations();
   for (uint32_t i = 0; i < n; ++i) status.Update(step.Send(Transfer(i), value, false));
@@ -98,16 +96,17 @@ Blocks BlocksOfPulling(uint32_t n) {
   EXPECT_EQ(sink->ends, 1);
   EXPECT_OK(sink->end);
   table->End(&step, absl::OkStatus());
+  table->Received(1, kWorker, kLink, n);
   EXPECT_EQ(table->num_steps(), 0);
   return blocks;
 }
 
-TEST(PullAllocationsTest, AServedTensorAllocatesNothing) {
-  const Blocks two = BlocksOfPulling(2), fifty = BlocksOfPulling(50);
-  std::printf("blocks of a pull of 2 tensors: %d and %d, of 50: %d and %d\n",
-              static_cast<int>(two.pull), static_cast<int>(two.sends), static_cast<int>(fifty.pull),
+TEST(PushAllocationsTest, APushedTensorAllocatesNothing) {
+  const Blocks two = BlocksOfPushing(2), fifty = BlocksOfPushing(50);
+  std::printf("blocks of a push of 2 tensors: %d and %d, of 50: %d and %d\n",
+              static_cast<int>(two.push), static_cast<int>(two.sends), static_cast<int>(fifty.push),
               static_cast<int>(fifty.sends));
-  EXPECT_EQ(two.pull, fifty.pull);
+  EXPECT_EQ(two.push, fifty.push);
   EXPECT_EQ(two.sends, 0);
   EXPECT_EQ(fifty.sends, 0);
 }
