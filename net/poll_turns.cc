@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "core/mutex.h"
 #include "net/grpc_events.h"
 
 namespace millrace {

@@ -24,7 +24,6 @@
 #include <memory>
 
 #include "absl/time/time.h"
-#include "core/mutex.h"
 #include "core/network_seat.h"
 
 namespace millrace {
@@ -44,6 +43,8 @@ class PolledQueue {
   void Close();
 
   struct Member;
+  const std::shared_ptr<Member>& member() const { return member_; }
+
   // While one lives a call at the queue may carry steps. It may outlive the queue.
   class Link {
    public:
@@ -57,14 +58,13 @@ class PolledQueue {
   };
 
  private:
-  friend class QueueSeat;
   const std::shared_ptr<Member> member_;
 };
 
 // The seat at a queue, one in a process.
 class QueueSeat final : public NetworkSeat {
  public:
-  explicit QueueSeat(const PolledQueue& queue) : member_(queue.member_) {}
+  explicit QueueSeat(const PolledQueue& queue) : member_(queue.member()) {}
 
   // Whether the calling thread handles an event in the seat.
   static bool IsThisThread();
