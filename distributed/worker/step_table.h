@@ -15,12 +15,12 @@
 // Nobody has to be told that a step is over.
 //
 // What callers can make it keep is bounded. Expected steps have calls that wait in them (net counts
-// these); running ones a RUN or RunGraph. Of a failed step there is a text, all of them together within
-// ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
-// step that fails ends its other parts itself, and its tasks only wait a little longer for that.
-// Steps with something to take, which honest jobs need, never go for those that failed, or for
-// those of another session: what other tasks push for steps that have not begun, or will never,
-// has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_untaken_steps and
+// these); running ones a RUN or RunGraph. Of a failed step there is a text, all of them together
+// within ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the
+// master of a step that fails ends its other parts itself, and its tasks only wait a little longer
+// for that. Steps with something to take, which honest jobs need, never go for those that failed,
+// or for those of another session: what other tasks push for steps that have not begun, or will
+// never, has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_untaken_steps and
 // max_untaken_bytes of its own, and of the bytes always its last step's.
 //
 // Threads: all methods, from any thread. The table's lock is taken before a step's.
