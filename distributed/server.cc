@@ -340,8 +340,8 @@ class GrpcServer : public Server {
       return false;
     }
     if (core_->worker->AwaitTaken(deadline)) return true;
-    LogInfo("Server of ", core_->worker->task(), ": drops tensors that other tasks have not asked ",
-            "for within ", absl::FormatDuration(core_->stop_grace));
+    LogInfo("Server of ", core_->worker->task(), ": drops tensors that other tasks have not taken ",
+            "within ", absl::FormatDuration(core_->stop_grace));
     return false;
   }
   std::string own_address() const { return absl::StrCat(host_, ":", port_); }

@@ -7,7 +7,8 @@
 //
 //   const ServerCounts before = CountsOf(*server);
 //   ... steps ...
-//   EXPECT_EQ(CountsOf(*server).calls("RunGraph"), before.calls("RunGraph"));
+//   const PeerCounts ps = CountsOf(*server).peers.at("/job:ps/replica:0/task:0");
+//   EXPECT_EQ(ps.messages_sent, before.peers.at("/job:ps/replica:0/task:0").messages_sent + steps);
 //
 // A plain value. Counts are exact when no step runs; while one does they may miss its last part.
 

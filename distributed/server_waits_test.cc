@@ -11,10 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
@@ -183,12 +185,16 @@ class ServerWaitsTest : public ::testing::Test {
   // Stops the ps, and destroys it, while `block`, a TestBlock there, runs in a step; the kernel
   // returns afterwards.
   Stopped StopPsInside(const Scope& root, const Operation& block) {
-    Stopped stopped;
     const auto session = NewSession({.target = worker_->target()});
     EXPECT_OK(session);
-    if (!session.ok()) return stopped;
+    if (!session.ok()) return {};
     EXPECT_OK((*session)->Extend(root));
-    std::thread step([&] { stopped.step = (*session)->Run({}, {}, {block}).status(); });
+    return StopPsDuring([&] { return (*session)->Run({}, {}, {block}).status(); });
+  }
+  // The same during `run`, a step with one TestBlock there.
+  Stopped StopPsDuring(absl::FunctionRef<Status()> run) {
+    Stopped stopped;
+    std::thread step([&] { stopped.step = run(); });
     EXPECT_TRUE(latch().AwaitWaiting(1));
     ::testing::internal::CaptureStderr();
     ps_->Stop();
@@ -340,6 +346,41 @@ TEST_F(ServerWaitsTest, StopLeavesAKernelThatDoesNotReturnBehind) {
       NodeBuilder(root.WithDevice("/job:ps/task:0").WithName("block"), "TestBlock").Finish();
   const Stopped stopped = StopPsInside(root, block);
   EXPECT_NE(stopped.log.find("is left behind"), std::string::npos) << stopped.log;
+  EXPECT_FALSE(stopped.step.ok());
+}
+
+// A foreign master's: the thread that takes up the call runs the kernel.
+TEST_F(ServerWaitsTest, StopLeavesACallBehindWhoseKernelDoesNotReturn) {
+  StartServers(LittlePatience());
+  RawClient foreign(absl::StrCat("127.0.0.1:", ps_->port()));
+  const auto call = [&](const char* method, const google::protobuf::MessageLite& request,
+                        google::protobuf::MessageLite* response) {
+    const grpc::Status status =
+        foreign.Call(absl::StrCat(kWorkerService, method), request, response);
+    return Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  };
+  tensorflow::CreateWorkerSessionRequest open;
+  open.set_session_handle("session");
+  tensorflow::CreateWorkerSessionResponse opened;
+  ASSERT_OK(call("CreateWorkerSession", open, &opened));
+  tensorflow::RegisterGraphRequest graph;
+  graph.set_session_handle("session");
+  graph.mutable_graph_def()->mutable_versions()->set_producer(134);
+  tensorflow::NodeDef* const block = graph.mutable_graph_def()->add_node();
+  block->set_name("block");
+  block->set_op("TestBlock");
+  block->set_device("/job:ps/replica:0/task:0/device:CPU:0");
+  tensorflow::RegisterGraphResponse registered;
+  ASSERT_OK(call("RegisterGraph", graph, &registered));
+  tensorflow::RunGraphRequest run;
+  run.set_session_handle("session");
+  run.set_graph_handle(registered.graph_handle());
+  run.set_step_id(7);
+  tensorflow::RunGraphResponse ran;
+  const Stopped stopped = StopPsDuring([&] { return call("RunGraph", run, &ran); });
+  const std::string& log = stopped.log;
+  EXPECT_NE(log.find("is left behind"), std::string::npos) << log;
+  EXPECT_NE(log.find("/tensorflow.grpc.WorkerService/RunGraph since"), std::string::npos) << log;
   EXPECT_FALSE(stopped.step.ok());
 }
 

@@ -5,6 +5,7 @@
 #include <grpcpp/support/slice.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,9 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/cancellation.h"
 #include "core/notification.h"
 #include "core/shape.h"
+#include "core/status.h"
 #include "core/tensor.h"
+#include "core/tensor_proto.h"
 #include "core/testing/free_port.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/server.h"
@@ -166,94 +170,220 @@ TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
                 "Invalid rendezvous key");
 }
 
-// As a master of TensorFlow: parts are registered and run by calls, and the worker's part asks the
+// A master of TensorFlow: parts are registered and run by calls, and the worker's part asks the
 // ps's for what it sends.
-// covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
-//   by RecvTensor
-TEST(ServerTest, AForeignMastersStepCrossesByRecvTensor) {
-  LoopbackCluster cluster;
-  const std::string service = "/tensorflow.WorkerService/";
+class ForeignMaster {
+ public:
   struct Part {
     std::string device;
     std::unique_ptr<RawClient> client;
     uint64_t incarnation = 0;
     tensorflow::GraphDef graph;
     std::string handle;
-    tensorflow::NodeDef* Add(const char* op) {
+
+    tensorflow::NodeDef* Add(const char* op, const std::string& name) {
       tensorflow::NodeDef* const node = graph.add_node();
-      node->set_name(op);
+      node->set_name(name);
       node->set_op(op);
       node->set_device(device);
       return node;
     }
   };
-  Part ps, worker;
-  const auto set = [](tensorflow::NodeDef* node, const char* attr, const auto& value) {
-    SetAttr(value, &(*node->mutable_attr())[attr]);
-  };
-  for (Part* const part : {&ps, &worker}) {
-    const std::string job = part == &ps ? "ps" : "worker";
-    part->device = absl::StrCat("/job:", job, "/replica:0/task:0/device:CPU:0");
-    part->client =
-        std::make_unique<RawClient>(absl::StrCat("127.0.0.1:", cluster.server(job, 0)->port()));
-    tensorflow::GetStatusResponse status;
-    ASSERT_TRUE(
-        part->client->Call(service + "GetStatus", tensorflow::GetStatusRequest(), &status).ok());
-    ASSERT_EQ(status.device_attributes_size(), 1);
-    part->incarnation = status.device_attributes(0).incarnation();
-  }
-  // Three vectors of a constant.
-  for (const char* const edge : {"a", "b", "c"}) {
-    tensorflow::NodeDef* const constant = ps.Add("Const");
-    constant->set_name(absl::StrCat("const_", edge));
-    set(constant, "dtype", DT_FLOAT);
-    set(constant, "value", Tensor::Vector<float>({1, 2, 3}));
-    tensorflow::NodeDef* const send = ps.Add("_Send");
-    send->add_input(constant->name());
-    set(send, "T", DT_FLOAT);
-    tensorflow::NodeDef* const recv = worker.Add("_Recv");
-    set(recv, "tensor_type", DT_FLOAT);
-    for (tensorflow::NodeDef* const end : {send, recv}) {
-      end->set_name(absl::StrCat(end->op(), "_", edge));
-      set(end, "tensor_name", std::string(edge));
-      set(end, "send_device", ps.device);
-      set(end, "recv_device", worker.device);
-      set(end, "send_device_incarnation", static_cast<int64_t>(ps.incarnation));
-      set(end, "client_terminated", false);
+
+  explicit ForeignMaster(LoopbackCluster* cluster) {
+    for (Part* const part : {&ps, &worker}) {
+      const std::string job = part == &ps ? "ps" : "worker";
+      part->device = absl::StrCat("/job:", job, "/replica:0/task:0/device:CPU:0");
+      part->client =
+          std::make_unique<RawClient>(absl::StrCat("127.0.0.1:", cluster->server(job, 0)->port()));
+      tensorflow::GetStatusResponse status;
+      Expect(part->client->Call(kService + "GetStatus", tensorflow::GetStatusRequest(), &status));
+      if (status.device_attributes_size() > 0) {
+        part->incarnation = status.device_attributes(0).incarnation();
+      }
+      tensorflow::CreateWorkerSessionRequest open;
+      open.set_session_handle("foreign");
+      tensorflow::CreateWorkerSessionResponse opened;
+      Expect(part->client->Call(kService + "CreateWorkerSession", open, &opened));
     }
   }
-  for (Part* const part : {&ps, &worker}) {
-    tensorflow::CreateWorkerSessionRequest open;
-    open.set_session_handle("foreign");
-    tensorflow::CreateWorkerSessionResponse opened;
-    ASSERT_TRUE(part->client->Call(service + "CreateWorkerSession", open, &opened).ok());
-    tensorflow::RegisterGraphRequest request;
-    request.set_session_handle("foreign");
-    request.set_create_worker_session_called(true);
-    part->graph.mutable_versions()->set_producer(134);
-    request.mutable_graph_def()->Swap(&part->graph);
-    tensorflow::RegisterGraphResponse response;
-    const grpc::Status registered =
-        part->client->Call(service + "RegisterGraph", request, &response);
-    ASSERT_TRUE(registered.ok()) << registered.error_message();
-    part->handle = response.graph_handle();
+  // The ps has such a constant.
+  void AddConstant(const std::string& name, const Tensor& value) {
+    tensorflow::NodeDef* const constant = ps.Add("Const", name);
+    Set(constant, "dtype", value.dtype());
+    Set(constant, "value", value);
   }
-  const auto run = [&](Part* part) {
+  // The worker receives the floats of this node of the ps, and has them for the master.
+  void AddEdge(const std::string& node) {
+    AddSend(node, node, worker, /*to_client=*/false, &ps);
+    tensorflow::NodeDef* const recv = worker.Add("_Recv", "recv_" + node);
+    Set(recv, "tensor_type", DT_FLOAT);
+    SetEnds(node, ps, worker, /*to_client=*/false, recv);
+    AddSend("fetch_" + node, recv->name(), worker, /*to_client=*/true, &worker);
+  }
+  // Of what the worker received from the node.
+  std::string FetchKey(const std::string& node) const {
+    return RendezvousKey::Make(worker.device, worker.incarnation, worker.device, "fetch_" + node,
+                               /*frame_id=*/0, /*iteration=*/0);
+  }
+  void Register() {
+    for (Part* const part : {&ps, &worker}) {
+      tensorflow::RegisterGraphRequest request;
+      request.set_session_handle("foreign");
+      request.set_create_worker_session_called(true);
+      part->graph.mutable_versions()->set_producer(134);
+      request.mutable_graph_def()->Swap(&part->graph);
+      tensorflow::RegisterGraphResponse response;
+      Expect(part->client->Call(kService + "RegisterGraph", request, &response));
+      part->handle = response.graph_handle();
+    }
+  }
+  static tensorflow::RunGraphRequest RequestFor(const Part& part, int64_t step) {
     tensorflow::RunGraphRequest request;
     request.set_session_handle("foreign");
     request.set_create_worker_session_called(true);
-    request.set_graph_handle(part->handle);
-    request.set_step_id(7);
-    tensorflow::RunGraphResponse response;
-    const grpc::Status ended = part->client->Call(service + "RunGraph", request, &response);
-    EXPECT_TRUE(ended.ok()) << ended.error_message();
+    request.set_graph_handle(part.handle);
+    request.set_step_id(step);
+    return request;
+  }
+  static grpc::Status Run(Part* part, const tensorflow::RunGraphRequest& request,
+                          tensorflow::RunGraphResponse* response) {
+    return part->client->Call(kService + "RunGraph", request, response);
+  }
+  struct Ended {
+    grpc::Status ps, worker;
+    std::map<std::string, Tensor> fetched;  // by node
   };
-  std::thread receiver([&] { run(&worker); });
-  run(&ps);
-  receiver.join();
+  // The worker's part is begun first.
+  Ended RunStep(int64_t step, const std::vector<std::string>& nodes) {
+    Ended ended;
+    tensorflow::RunGraphResponse fetched, nothing;
+    tensorflow::RunGraphRequest request = RequestFor(worker, step);
+    for (const std::string& node : nodes) request.add_recv_key(FetchKey(node));
+    std::thread receiver([&] { ended.worker = Run(&worker, request, &fetched); });
+    ended.ps = Run(&ps, RequestFor(ps, step), &nothing);
+    receiver.join();
+    for (const auto& named : fetched.recv()) {
+      for (const std::string& node : nodes) {
+        if (named.name() != FetchKey(node)) continue;
+        const StatusOr<Tensor> value = TensorFromProto(named.tensor());
+        EXPECT_OK(value);
+        if (value.ok()) ended.fetched[node] = *value;
+      }
+    }
+    return ended;
+  }
+
+  static inline const std::string kService = "/tensorflow.WorkerService/";
+  Part ps, worker;
+
+ private:
+  static void Expect(const grpc::Status& status) {
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  template <typename T>
+  static void Set(tensorflow::NodeDef* node, const char* attr, const T& value) {
+    SetAttr(value, &(*node->mutable_attr())[attr]);
+  }
+  static void SetEnds(const std::string& edge, const Part& from, const Part& to, bool to_client,
+                      tensorflow::NodeDef* end) {
+    Set(end, "tensor_name", edge);
+    Set(end, "send_device", from.device);
+    Set(end, "recv_device", to.device);
+    Set(end, "send_device_incarnation", static_cast<int64_t>(from.incarnation));
+    Set(end, "client_terminated", to_client);
+  }
+  static void AddSend(const std::string& edge, const std::string& input, const Part& to,
+                      bool to_client, Part* from) {
+    tensorflow::NodeDef* const send = from->Add("_Send", "send_" + edge);
+    send->add_input(input);
+    Set(send, "T", DT_FLOAT);
+    SetEnds(edge, *from, to, to_client, send);
+  }
+};
+
+// covers: clusters: a step that a foreign master starts by RunGraph asks its peers for each tensor
+//   by RecvTensor; what it has received, its master fetches by key
+TEST(ServerTest, AForeignMastersStepCrossesByRecvTensor) {
+  LoopbackCluster cluster;
+  ForeignMaster master(&cluster);
+  const std::map<std::string, Tensor> sent = {{"a", Tensor::Vector<float>({1, 2, 3})},
+                                              {"b", Tensor::Vector<float>({})},
+                                              {"c", Tensor::Scalar(4.0f)}};
+  std::vector<std::string> nodes;
+  for (const auto& [node, value] : sent) {
+    nodes.push_back(node);
+    master.AddConstant(node, value);
+    master.AddEdge(node);
+  }
+  master.Register();
+  const ForeignMaster::Ended ended = master.RunStep(7, nodes);
+  EXPECT_TRUE(ended.ps.ok()) << ended.ps.error_message();
+  EXPECT_TRUE(ended.worker.ok()) << ended.worker.error_message();
+  ASSERT_EQ(ended.fetched.size(), sent.size());
+  for (const auto& [node, value] : sent) ExpectTensorEqual(ended.fetched.at(node), value);
   EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("RecvTensor"), 3);
   EXPECT_EQ(CountsOf(*cluster.server("worker", 0)).calls("RecvTensor"), 0);
   EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("Connect"), 0);
+}
+
+// covers: clusters: a foreign master's RunGraph that is cancelled while its part waits in
+// RecvTensor
+//   ends, and its part with it; the next step of the same parts runs
+TEST(ServerTest, AForeignMasterCancelsAStepThatWaitsInRecvTensor) {
+  LoopbackCluster cluster;
+  ForeignMaster master(&cluster);
+  master.AddConstant("a", Tensor::Scalar(1.0f));
+  master.AddEdge("a");
+  master.Register();
+  CancellationManager cancel;
+  Status ended;
+  std::thread step([&] {
+    const auto channel =
+        RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("worker", 0)->port()));
+    RpcOptions options;
+    options.deadline = absl::Now() + absl::Seconds(60);
+    options.cancellation = &cancel;
+    const grpc::Slice request(ForeignMaster::RequestFor(master.worker, 7).SerializeAsString());
+    ended =
+        channel->Call(ForeignMaster::kService + "RunGraph", options, grpc::ByteBuffer(&request, 1))
+            .status();
+  });
+  // The ps's part is never begun.
+  const absl::Time hang = absl::Now() + absl::Seconds(50);
+  while (CountsOf(*cluster.server("ps", 0)).calls("RecvTensor") == 0 && absl::Now() < hang) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(CountsOf(*cluster.server("ps", 0)).calls("RecvTensor"), 1);
+  cancel.StartCancel();
+  step.join();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kCancelled) << ended;
+  const ForeignMaster::Ended next = master.RunStep(8, {"a"});
+  EXPECT_TRUE(next.worker.ok()) << next.worker.error_message();
+  ASSERT_EQ(next.fetched.count("a"), 1u);
+  ExpectTensorEqual(next.fetched.at("a"), Tensor::Scalar(1.0f));
+  // A part that still waited would keep the stop for its grace.
+  ::testing::internal::CaptureStderr();
+  cluster.Kill("worker", 0);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("cancels the steps that still run"), std::string::npos) << log;
+}
+
+// covers: clusters: when the sender's part of a foreign master's step fails, the part that waits
+//   for its tensors ends with what it says
+TEST(ServerTest, AForeignMastersStepWhoseSenderFailsEndsOnTheReceiverToo) {
+  LoopbackCluster cluster;
+  ForeignMaster master(&cluster);
+  master.ps.Add("TestQuoteBytes", "bad");
+  master.AddEdge("bad");
+  master.Register();
+  const ForeignMaster::Ended ended = master.RunStep(7, {"bad"});
+  for (const grpc::Status* const status : {&ended.ps, &ended.worker}) {
+    EXPECT_EQ(status->error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_NE(status->error_message().find("text must be a number"), std::string::npos)
+        << status->error_message();
+  }
+  EXPECT_TRUE(ended.fetched.empty());
 }
 
 // On a link the bytes themselves, as in one process; in messages of protobuf as \xNN.

@@ -53,8 +53,8 @@
 #include "run/training_run.h"
 
 // covers: clusters: jobs end under network loss, delay, cuts and restarts: no step lost or
-//   repeated, no session, graph or step left, one unfenced chief, every call ended once; 300
-//   seeds of each kind of fault over links, 100 with pairs of links (`docs/simulation.md`)
+//   repeated, no session, graph or step left, one unfenced chief, every call ended once; 150
+//   seeds of each kind of fault over links, 60 with pairs of links (`docs/simulation.md`)
 
 namespace millrace {
 namespace {

@@ -44,7 +44,7 @@ constexpr uint32_t Tag(int field, WireType type) {
 constexpr int kDtypeField = 1, kShapeField = 2, kVersionField = 3, kContentField = 4;
 // Of TensorShapeProto, and of its dimensions.
 constexpr int kDimField = 2, kSizeField = 1;
-// Fields of NamedTensorProto and of the entries of a pull.
+// Fields of NamedTensorProto and of other messages that hold tensors.
 constexpr int kNameField = 1, kValueField = 2, kDeadField = 3;
 
 // Below this many bytes a copy is cheaper than to keep the received slice alive.

@@ -32,8 +32,8 @@
 //   another directory's checkpoint, once) or initialised, and the log names the choice; a lost
 //   session is opened again; a waiting task leaves when the run has ended, and logs every 10 s for
 //   whom it waits, since when and what is missing; a wait has a limit
-// covers: training: a trainer that a task refuses for good (CA, TLS, token, version) ends at once
-//   with its message and exit code 1
+// covers: training: a trainer that a task refuses for good (CA, TLS, token; version of its
+//   master) ends at once with its message and exit code 1
 // covers: training: servers and trainers share one rule for how long an end must stand before it is
 //   believed
 // covers: article 2-9: Supervisor: initialises or restores, others wait; services
@@ -436,7 +436,7 @@ TEST_F(SessionManagerTest, ATryThatWaitsForTasksEndsAndIsRepeated) {
             kExitRetryable);
 }
 
-// A wrong CA, a wrong token, TLS where there is none, another version of the wire.
+// A wrong CA, a wrong token, TLS where there is none, a master of another version of the wire.
 TEST_F(SessionManagerTest, ATaskThatRefusesUsIsNotWaitedFor) {
   for (const Status& refused :
        {AsRefusal(absl::UnavailableError("From /job:ps/replica:0/task:0: it speaks no TLS")),

@@ -201,8 +201,7 @@ TEST(LinkPromisesTest, TheErrorOfAStepKeepsItsCodeTextAndKind) {
 }
 
 // covers: clusters: a sender hears from its link when its tensors are in the peer's memory: with
-// the
-//   peer's next message, or when the peer flushes (loans, Stop's wait for pulls)
+//   the peer's next message, or when the peer flushes (loans, Stop's wait for what is taken)
 TEST(LinkPromisesTest, WhatIsInThePeersMemoryIsAcknowledged) {
   ForEachOpen([](LinkPair* pair) {
     ASSERT_OK(

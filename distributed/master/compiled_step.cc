@@ -86,8 +86,9 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
       const bool own = static_cast<int>(i) == compiled->own_part;
       if (first.ok() && !own) first = CheckLinks(*transports[i], responses[i], target);
     } else if (first.ok()) {
-      first = TellsOfRestart(statuses[i]) ? target.explain(transports[i], statuses[i])
-                                          : FromTask(transports[i]->task(), statuses[i]);
+      first = TellsOfRestart(statuses[i]) || TellsOfOtherRelease(statuses[i])
+                  ? target.explain(transports[i], FromTask(transports[i]->task(), statuses[i]))
+                  : FromTask(transports[i]->task(), statuses[i]);
     }
   }
   const bool has_others = compiled->own_part < 0 || compiled->parts.size() > 1;

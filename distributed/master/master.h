@@ -5,8 +5,8 @@
 // Master: runs the steps of clients' graphs over the tasks of a cluster.
 //
 // Finds the session that a call is for; the session (master_session.h) has the graph and the tasks,
-// compiles each signature into one partition per task (compiled_step.h) and runs it as one RunGraph
-// per task (master_step.h).
+// compiles each signature into one partition per task (compiled_step.h) and runs it as one RUN of
+// a link per task (master_step.h).
 //
 // A step ends with its first real error, after all its tasks have ended. A task that restarted
 // makes its sessions Aborted for good: what its variables held is gone, a new session is needed.

@@ -514,8 +514,9 @@ TEST_F(MasterTest, ATaskOfAnotherReleaseIsRefusedByNameBeforeAStepBegins) {
   EXPECT_EQ(workers_[kPs0]->num_plans(), 0);
 }
 
-// While tasks are replaced by those of another release, a job hears of a restart, which it
-// survives.
+// While tasks are replaced by those of another release, a session that is open hears of a restart:
+// for its job a session that is lost, and it opens another one. A session that begins waits for
+// the task (task_connector_test).
 TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
   // The master's way to the ps, once the step is compiled.
   class OtherRelease : public PeerLinks {
@@ -541,6 +542,39 @@ TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
                     "Worker '/job:ps/replica:0/task:0' restarted during step ");
     } else {
       EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition, "must speak version 4 of links");
+    }
+  }
+}
+
+// Here the first call that it gets is the registration of a part.
+TEST_F(MasterTest, AnotherReleaseIsFoundByANewSignatureToo) {
+  static constexpr char kRefusal[] =
+      "RegisterGraph: this task speaks version 1 of Millrace's wire and its callers must, got one "
+      "of version 2; run one version of Millrace on all tasks";
+  class OtherRelease : public Redirect {
+   public:
+    using Redirect::Redirect;
+    void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
+                       std::unique_ptr<Graph>, tensorflow::RegisterGraphResponse*,
+                       Done done) override {
+      done(absl::FailedPreconditionError(kRefusal));
+    }
+  };
+  {
+    MutexLock lock(&mu_);
+    replaced_[kPs0] = std::make_shared<OtherRelease>(this, kPs0);
+  }
+  Master* const master = NewMaster(kWorker0);
+  for (const bool restarts : {false, true}) {
+    const std::string session = NewSessionOn(master, MakeSmallModel().root);
+    if (restarts) Restart(kPs0);
+    const Status ended = Run(master, session, {}, {}, {"init"}).status();
+    if (restarts) {
+      EXPECT_STATUS(ended, absl::StatusCode::kAborted,
+                    "Worker '/job:ps/replica:0/task:0' restarted");
+    } else {
+      EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition,
+                    absl::StrCat("From ", kPs0, ":\n", kRefusal));
     }
   }
 }

@@ -70,8 +70,7 @@ Status FromTask(const std::string& task, const Status& status) {
 
 bool TellsOfRestart(const Status& status) {
   return absl::IsAborted(status) &&
-         (absl::StrContains(status.message(), "Session handle is not found") ||
-          absl::StrContains(status.message(), "a different device incarnation"));
+         absl::StrContains(status.message(), "Session handle is not found");
 }
 
 bool TellsOfOtherRelease(const Status& status) {

@@ -63,7 +63,7 @@ CallOptions CallWithin(absl::Duration timeout, Timers* timers = Timers::Real());
 // were only passed on stay as they are.
 Status FromTask(const std::string& task, const Status& status);
 
-// The task does not know the session, or has another incarnation: its process is another one.
+// The task does not know the session: its process is another one.
 bool TellsOfRestart(const Status& status);
 // A link to a task cannot be, though all had links of one version as the step was compiled: the
 // task's process may be another one, of another release.

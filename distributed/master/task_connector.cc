@@ -32,8 +32,14 @@ struct Attempts {
     std::string last_error = "no answer yet";
     std::shared_ptr<tensorflow::GetStatusResponse> response;
     Status refusal;  // it will not let us in
+    // What it says is what a task of another release says. While a job is replaced, its old tasks
+    // are there a little longer, and others come.
+    bool is_of_other_release = false;
+    bool is_told = false;  // the log has said so
 
     void Hear(const Status& answer) {
+      is_of_other_release = !IsRefusal(answer) && TellsOfOtherRelease(answer);
+      if (is_of_other_release) return;
       if (IsRefusal(answer) || absl::IsFailedPrecondition(answer)) refusal = answer;
     }
   };
@@ -91,6 +97,10 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         if (task.answered) continue;
         if (!task.refusal.ok()) return FromTask(task.transport->task(), task.refusal);
         missing.push_back(Whereabouts(*task.transport));
+        if (task.is_of_other_release && !std::exchange(task.is_told, true)) {
+          LogWarning("Session on ", options.own_task, ": waits for another task at the place of ",
+                     missing.back(), ", which is of another release: ", task.last_error);
+        }
         if (task.asked) continue;
         if (task.next_attempt <= now) {
           task.asked = true;
@@ -108,8 +118,13 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         }
       }
       if (now >= deadline) {
-        const auto first = std::find_if(attempts->tasks.begin(), attempts->tasks.end(),
-                                        [](const Attempts::Task& task) { return !task.answered; });
+        const auto find = [&tasks = attempts->tasks](auto is) {
+          return std::find_if(tasks.begin(), tasks.end(), is);
+        };
+        auto first = find([](const Attempts::Task& task) { return task.is_of_other_release; });
+        if (first == attempts->tasks.end()) {
+          first = find([](const Attempts::Task& task) { return !task.answered; });
+        }
         return absl::DeadlineExceededError(
             absl::StrCat("Session on ", options.own_task, ": all its tasks must answer within ",
                          absl::FormatDuration(options.timeout), ", got none from ",

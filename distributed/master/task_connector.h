@@ -8,6 +8,9 @@
 // same time, until every one has answered with its devices. The log names those that are missing,
 // with their addresses, every 10 s.
 //
+// A task that refuses us ends the wait. One of another release does not: while the tasks of a job
+// are replaced, an old one may answer until it is stopped. The log names it once.
+//
 // Sessions on tasks in other processes are leases (lease_keeper.h): kept from the moment they are
 // open until they are closed, and closed even when the task cannot be reached then.
 //
@@ -15,7 +18,8 @@
 // Lifetime: attempts that are still under way when AwaitTasks fails are cancelled; they hold what
 // they need themselves.
 // Failure: DeadlineExceeded names all tasks that did not answer within the timeout, and the first
-// one's last error; that of endable_wait.h when the wait has ended early.
+// one's last error, or that of a task of another release; that of endable_wait.h when the wait has
+// ended early.
 
 #include <functional>
 #include <memory>

@@ -12,19 +12,23 @@
 #include "distributed/testing/unreachable_task.h"
 #include "gtest/gtest.h"
 
+// covers: clusters: a session that is being opened waits for a task of another release as for one
+//   that is not there yet; the log names it once, the error at the deadline says why
+
 namespace millrace {
 namespace {
 
 constexpr char kPs0[] = "/job:ps/replica:0/task:0";
 constexpr char kPs1[] = "/job:ps/replica:0/task:1";
 
-// Refuses the first `refusals` questions, then says who it is.
+// Refuses the first `refusals` questions, with `answer` when it is given, then says who it is.
 class LateTask : public UnreachableTask {
  public:
-  LateTask(std::string task, int refusals) : UnreachableTask(std::move(task)), left_(refusals) {}
+  LateTask(std::string task, int refusals, Status answer = absl::OkStatus())
+      : UnreachableTask(std::move(task)), answer_(std::move(answer)), left_(refusals) {}
   void GetStatus(const CallOptions&, tensorflow::GetStatusResponse* response, Done done) override {
     asked.fetch_add(1);
-    if (left_.fetch_sub(1) > 0) return done(Gone());
+    if (left_.fetch_sub(1) > 0) return done(answer_.ok() ? Gone() : answer_);
     response->add_device_attributes()->set_name(task() + "/device:CPU:0");
     done(absl::OkStatus());
   }
@@ -45,6 +49,7 @@ class LateTask : public UnreachableTask {
   bool refuses_sessions = false;
 
  private:
+  const Status answer_;
   std::atomic<int> left_;
 };
 
@@ -119,6 +124,60 @@ TEST(TaskConnectorTest, TheLogNamesOnlyThoseWhoAreMissingEveryTenSeconds) {
   for (size_t at = log.find(line); at != std::string::npos; at = log.find(line, at + 1)) ++lines;
   EXPECT_EQ(lines, 2u) << log;
   EXPECT_EQ(log.find(kPs1), std::string::npos) << log;
+}
+
+size_t CountOf(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// The ps of the last release, which is stopped soon.
+TEST(TaskConnectorTest, ATaskOfAnotherReleaseIsWaitedForAndTheLogNamesItOnce) {
+  const std::string refusal =
+      "GetStatus: this task speaks version 1 of Millrace's wire and its callers must, got one of "
+      "version 2 at ipv4:127.0.0.1:4; run one version of Millrace on all tasks";
+  for (const bool is_replaced : {true, false}) {
+    auto old = std::make_shared<LateTask>(kPs1, is_replaced ? 2 : 1000,
+                                          absl::FailedPreconditionError(refusal));
+    ::testing::internal::CaptureStderr();
+    {
+      // The error is what the one of another release said, also when another one is missing.
+      auto other = std::make_shared<LateTask>(kPs0, is_replaced ? 0 : 1000);
+      Waiting waiting({other, old}, absl::Seconds(60));
+      for (int asked = 1; asked <= 2; ++asked) {
+        waiting.AwaitAsked(*old, asked);
+        waiting.clock.Advance(absl::Milliseconds(100));
+      }
+      if (!is_replaced) {
+        waiting.AwaitAsked(*old, 3);
+        waiting.clock.Advance(absl::Seconds(60));
+      }
+      waiting.Join();
+      if (is_replaced) {
+        ASSERT_OK(waiting.result);
+        EXPECT_EQ(waiting.result->size(), 2u);
+        EXPECT_EQ(old->asked.load(), 3);
+      } else {
+        EXPECT_STATUS(waiting.result, absl::StatusCode::kDeadlineExceeded, "(" + refusal + ")");
+      }
+    }
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(CountOf(log, std::string(kPs1) +
+                               " at ps.example:2222, which is of another release: " + refusal),
+              1u)
+        << log;
+  }
+}
+
+// What else a task refuses stays: nobody would come.
+TEST(TaskConnectorTest, ATaskThatWillNotLetUsInEndsTheWait) {
+  auto refuses =
+      std::make_shared<LateTask>(kPs0, 1000, absl::FailedPreconditionError("it is not for us"));
+  Waiting waiting({refuses}, absl::Hours(2));
+  waiting.Join();
+  EXPECT_STATUS(waiting.result, absl::StatusCode::kFailedPrecondition,
+                "From /job:ps/replica:0/task:0:\nit is not for us");
 }
 
 TEST(TaskConnectorTest, AClientThatHasGoneEndsTheWait) {

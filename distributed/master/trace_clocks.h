@@ -5,15 +5,15 @@
 // TraceClocks: puts the traces of several tasks, each by its own clock, into the master's time.
 //
 // Each message from a task to another bounds how far their clocks differ: it arrived after it left.
-// A RunGraph and its answer bound the clock of a task on both sides, and their middle is NTP's
-// estimate, (begun - asked + ended - answered) / 2. A tensor that crosses tasks is a message, too,
-// and bounds more closely than a RunGraph when it travels faster. All bounds hold together for the
-// true clocks; the estimate is the middle of what they leave of each clock, which breaks none of
-// them: in the trace, no tensor arrives before it left. What earlier traced steps of the session
-// have left counts, too, widened by what clocks may drift apart since.
+// A RUN and its END bound the clock of a task on both sides, and their middle is NTP's estimate,
+// (begun - asked + ended - answered) / 2. A tensor that crosses tasks is a message, too, and bounds
+// more closely than a RUN when it travels faster. All bounds hold together for the true clocks; the
+// estimate is the middle of what they leave of each clock, which breaks none of them: in the trace,
+// no tensor arrives before it left. What earlier traced steps of the session have left counts, too,
+// widened by what clocks may drift apart since.
 //
 // When bounds contradict each other a clock was set. Then earlier steps are forgotten; if that is
-// not enough, only the RunGraphs of this step count.
+// not enough, only the RUNs of this step count.
 //
 // Thread-safety: Align from any thread.
 // Failure: none. A task that has told no times keeps its own, and the trace says so.

@@ -11,7 +11,7 @@
 #include "runtime/transfer_trace.h"
 
 // covers: clusters: a trace of all tasks is in the master's time though a clock is ahead
-// covers: clusters: clocks of tasks are estimated from RunGraphs and tensors, within their bounds
+// covers: clusters: clocks of tasks are estimated from RUNs and tensors, within their bounds
 
 namespace millrace {
 namespace {
@@ -21,7 +21,7 @@ constexpr char kPs0[] = "/job:ps/replica:0/task:0";
 constexpr char kPs1[] = "/job:ps/replica:0/task:1";
 constexpr int64_t kNow = 1'000'000'000;
 
-// A RunGraph that says: the task is ahead by `low` ns at least and `high` at most.
+// A RUN and its END that say: the task is ahead by `low` ns at least and `high` at most.
 ClockExchange Exchange(int64_t low, int64_t high) {
   const int64_t asked = 10'000'000;
   const int64_t begun = asked + high;
@@ -70,7 +70,7 @@ int64_t EndOf(const tensorflow::NodeExecStats& line) {
 }
 
 // The ps is 1 ms ahead. The request takes 0.3 ms, the answer 0.1 ms.
-TEST(TraceClocksTest, ARunGraphBoundsTheClockOfItsTask) {
+TEST(TraceClocksTest, ARunBoundsTheClockOfItsTask) {
   tensorflow::StepStats stats;
   tensorflow::NodeExecStats* const node = Device(kPs0, &stats)->add_node_stats();
   node->set_all_start_nanos(11'400'000);
@@ -156,7 +156,7 @@ TEST(TraceClocksTest, AClockThatWasSetIsEstimatedAnew) {
   ExpectOffset(kPs0, 5'100'000, 100'000, &second);
 }
 
-TEST(TraceClocksTest, AgainstTensorsThatContradictThemRunGraphsCount) {
+TEST(TraceClocksTest, AgainstTensorsThatContradictThemRunsCount) {
   tensorflow::StepStats stats;
   AddTransfer(kPs0, 20'000'000, kWorker, 10'000'000, &stats);
   TraceClocks clocks;

@@ -72,7 +72,6 @@ StepEdges::Peer PeerOf(const std::string& task, std::vector<Crossing>* edges, bo
   for (Crossing& edge : *edges) {
     if (edge.in_loop) continue;
     peer.fingerprint = Hash64(edge.key.text, peer.fingerprint + 1);
-    peer.src_incarnation = edge.key.src_incarnation;
     if (is_send) {
       peer.immediate.push_back(edge.immediate);
       peer.num_immediate += edge.immediate ? 1 : 0;

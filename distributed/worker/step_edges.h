@@ -50,8 +50,7 @@ struct StepEdges {
     // Sends only: the group of each, or kNoGroup, and how many each group has.
     std::vector<int> groups;
     std::vector<int64_t> group_sizes;
-    uint64_t fingerprint = 0;      // of wire_keys
-    uint64_t src_incarnation = 0;  // of a device of the sending task
+    uint64_t fingerprint = 0;  // of wire_keys
     // Inside of loops, sorted by their keys, which are those of the root frame: indices of their
     // own.
     std::vector<std::string> loop_keys;

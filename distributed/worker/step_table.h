@@ -15,12 +15,12 @@
 // Nobody has to be told that a step is over.
 //
 // What callers can make it keep is bounded. Expected steps have calls that wait in them (net counts
-// these); running ones a RunGraph. Of a failed step there is a text, all of them together within
-// ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the master of a
-// step that fails ends its other parts itself, and its tasks only wait a little longer for that.
-// Steps with something to take, which honest jobs need, never go for those that failed, or for
-// those of another session: what other tasks push for steps that have not begun, or will never,
-// has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_untaken_steps and
+// these); running ones a RUN or RunGraph. Of a failed step there is a text, all of them together
+// within ServerLimits::max_failed_step_bytes: the oldest go. An honest job can do without: the
+// master of a step that fails ends its other parts itself, and its tasks only wait a little longer
+// for that. Steps with something to take, which honest jobs need, never go for those that failed,
+// or for those of another session: what other tasks push for steps that have not begun, or will
+// never, has ServerLimits::max_parked_bytes. Each session has ServerLimits::max_untaken_steps and
 // max_untaken_bytes of its own, and of the bytes always its last step's.
 //
 // Threads: all methods, from any thread. The table's lock is taken before a step's.
@@ -74,8 +74,8 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   // AlreadyExists for a step that was started before; the reason for one that was cleaned up.
   // AwaitTaken waits for what it sends as long as `session` is open (null: not at all).
   // `loans` (may be null) are settled when all of it has been taken, and given back when it is
-  // dropped before. `fetch` (may be null without loops that other tasks are part of) outlives the
-  // step's run.
+  // dropped before. `fetch` outlives the step's run; null: the step is by links; else it asks by
+  // this for all that it receives.
   StatusOr<std::shared_ptr<StepRendezvous>> Start(
       int64_t step_id, std::shared_ptr<const StepEdges> edges,
       std::shared_ptr<const SessionLife> session = nullptr,
@@ -108,7 +108,7 @@ class StepTable : public StepRendezvous::Keeper, public std::enable_shared_from_
   bool AwaitTaken(absl::Time deadline);
   // AwaitTaken looks again: a session has ended.
   void LookForTaken();
-  // Sessions have ended: what their steps have sent, and nobody has asked for, is dropped with the
+  // Sessions have ended: what their steps have sent, and nobody has taken, is dropped with the
   // reason of the session's end. What was pushed may have been taken, and the receipt be on its
   // way: those tasks are asked first.
   void DropOfEndedSessions();

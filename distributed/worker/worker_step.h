@@ -2,7 +2,7 @@
 #ifndef MILLRACE_DISTRIBUTED_WORKER_WORKER_STEP_H_
 #define MILLRACE_DISTRIBUTED_WORKER_WORKER_STEP_H_
 
-// WorkerStep: one RunGraph on a worker.
+// WorkerStep: one part of a step on a worker, which a link's RUN or a foreign RunGraph began.
 //
 //   started -> peers are asked for what they send here, or links to them taken -> the plan's
 //              executors run

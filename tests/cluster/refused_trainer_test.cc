@@ -21,8 +21,8 @@
 #include "ops/array/constant.h"
 #include "train/supervisor.h"
 
-// covers: training: a trainer that a task refuses for good (CA, TLS, token, version) ends at once
-//   with its message and exit code 1
+// covers: training: a trainer that a task refuses for good (CA, TLS, token; version of its
+//   master) ends at once with its message and exit code 1
 
 namespace millrace {
 namespace {

@@ -364,9 +364,8 @@ TEST(WireCountsTest, ATensorOfALoopIsAMessageAndNoCall) {
   EXPECT_EQ(loop.messages_to_ps, loop.tensors_to_ps);
 }
 
-// What waits for an element of a queue is woken by the step that brings it, which no message and no
-// host thread is there for.
-// Else the bounds of wake-ups would hold for a counter that does not count.
+// A wake-up must be counted, or the bounds above would hold for a counter that counts nothing: what
+// waits for an element of a queue is woken by the step that brings it.
 TEST(WireCountsTest, AnElementOfAnotherStepWakesAThreadOnTheServer) {
   ASSERT_OK_AND_ASSIGN(const Tasks tasks, StartTasks(1));
   const Scope root;
