@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <system_error>
 #include <utility>
@@ -30,6 +33,10 @@ int64_t PageBytes() {
   return bytes;
 }
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+// The exponent of the largest power of two that is not above `bytes`, which are above 0.
+size_t PowerOfTwo(int64_t bytes) {
+  return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(bytes))) - 1;
+}
 int64_t RoundDown(int64_t bytes, int64_t unit) { return bytes / unit * unit; }
 // Of a large block's segment: a sixteenth of a power of two more at most, so that the next block,
 // which is a little larger, fits in. What is never used of it takes no memory.
@@ -138,13 +145,31 @@ void SharedPool::CountBlock(int64_t bytes) {
   }
 }
 
-SharedPool::Segments::iterator SharedPool::LeastRecentlyUsed(bool large) {
+SharedPool::Segments::iterator SharedPool::LeastRecentlyUsed() {
   auto found = segments_.end();
   for (auto it = segments_.begin(); it != segments_.end(); ++it) {
-    if (it->second->blocks > 0 || (large && !IsLarge(it->second->bytes))) continue;
+    if (it->second->blocks > 0) continue;
     if (found == segments_.end() || it->second->last_use < found->second->last_use) found = it;
   }
   return found;
+}
+
+SharedPool::Segments::iterator SharedPool::SmallestEmptyLarge(int64_t bytes) {
+  auto found = segments_.end();
+  for (auto it = segments_.begin(); it != segments_.end(); ++it) {
+    const Segment& segment = *it->second;
+    if (segment.blocks > 0 || !IsLarge(segment.bytes)) continue;
+    if (PowerOfTwo(segment.bytes) != PowerOfTwo(bytes)) continue;
+    const bool is_better =
+        found == segments_.end() || segment.bytes < found->second->bytes ||
+        (segment.bytes == found->second->bytes && segment.last_use < found->second->last_use);
+    if (is_better) found = it;
+  }
+  return found;
+}
+
+SharedPool::LargeBytes& SharedPool::LargeBytesOf(int64_t bytes) {
+  return large_[PowerOfTwo(bytes)];
 }
 
 SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes, Segments* gone) {
@@ -157,7 +182,7 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes, Segments* gone) {
   }
   if (least <= LeftForSegments(empty_bytes)) {
     while (least > LeftForSegments(0)) {
-      const auto next = LeastRecentlyUsed(/*large=*/false);
+      const auto next = LeastRecentlyUsed();
       if (next == segments_.end()) break;
       TakeOut(next, gone);
     }
@@ -193,7 +218,7 @@ SharedPool::Segment* SharedPool::MakeSegment(int64_t bytes, Segments* gone) {
   ++last_segment_;
   segment_bytes_ += size;
   if (IsLarge(size)) {
-    large_empty_ += size;
+    LargeBytesOf(size).empty += size;
   } else {
     next_bytes_ = std::min(2 * next_bytes_, kSegmentBytes);
   }
@@ -212,7 +237,7 @@ void SharedPool::TakeOut(Segments::iterator segment, Segments* gone) {
   Segment* const taken = segment->second.get();
   gone->insert(segments_.extract(segment));
   segment_bytes_ -= taken->bytes;
-  if (IsLarge(taken->bytes)) large_empty_ -= taken->bytes;
+  if (IsLarge(taken->bytes)) LargeBytesOf(taken->bytes).empty -= taken->bytes;
   taken->ReturnToBudget();
   if (segments_.empty()) next_bytes_ = kFirstSegmentBytes;
   news_.push_back({taken->number, 0, nullptr});
@@ -233,7 +258,7 @@ bool SharedPool::Trim(absl::Time now) {
       TakeOut(next, &gone);
     }
   }
-  large_most_before_ = std::exchange(large_most_, large_used_);
+  for (LargeBytes& large : large_) large.most_before = std::exchange(large.most, large.used);
   return !gone.empty();
 }
 
@@ -297,9 +322,10 @@ SharedBlock SharedPool::Allocate(int64_t bytes) {
     segment->was_used = true;
     CountBlock(size);
     if (is_large) {
-      large_empty_ -= segment->bytes;
-      large_used_ += segment->bytes;
-      large_most_ = std::max(large_most_, large_used_);
+      LargeBytes& large = LargeBytesOf(segment->bytes);
+      large.empty -= segment->bytes;
+      large.used += segment->bytes;
+      large.most = std::max(large.most, large.used);
     }
     block = SharedBlock(shared_from_this(), segment->data() + offset, segment->number, offset);
     ask_to = std::min(RoundUp(offset + size, PageBytes()), segment->bytes);
@@ -374,10 +400,15 @@ void SharedPool::FreeExtent(Segment* segment, ExtentOf extent, Segments* gone) {
   if (segment->blocks > 0) return;
   segment->last_use = ++last_use_;
   if (!IsLarge(segment->bytes)) return;
-  large_used_ -= segment->bytes;
-  large_empty_ += segment->bytes;
-  while (large_empty_ > std::max(large_most_, large_most_before_)) {
-    TakeOut(LeastRecentlyUsed(/*large=*/true), gone);
+  // Between two powers of two each larger segment serves the blocks of each smaller one, so those
+  // that stay settle on what is needed. Without the powers, or by last use, sizes that take turns
+  // would lose the one that is next.
+  const int64_t bytes = segment->bytes;  // it may be the one that goes
+  LargeBytes& large = LargeBytesOf(bytes);
+  large.used -= bytes;
+  large.empty += bytes;
+  while (large.empty > std::max(large.most, large.most_before)) {
+    TakeOut(SmallestEmptyLarge(bytes), gone);
   }
 }
 

@@ -28,10 +28,15 @@
 // A segment that is empty stays until
 //   * Trim finds that it was not used for kKeepFor, or somebody was refused by the budget;
 //   * this pool needs its bytes for a block that fits into no segment;
-//   * it is one of a large block, and such ones have more bytes, while they are empty, than were in
-//     use at once since the last Trim but one. So sizes that change all the time keep little.
-// The one that was not used for longest goes first. What the peer must hear of segments is News, in
-// order. Nothing is left in the system when both processes have ended, however they ended.
+//   * it is one of a large block, and those between two powers of two have more bytes, while they
+//     are empty, than had blocks at once since the last Trim but one. The smallest of them goes: a
+//     larger one serves its next block too.
+// Else the one that was not used for longest goes first. So sizes that take turns have their
+// segments, however many there are, and sizes that change all the time keep little: of blocks that
+// come one at a time less than three times the largest one.
+//
+// What the peer must hear of segments is News, in order. Nothing is left in the system when both
+// processes have ended, however they ended.
 //
 // A pool takes no more of its budget than it leaves to others: of a budget that nobody else uses
 // it has half, the next one half of the rest.
@@ -43,6 +48,7 @@
 // given. Memory is asked of the system before it is written, so its lack is an answer, not a
 // signal.
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -159,6 +165,11 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
     int64_t bytes = 0;
     Use use = Use::kFree;
   };
+  // Bytes of large segments between two powers of two.
+  struct LargeBytes {
+    int64_t used = 0, empty = 0;        // of those with a block, and without
+    int64_t most = 0, most_before = 0;  // used at once since the last Trim; between the two before
+  };
   class Segment;
   using Segments = std::map<uint64_t, std::unique_ptr<Segment>>;  // by number
   using ExtentOf = std::map<int64_t, Extent>::iterator;
@@ -182,9 +193,12 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   int64_t LeftForSegments(int64_t returned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of an empty segment. Allocates nothing.
   void TakeOut(Segments::iterator segment, Segments* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The empty segment that was not used for longest, of all or of large ones; end() when there is
-  // none.
-  Segments::iterator LeastRecentlyUsed(bool large) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The empty segment that was not used for longest; end() when there is none.
+  Segments::iterator LeastRecentlyUsed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The smallest empty segment between the powers of two that `bytes` of a large one lie between;
+  // of equal ones that which was not used for longest; end() when there is none.
+  Segments::iterator SmallestEmptyLarge(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  LargeBytes& LargeBytesOf(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of blocks; negative: that are free.
   void CountBlock(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -198,12 +212,9 @@ class SharedPool : public std::enable_shared_from_this<SharedPool> {
   int64_t refusals_ ABSL_GUARDED_BY(mu_) = 0;                     // of the budget, at the last Trim
   int64_t segment_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t block_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t last_use_ ABSL_GUARDED_BY(mu_) = 0;  // of a segment that became empty
-  // Bytes of large segments: with a block; without; the most with one since the last Trim, and in
-  // the time between the two before that.
-  int64_t large_used_ ABSL_GUARDED_BY(mu_) = 0, large_empty_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t large_most_ ABSL_GUARDED_BY(mu_) = 0, large_most_before_ ABSL_GUARDED_BY(mu_) = 0;
-  bool is_off_ ABSL_GUARDED_BY(mu_) = false;  // the system gives no such memory
+  uint64_t last_use_ ABSL_GUARDED_BY(mu_) = 0;             // of a segment that became empty
+  std::array<LargeBytes, 64> large_ ABSL_GUARDED_BY(mu_);  // by the power of two
+  bool is_off_ ABSL_GUARDED_BY(mu_) = false;               // the system gives no such memory
 };
 
 using SharedBlock = SharedPool::Block;

@@ -214,27 +214,85 @@ TEST(SharedPoolTest, ALargeBlockTakesTheSmallestSegmentAndNoneOfTwiceItsSize) {
   EXPECT_EQ(pool->counts().made_segments, 4);
 }
 
-// Sizes that never come again.
-TEST(SharedPoolTest, EmptyLargeSegmentsHaveNoMoreBytesThanWereInUseAtOnce) {
+// Each turn has its blocks at once, and no two turns have any at the same time.
+// covers: clusters: tensors larger than a segment whose sizes take turns, as of two signatures,
+//   make no segment in each turn
+TEST(SharedPoolTest, SizesThatTakeTurnsKeepTheirSegments) {
+  const std::vector<std::vector<int64_t>> cases[] = {
+      {{10}, {30}},
+      {{30}, {10}},
+      {{4}, {10}, {30}},
+      {{20}, {25}, {30}},
+      {{3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}},
+      {{10}, {9}, {8}, {7}, {6}, {5}, {4}, {3}},
+      {{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}, {30}, {10, 10, 10}},
+      // Between two powers of two: neither has segments that are enough for the other.
+      {{4, 4, 4, 4}, {7, 7}},
+      {{7, 7}, {5, 5, 5}, {4, 4, 4, 4}},
+      // A segment of the next power for a size just below one.
+      {{8 * kMiB - 4096}, {15 * kMiB + kMiB / 2}},
+  };
+  for (const std::vector<std::vector<int64_t>>& turns : cases) {
+    const auto pool = PoolOf(256 * kMiB, kMiB);
+    int64_t made = 0;
+    for (int round = 0; round < 10; ++round) {
+      for (const std::vector<int64_t>& sizes : turns) {
+        std::vector<SharedBlock> blocks;
+        for (const int64_t size : sizes) {
+          SharedBlock& block = blocks.emplace_back(pool->Allocate(size < 64 ? size * kMiB : size));
+          ASSERT_TRUE(block);
+        }
+      }
+      EXPECT_FALSE(pool->Trim(absl::UnixEpoch() + absl::Seconds(round)));
+      // The first rounds find out which sizes serve which.
+      if (round == 4) made = pool->counts().made_segments;
+    }
+    EXPECT_EQ(pool->counts().made_segments, made)
+        << turns.size() << " turns, the first of " << turns[0][0];
+  }
+  // Two sizes need one segment each, from the first time on.
   const auto pool = PoolOf(64 * kMiB, kMiB);
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_TRUE(pool->Allocate(10 * kMiB));
+    EXPECT_TRUE(pool->Allocate(30 * kMiB));
+  }
+  EXPECT_EQ(pool->counts().made_segments, 2);
+}
+
+// Sizes that never come again, one at a time.
+TEST(SharedPoolTest, EmptyLargeSegmentsHaveFewerBytesThanThreeOfTheLargest) {
+  const auto pool = PoolOf(256 * kMiB, kMiB);
   int64_t most = 0;
-  for (const int64_t mib : {8, 3, 12, 5, 2, 15, 7, 31, 11, 4}) {
+  for (const int64_t mib : {8, 3, 12, 5, 2, 15, 7, 31, 11, 4, 13, 6, 32, 14, 28}) {
     EXPECT_TRUE(pool->Allocate(mib * kMiB));
     most = std::max(most, mib * kMiB);
-    EXPECT_LE(pool->counts().segment_bytes, most);  // each of these has just its bytes
+    // Each of these has just its bytes. The largest one; of each lower power one that is less than
+    // the next power, and so less than the largest one, half of it, a quarter, ...
+    EXPECT_LT(pool->counts().segment_bytes, 3 * most);
   }
-  // What was in use long ago does not count: when Trim was called twice since.
+  // All of them go with time.
+  EXPECT_FALSE(pool->Trim(absl::UnixEpoch()));
+  EXPECT_TRUE(pool->Trim(absl::UnixEpoch() + SharedPool::kKeepFor));
+  EXPECT_EQ(pool->counts().segment_bytes, 0);
+}
+
+TEST(SharedPoolTest, EmptyLargeSegmentsHaveNoMoreBytesThanWereInUseAtOnceLately) {
+  const auto pool = PoolOf(64 * kMiB, kMiB);
+  std::vector<SharedBlock> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(pool->Allocate(4 * kMiB));
+  blocks.clear();
+  EXPECT_EQ(pool->counts().segments, 4);
   const absl::Time start = absl::UnixEpoch();
   EXPECT_FALSE(pool->Trim(start));
+  EXPECT_TRUE(pool->Allocate(4 * kMiB));
+  EXPECT_EQ(pool->counts().segments, 4);
+  // What was in use long ago does not count: when Trim was called twice since.
   EXPECT_FALSE(pool->Trim(start));
-  const int64_t before = pool->counts().segment_bytes;
-  EXPECT_GT(before, 2 * kMiB);
-  EXPECT_TRUE(pool->Allocate(2 * kMiB));
-  EXPECT_LE(pool->counts().segment_bytes, 4 * kMiB);
-  // And all of them go with time.
-  pool->Trim(start);
-  EXPECT_TRUE(pool->Trim(start + SharedPool::kKeepFor));
-  EXPECT_EQ(pool->counts().segment_bytes, 0);
+  EXPECT_TRUE(pool->Allocate(4 * kMiB));
+  EXPECT_EQ(pool->counts().segments, 1);
+  // The one that was used last: it serves the next one.
+  EXPECT_TRUE(pool->Allocate(4 * kMiB));
+  EXPECT_EQ(pool->counts().made_segments, 4);
 }
 
 TEST(SharedPoolTest, EmptyLargeSegmentsGoWhenOthersWantTheBudget) {
