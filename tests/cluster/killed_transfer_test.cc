@@ -111,9 +111,9 @@ bool KilledTransferTest::Kill(WatchedCluster* cluster) {
   EXPECT_EQ(code.value_or(0), 128 + SIGKILL);
 
   // It had begun there, too; a receiver has no tensor of its own for what comes in shared memory.
-  // The session is still open.
+  // The session is still open. Threads count some pages of what they take by themselves.
   if (way() != Way::kShared || survivor() == WatchedCluster::kSender) {
-    EXPECT_GE(cluster->PeakTensorBytes(survivor()), kBytes);
+    EXPECT_GE(cluster->PeakTensorBytes(survivor()), kBytes / 8 * 7);
   }
   EXPECT_TRUE(WatchedCluster::Await([&] {
     return cluster->UsedBytes(survivor()) < used + kBytes / 8;
