@@ -253,7 +253,7 @@ void CallThreads::State::GiveUpPlace(Self* self) noexcept {
   }
   if (!needs_thread || StartThread(/*polls=*/true)) return;
   MutexLock lock(&mu);
-  if (polling > 0) return;
+  if (polling > 0 || over) return;
   // The last one. Steps wait for this visit, so it goes on; then its thread polls.
   ++polling;
   self->keeps_place = true;
@@ -313,7 +313,7 @@ void CallThreads::Run(std::shared_ptr<LongCall> call, Urgency urgency) {
   self->gave_up = true;
   if (needs_thread && !state.StartThread(/*polls=*/true)) {
     MutexLock lock(&state.mu);
-    if (state.polling == 0) {
+    if (state.polling == 0 && !state.over) {
       // This is the last one that polls. Another one can take the call later, if any runs one.
       ++state.polling;
       self->gave_up = false;

@@ -44,6 +44,11 @@ constexpr int kWaitsInTurn = 4;
 // past is now.
 constexpr std::chrono::system_clock::time_point kAtOnce{};
 
+// gRPC takes what is before 1970 for never.
+std::chrono::system_clock::time_point LimitOfQueue(absl::Time limit) {
+  return absl::ToChronoTime(std::max(limit, absl::UnixEpoch()));
+}
+
 struct Turns {
   bool InUse() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return is_asleep || Steady::now() - used < kPause;
@@ -129,35 +134,47 @@ void PolledQueue::Close() {
   Turns& turns = TheTurns();
   MutexLock lock(&turns.mu);
   member_->is_open = false;
+  turns.changed.SignalAll();
   auto& members = turns.members;
   members.erase(std::remove(members.begin(), members.end(), member_), members.end());
 }
 
 NextStatus PolledQueue::Next(void** tag, bool* ok, absl::Time limit) {
   Turns& turns = TheTurns();
+  Member& member = *member_;
   for (;;) {
+    bool looks;
     {
       MutexLock lock(&turns.mu);
-      const bool serves_steps = member_->num_links > 0 && !member_->has_seat;
-      if (!member_->is_open || serves_steps || !turns.InUse()) {
-        ++member_->num_polling;
+      const bool serves_steps = member.num_links > 0 && !member.has_seat;
+      if (!member.is_open || serves_steps || !turns.InUse()) {
+        ++member.num_polling;
         break;
       }
-      auto left = kPause;
-      if (!turns.is_asleep) {
-        left = std::chrono::ceil<std::chrono::milliseconds>(turns.used + kPause - Steady::now());
-      }
-      turns.changed.WaitWithTimeout(&turns.mu, absl::FromChrono(left));
       // The thread in the seat handles what comes at its own queue.
-      if (member_->has_seat) continue;
+      looks = !member.has_seat || !turns.is_asleep;
+      if (looks && member.has_seat) ++member.num_polling;
     }
-    const NextStatus next = member_->queue->AsyncNext(tag, ok, kAtOnce);
-    if (next != NextStatus::TIMEOUT || absl::Now() >= limit) return next;
+    if (looks) {
+      const NextStatus next = member.queue->AsyncNext(tag, ok, kAtOnce);
+      if (member.has_seat) LeaveQueue();
+      if (next != NextStatus::TIMEOUT || absl::Now() >= limit) return next;
+    }
+    MutexLock lock(&turns.mu);
+    if (!member.is_open || !turns.InUse()) continue;
+    Steady::duration left = kPause;
+    if (!turns.is_asleep) left = turns.used + kPause - Steady::now();
+    turns.changed.WaitWithTimeout(&turns.mu, absl::FromChrono(left));
   }
-  const NextStatus next = member_->queue->AsyncNext(tag, ok, absl::ToChronoTime(limit));
+  const NextStatus next = member.queue->AsyncNext(tag, ok, LimitOfQueue(limit));
+  LeaveQueue();
+  return next;
+}
+
+void PolledQueue::LeaveQueue() {
+  Turns& turns = TheTurns();
   MutexLock lock(&turns.mu);
   if (--member_->num_polling == 0 && turns.awaits_turn) turns.changed.SignalAll();
-  return next;
 }
 
 PolledQueue::Link::Link(const PolledQueue& queue) : member_(queue.member_) {
@@ -226,7 +243,7 @@ void QueueSeat::Serve(absl::Time limit) noexcept {
   if (!AwaitTurn(limit)) return;
   void* tag;
   bool ok;
-  const NextStatus next = member_->queue->AsyncNext(&tag, &ok, absl::ToChronoTime(limit));
+  const NextStatus next = member_->queue->AsyncNext(&tag, &ok, LimitOfQueue(limit));
   {
     MutexLock lock(&turns.mu);
     turns.is_asleep = false;

@@ -36,10 +36,11 @@ class PolledQueue {
   PolledQueue(const PolledQueue&) = delete;
   PolledQueue& operator=(const PolledQueue&) = delete;
 
-  // As the queue's own AsyncNext. While its threads stand aside, what comes at this queue is seen
-  // up to a millisecond later.
+  // As the queue's own AsyncNext. While its threads stand aside, the first of what comes at this
+  // queue is seen up to a millisecond later. A queue with the seat has one thread.
   grpc::CompletionQueue::NextStatus Next(void** tag, bool* ok, absl::Time limit);
-  // Before the queue is shut down: from then on nobody is called away from it.
+  // Before the server and its queue are shut down: from then on nobody is called away from it, and
+  // nobody stands aside.
   void Close();
 
   struct Member;
@@ -58,6 +59,8 @@ class PolledQueue {
   };
 
  private:
+  void LeaveQueue();
+
   const std::shared_ptr<Member> member_;
 };
 

@@ -219,6 +219,21 @@ TEST(PollTurnsTest, AfterTheLastWaitTheThreadOfTheQueuePollsAgain) {
   EXPECT_EQ(TheSeat().at.Handler(), TheSeat().at.thread());
 }
 
+// The queue's own thread takes what was to wake the one in the seat, before that one serves.
+TEST(PollTurnsTest, AWakeUpThatAnotherThreadTakesIsHandedOn) {
+  const PolledQueue::Link link(TheSeat().at.polled());
+  QueueSeat& seat = TheSeat().seat;
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_EQ(TheSeat().at.Handler(), TheSeat().at.thread());
+    while (!seat.Take()) std::this_thread::yield();
+    seat.Wake();
+    // Time for the other thread.
+    for (int i = 0; i < round; ++i) std::this_thread::yield();
+    seat.Serve(absl::InfiniteFuture());
+    seat.Leave();
+  }
+}
+
 TEST(PollTurnsTest, ASeatIsForOneThread) {
   const PolledQueue::Link link(TheSeat().at.polled());
   QueueSeat& seat = TheSeat().seat;

@@ -517,6 +517,7 @@ void GrpcRpcServer::Shutdown(absl::Time answers_until) {
     if (std::exchange(shut_down_, true)) return;
     accepting_ = false;
   }
+  if (polled_) polled_->Close();
   // Answers on their way may leave; what is open afterwards is cancelled. The pollers run on until
   // the last call has ended.
   if (server_ != nullptr) {
@@ -526,7 +527,6 @@ void GrpcRpcServer::Shutdown(absl::Time answers_until) {
     {
       WriterLock lock(&gate_->mu);
       gate_->closed = true;
-      if (polled_) polled_->Close();
       queue_->Shutdown();
     }
     if (threads_ == nullptr) HandleLastEvents(queue_.get());
