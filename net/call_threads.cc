@@ -216,13 +216,12 @@ bool CallThreads::State::KeepPlace(Self* self) {
     MutexLock lock(&mu);
     if (over || !self->is_listed || polling > min_polling) return false;
     if (watch == Watch::kNone) {
-      if (num_free() > 0) {
-        watch = Watch::kWanted;
-        unparked.Signal();
-      } else {
-        watch = Watch::kWanted;
+      needs_thread = num_free() == 0;
+      watch = Watch::kWanted;
+      if (needs_thread) {
         ++threads;
-        needs_thread = true;
+      } else {
+        unparked.Signal();
       }
     }
     self->keeps_place = true;
@@ -233,8 +232,7 @@ bool CallThreads::State::KeepPlace(Self* self) {
   MutexLock lock(&mu);
   // Nobody has looked meanwhile, or another parked thread does.
   if (watch == Watch::kWanted) watch = Watch::kNone;
-  if (watch == Watch::kOn) return true;
-  if (!self->keeps_place) return true;
+  if (watch == Watch::kOn || !self->keeps_place) return true;
   self->keeps_place = false;
   --keeping;
   return false;

@@ -36,11 +36,9 @@ Client* TheClient() {
     options.poll_one = [polled = &made->polled] {
       void* tag;
       bool ok;
-      if (polled->Next(&tag, &ok, absl::InfiniteFuture()) == grpc::CompletionQueue::SHUTDOWN) {
-        return false;
-      }
-      HandleEvent(tag, ok);
-      return true;
+      const auto next = polled->Next(&tag, &ok, absl::InfiniteFuture());
+      if (next == grpc::CompletionQueue::GOT_EVENT) HandleEvent(tag, ok);
+      return next != grpc::CompletionQueue::SHUTDOWN;
     };
     StatusOr<std::unique_ptr<CallThreads>> threads = CallThreads::Start(std::move(options));
     if (!threads.ok()) {

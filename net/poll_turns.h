@@ -11,7 +11,7 @@
 // their queues to it, and come back a millisecond after it was there last.
 //
 //   PolledQueue polled(&queue);                           // of who has threads at a queue
-//   while (polled.Next(&tag, &ok, limit) != SHUTDOWN) HandleEvent(tag, ok);
+//   if (polled.Next(&tag, &ok, limit) == GOT_EVENT) HandleEvent(tag, ok);
 //
 // A queue without the seat whose calls carry steps keeps its threads: they wait for nobody.
 //
