@@ -393,8 +393,11 @@ TEST(AttackTest, RequestsThatNeverEndAreBrokenOffWithinTheBoundAndTheServerServe
 #ifndef __SANITIZE_ADDRESS__  // its heap says nothing of itself
     EXPECT_GT(growth.bytes(), 0);
 #endif
-    EXPECT_LE(growth.bytes(),
-              options.limits.max_pending_bytes + ServerLimits::kReceiveSlackBytes + kMaxGrowth);
+    // gRPC breaks off one call after another, and more arrives until it gets to it: on a busy
+    // machine up to the message that each sender was about to send (without the bound, all that was
+    // sent).
+    EXPECT_LE(growth.bytes(), options.limits.max_pending_bytes + ServerLimits::kReceiveSlackBytes +
+                                  kSenders * kSentBytes);
     // While they are still there.
     Training training(&servers);
   }
