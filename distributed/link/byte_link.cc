@@ -58,10 +58,12 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
                     ? SharedSegments::Make(options_.max_pool_bytes)
                     : nullptr),
       peer_pool_(segments_, options_.transfers.max_tensor_bytes, options_.on_bad_pool),
+      kept_for_peer_(options_.max_kept_bytes, options_.kept_counts),
+      kept_(std::make_shared<KeptByPeer>(options_.kept_counts)),
       hello_waits_(options_.waits_for_hello),
       name_(options_.peer_task.empty() ? "Link to a task that has not said HELLO"
                                        : LinkName(options_, options_.peer_task)),
-      receipts_(options_.window_bytes, segments_),
+      receipts_(options_.window_bytes, segments_, kept_),
       ticked_at_(options_.clock->Now()) {
   hello_ = Hello(/*takes_offer=*/false);
 }
@@ -75,6 +77,7 @@ std::string ByteLink::Hello(bool takes_offer) const {
   hello.pool_bytes = segments_ != nullptr ? options_.max_pool_bytes : 0;
   hello.offer = options_.offer;
   hello.takes_offer = takes_offer;
+  hello.kept_bytes = options_.max_kept_bytes;
   return Encoded(hello).ToString();
 }
 
@@ -436,6 +439,10 @@ Status ByteLink::Greet(const HelloFrame& hello) {
   }
   greeted_ = true;
   set_peer(peer);
+  if (const int64_t most = std::min(options_.max_kept_bytes, hello.kept_bytes); most > 0) {
+    kept_->Open(most);
+    set_kept_by_peer(kept_);
+  }
   end_->OnOpen(shared_from_this());
   Pump();
   return absl::OkStatus();
@@ -478,8 +485,8 @@ void ByteLink::PumpIfDue() {
   Pump();
 }
 
-bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes,
-                          SentTensor* tensor) {
+StatusOr<bool> ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes,
+                                    SentTensor* tensor) {
   tensor->index = entry->index;
   tensor->is_dead = entry->is_dead;
   tensor->in_loop = entry->in_loop;
@@ -488,12 +495,21 @@ bool ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_by
   tensor->ready_ns = entry->ready_ns;
   tensor->left_ns = entry->left_ns;
   if (entry->is_dead) return true;
+  tensor->is_kept = entry->is_kept;
+  if (entry->is_kept) {
+    MR_ASSIGN_OR_RETURN(tensor->value, kept_for_peer_.Find(entry->keep_number));
+    return true;
+  }
   StatusOr<Tensor> value = entry->value.TakeTensor(splat_bytes);
   if (!value.ok()) {
     end_->OnRefused(step_id, value.status());
     return false;
   }
   tensor->value = *std::move(value);
+  // Before its step hears of it: once the step has acknowledged it, the peer may name it.
+  if (entry->keep_number != 0) {
+    MR_RETURN_IF_ERROR(kept_for_peer_.Keep(entry->keep_number, tensor->value));
+  }
   return true;
 }
 
@@ -536,7 +552,9 @@ Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
     // A large tensor has what one that comes in parts has.
     int64_t own_splat_bytes = options_.max_splat_bytes;
     int64_t* const splat_left = entry.segment != 0 ? &own_splat_bytes : &splat_bytes;
-    if (!TakeTensor(frame.step_id, &entry, splat_left, &tensor)) tensors.tensors.pop_back();
+    MR_ASSIGN_OR_RETURN(const bool is_taken,
+                        TakeTensor(frame.step_id, &entry, splat_left, &tensor));
+    if (!is_taken) tensors.tensors.pop_back();
   }
   if (!end_->acknowledges_edges()) AddReceipt(frame.step_id, tensors.tensors.size());
   if (!tensors.tensors.empty()) end_->OnTensors(std::move(tensors));
@@ -554,7 +572,9 @@ Status ByteLink::Take(ChunkFrame frame, int64_t num_bytes) {
     tensors.fingerprint = whole->fingerprint;
     int64_t splat_bytes = options_.max_splat_bytes;
     SentTensor& tensor = tensors.tensors.emplace_back();
-    if (TakeTensor(whole->step_id, &whole->entry, &splat_bytes, &tensor)) {
+    MR_ASSIGN_OR_RETURN(const bool is_taken,
+                        TakeTensor(whole->step_id, &whole->entry, &splat_bytes, &tensor));
+    if (is_taken) {
       if (!end_->acknowledges_edges()) AddReceipt(whole->step_id, 1);
       end_->OnTensors(std::move(tensors));
     }
@@ -640,6 +660,11 @@ Status ByteLink::Take(ReleaseFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
+Status ByteLink::Take(ForgetFrame frame, int64_t) {
+  for (const uint64_t number : frame.numbers) kept_for_peer_.Forget(number);
+  return absl::OkStatus();
+}
+
 // --- The end
 
 void ByteLink::Close(const Status& reason) { End(reason, /*cuts_farewell=*/true); }
@@ -714,6 +739,8 @@ void ByteLink::OnClosed(const Status& status, bool by_peer) {
   }
   incoming_.EndAll();
   peer_pool_.Close();
+  kept_for_peer_.Clear();
+  kept_->Close();
   MR_DCHECK(end_ != nullptr, "a wire is closed once");
   const std::shared_ptr<LinkEnd> end = std::move(end_);
   end->OnLost(lost, by_peer);

@@ -30,6 +30,9 @@
 // rides as RECEIVED does, and at the latest two Ticks later. The last reference may go on any
 // thread, under any lock: it makes a note and sends nothing.
 //
+// Where both ends allow it (max_kept_bytes), a sender may have its peer keep a tensor, which then
+// need not travel again (kept_tensors.h). FORGET rides as RELEASE does.
+//
 // Threads, order, failure: as Link. Tick has to be called every few seconds, from any thread, by
 // who owns the link: it notices a peer that does not answer PING, takes nothing or returns no
 // credit, and unmaps what its pool does not use. Nothing else waits for time. The link's time
@@ -58,6 +61,7 @@
 #include "distributed/link/byte_wire.h"
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
+#include "distributed/link/kept_tensors.h"
 #include "distributed/link/link.h"
 #include "distributed/link/link_pools.h"
 #include "distributed/link/outgoing_tensors.h"
@@ -101,6 +105,11 @@ struct ByteLinkOptions {
   TransferLimits transfers;
   // Of this end's pool, and of what it maps of the peer's; 0: no pools.
   int64_t max_pool_bytes = 0;
+  // Of tensors that this end keeps for the peer, and has the peer keep, which says how much it
+  // takes; 0: none.
+  int64_t max_kept_bytes = 0;
+  // What all links of the task count; may be null.
+  std::shared_ptr<KeptCounts> kept_counts;
   // Called when the peer's pool is what ends the link, by the thread that reads, without a lock,
   // before that: a segment or a block that cannot be had. Null: nobody is told.
   std::function<void()> on_bad_pool;
@@ -213,14 +222,16 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   Status Take(ByeFrame frame, int64_t num_bytes);
   Status Take(SegmentFrame frame, int64_t num_bytes);
   Status Take(ReleaseFrame frame, int64_t num_bytes);
+  Status Take(ForgetFrame frame, int64_t num_bytes);
   Status CountReceived(int64_t num_bytes);
   // Tells the peer that so many tensors of the step are in memory, now or with the next message.
   void AddReceipt(int64_t step_id, uint64_t tensors);
   // Not for less: what a cork holds would leave early.
   void PumpIfDue();
   void SendPing();
-  // The tensor, or none after the step was refused.
-  bool TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes, SentTensor* tensor);
+  // The tensor, or false after the step was refused. An error ends the link.
+  StatusOr<bool> TakeTensor(int64_t step_id, TensorEntry* entry, int64_t* splat_bytes,
+                            SentTensor* tensor);
 
   // With a farewell. A link that is closing already: `cuts_farewell`, or nothing changes.
   void End(const Status& reason, bool cuts_farewell);
@@ -240,6 +251,9 @@ class ByteLink : public Link, private ByteWire::User, private FrameReader::Owner
   // The peer's pool; null without pools.
   const std::shared_ptr<SharedSegments> segments_;
   PeerPool peer_pool_;
+  // By the reading thread alone.
+  KeptForPeer kept_for_peer_;
+  const std::shared_ptr<KeptByPeer> kept_;
 
   mutable Mutex mu_;
   State state_ ABSL_GUARDED_BY(mu_) = State::kOpening;

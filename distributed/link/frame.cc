@@ -22,7 +22,7 @@ constexpr absl::string_view kCut = " ... [truncated]";
 
 bool IsKind(uint8_t number) {
   return number >= static_cast<uint8_t>(FrameKind::kHello) &&
-         number <= static_cast<uint8_t>(FrameKind::kRelease);
+         number <= static_cast<uint8_t>(FrameKind::kForget);
 }
 bool HasPayload(FrameKind kind) { return kind == FrameKind::kTensors || kind == FrameKind::kChunk; }
 
@@ -170,6 +170,7 @@ HelloFrame ReadHello(Fields* in, bool* is_other_version) {
   const uint8_t takes_offer = in->Byte();
   if (takes_offer > 1) in->Refuse<int>("a flag of another version");
   frame.takes_offer = takes_offer == 1;
+  frame.kept_bytes = in->Count();
   return frame;
 }
 
@@ -240,6 +241,14 @@ ReleaseFrame ReadRelease(Fields* in) {
   return frame;
 }
 
+ForgetFrame ReadForget(Fields* in) {
+  ForgetFrame frame;
+  const uint64_t n = in->NumThings(1);
+  frame.numbers.reserve(static_cast<size_t>(n));
+  for (uint64_t i = 0; i < n && in->ok(); ++i) frame.numbers.push_back(in->Varint());
+  return frame;
+}
+
 // What the bytes of an entry are to be.
 Shape ReadShape(Fields* in) {
   const uint8_t rank = in->Byte();
@@ -262,15 +271,16 @@ DType ReadDType(Fields* in) {
   return *dtype;
 }
 
+constexpr uint32_t kEntryFlags = EntryFlags::kDead | EntryFlags::kLoop | EntryFlags::kProto |
+                                 EntryFlags::kParts | EntryFlags::kNarrow | EntryFlags::kTimes |
+                                 EntryFlags::kPooled | EntryFlags::kKeep | EntryFlags::kKept;
+
 // All but the memory. value is set by the caller.
 TensorEntry ReadEntry(Fields* in) {
   TensorEntry entry;
   entry.index = in->Varint32();
-  const uint8_t flags = in->Byte();
-  if ((flags & ~(EntryFlags::kDead | EntryFlags::kLoop | EntryFlags::kProto | EntryFlags::kParts |
-                 EntryFlags::kNarrow | EntryFlags::kTimes | EntryFlags::kPooled)) != 0) {
-    in->Refuse<int>("a flag of another version");
-  }
+  const uint32_t flags = in->Varint32();
+  if ((flags & ~kEntryFlags) != 0) in->Refuse<int>("a flag of another version");
   entry.is_dead = (flags & EntryFlags::kDead) != 0;
   entry.in_loop = (flags & EntryFlags::kLoop) != 0;
   if (entry.in_loop) {
@@ -280,6 +290,18 @@ TensorEntry ReadEntry(Fields* in) {
   if ((flags & EntryFlags::kTimes) != 0) {
     entry.ready_ns = in->Int64();
     entry.left_ns = in->Int64();
+  }
+  if ((flags & (EntryFlags::kKeep | EntryFlags::kKept)) != 0) {
+    // What the flags of one that is kept would tell of is not there.
+    const uint32_t allowed =
+        (flags & EntryFlags::kKeep) != 0
+            ? EntryFlags::kKeep | EntryFlags::kParts | EntryFlags::kNarrow | EntryFlags::kTimes
+            : EntryFlags::kKept | EntryFlags::kTimes;
+    if ((flags & ~allowed) != 0) in->Refuse<int>("a kept tensor of another kind");
+    entry.keep_number = in->Varint();
+    if (in->ok() && entry.keep_number == 0) in->Refuse<int>("a kept tensor without a number");
+    entry.is_kept = (flags & EntryFlags::kKept) != 0;
+    if (entry.is_kept) return entry;
   }
   if (entry.is_dead) {
     if ((flags & (EntryFlags::kProto | EntryFlags::kParts | EntryFlags::kNarrow |
@@ -362,6 +384,8 @@ absl::string_view FrameKindName(FrameKind kind) {
       return "SEGMENT";
     case FrameKind::kRelease:
       return "RELEASE";
+    case FrameKind::kForget:
+      return "FORGET";
   }
   return "of no kind";
 }
@@ -396,6 +420,7 @@ Status FrameWriter::Add(const HelloFrame& frame) {
   MR_RETURN_IF_ERROR(CheckName(FrameKind::kHello, "task", frame.task));
   MR_RETURN_IF_ERROR(CheckCount(FrameKind::kHello, "window", frame.window_bytes));
   MR_RETURN_IF_ERROR(CheckCount(FrameKind::kHello, "pool", frame.pool_bytes));
+  MR_RETURN_IF_ERROR(CheckCount(FrameKind::kHello, "kept bytes", frame.kept_bytes));
   if (frame.offer.size() > kMaxFrameOfferBytes) {
     return Unwritable(FrameKind::kHello,
                       absl::StrCat("the offer must be at most ", kMaxFrameOfferBytes, " bytes"),
@@ -410,6 +435,7 @@ Status FrameWriter::Add(const HelloFrame& frame) {
   PutCount(&head, frame.pool_bytes);
   PutText(&head, frame.offer);
   PutByte(&head, frame.takes_offer ? 1 : 0);
+  PutCount(&head, frame.kept_bytes);
   return Put(FrameKind::kHello, head);
 }
 
@@ -441,6 +467,27 @@ Status FrameWriter::Add(const RunFrame& frame) {
   return Put(FrameKind::kRun, head);
 }
 
+namespace {
+
+Status CheckKept(TensorsPurpose purpose, const TensorEntry& entry, bool is_proto) {
+  if (entry.keep_number == 0) {
+    if (!entry.is_kept) return absl::OkStatus();
+    return Unwritable(FrameKind::kTensors, "a kept tensor must have a number",
+                      absl::StrCat("none for number ", entry.index));
+  }
+  const bool is_elsewhere =
+      entry.segment != 0 ||
+      (entry.is_kept && (entry.transfer != 0 || entry.value.dtype() != DT_INVALID));
+  if (purpose == TensorsPurpose::kEdges && !entry.is_dead && !entry.in_loop && !is_proto &&
+      !is_elsewhere) {
+    return absl::OkStatus();
+  }
+  return Unwritable(FrameKind::kTensors, "a kept tensor must be an edge with a value of its own",
+                    absl::StrCat("another one for number ", entry.index));
+}
+
+}  // namespace
+
 Status FrameWriter::Add(const TensorsFrame& frame) {
   const int64_t doubled = DoubledIndex(frame.tensors);
   if (doubled >= 0) {
@@ -462,15 +509,18 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
     const WireTensor::Form form = is_elsewhere ? entry.form : value.form();
     const bool is_proto = !entry.is_dead && form == WireTensor::Form::kProto;
     const bool is_narrow = !entry.is_dead && form == WireTensor::Form::kNarrow;
-    PutVarint32(&head, entry.index);
     const bool has_times = entry.ready_ns != 0 || entry.left_ns != 0;
-    PutByte(&head, static_cast<uint8_t>((entry.is_dead ? EntryFlags::kDead : 0) |
-                                        (entry.in_loop ? EntryFlags::kLoop : 0) |
-                                        (is_proto ? EntryFlags::kProto : 0) |
-                                        (is_narrow ? EntryFlags::kNarrow : 0) |
-                                        (has_times ? EntryFlags::kTimes : 0) |
-                                        (!entry.is_dead && in_parts ? EntryFlags::kParts : 0) |
-                                        (!entry.is_dead && is_pooled ? EntryFlags::kPooled : 0)));
+    const bool is_numbered = entry.keep_number != 0;
+    MR_RETURN_IF_ERROR(CheckKept(frame.purpose, entry, is_proto));
+    PutVarint32(&head, entry.index);
+    PutVarint32(&head,
+                (entry.is_dead ? uint32_t{EntryFlags::kDead} : 0) |
+                    (entry.in_loop ? EntryFlags::kLoop : 0) | (is_proto ? EntryFlags::kProto : 0) |
+                    (is_narrow ? EntryFlags::kNarrow : 0) | (has_times ? EntryFlags::kTimes : 0) |
+                    (!entry.is_dead && in_parts ? EntryFlags::kParts : 0) |
+                    (!entry.is_dead && is_pooled ? EntryFlags::kPooled : 0) |
+                    (is_numbered && !entry.is_kept ? EntryFlags::kKeep : 0) |
+                    (entry.is_kept ? EntryFlags::kKept : 0));
     if (entry.in_loop) {
       MR_RETURN_IF_ERROR(CheckCount(FrameKind::kTensors, "iteration", entry.iteration));
       PutFixed64(&head, entry.frame_id);
@@ -480,7 +530,8 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
       PutInt64(&head, entry.ready_ns);
       PutInt64(&head, entry.left_ns);
     }
-    if (entry.is_dead) continue;
+    if (is_numbered) PutVarint64(&head, entry.keep_number);
+    if (entry.is_dead || entry.is_kept) continue;
     if (!is_proto) {
       const DType dtype = is_elsewhere ? entry.dtype : value.dtype();
       if (dtype == DT_INVALID) {
@@ -511,7 +562,7 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
   if (has_pooled) PutInt64(&head, frame.credit_bytes);
   MR_RETURN_IF_ERROR(Put(FrameKind::kTensors, head, payload_bytes));
   for (const TensorEntry& entry : frame.tensors) {
-    if (entry.is_dead || entry.transfer != 0 || entry.segment != 0) continue;
+    if (entry.is_dead || entry.is_kept || entry.transfer != 0 || entry.segment != 0) continue;
     if (entry.value.num_bytes() < kMinReferredBytes) {
       chain_.Append(entry.value.bytes());
     } else {
@@ -606,14 +657,21 @@ Status FrameWriter::Add(const ReleaseFrame& frame) {
   return Put(FrameKind::kRelease, head);
 }
 
+Status FrameWriter::Add(const ForgetFrame& frame) {
+  std::string head;
+  PutVarint64(&head, frame.numbers.size());
+  for (const uint64_t number : frame.numbers) PutVarint64(&head, number);
+  return Put(FrameKind::kForget, head);
+}
+
 uint64_t FrameWriter::MaxEntryHeadBytes(const TensorEntry& entry) {
-  // Index, flags, frame and iteration, times, dtype and rank, transfer or segment and offset,
-  // bytes; and the dims.
+  // Index, flags, frame and iteration, times, the number of one that is kept, dtype and rank,
+  // transfer or segment and offset, bytes; and the dims.
   const bool is_elsewhere = entry.transfer != 0 || entry.segment != 0;
   const int rank = is_elsewhere ? entry.shape.rank() : entry.value.shape().rank();
   const bool has_times = entry.ready_ns != 0 || entry.left_ns != 0;
-  return 5 + 1 + 8 + 10 + (has_times ? 16 : 0) + 2 + 10 + 10 + 10 +
-         static_cast<uint64_t>(rank) * 10;
+  const uint64_t optional_bytes = (has_times ? 16u : 0u) + (entry.keep_number != 0 ? 10u : 0u);
+  return optional_bytes + 5 + 2 + 8 + 10 + 2 + 10 + 10 + 10 + static_cast<uint64_t>(rank) * 10;
 }
 
 ByteChain FrameWriter::Finish() { return std::exchange(chain_, ByteChain()); }
@@ -767,6 +825,9 @@ Status FrameReader::ReadHead(absl::string_view head) {
       case FrameKind::kRelease:
         frame_ = ReadRelease(&in);
         break;
+      case FrameKind::kForget:
+        frame_ = ReadForget(&in);
+        break;
       case FrameKind::kTensors:
       case FrameKind::kChunk:
         break;
@@ -798,7 +859,10 @@ Status FrameReader::ReadTensors(absl::string_view head) {
   bool has_pooled = false;
   for (uint64_t i = 0; i < n && in.ok(); ++i) {
     TensorEntry entry = ReadEntry(&in);
-    if (!entry.is_dead && entry.transfer == 0 && entry.segment == 0) {
+    if (entry.keep_number != 0 && frame.purpose != TensorsPurpose::kEdges) {
+      in.Refuse<int>("a kept tensor that is no edge");
+    }
+    if (!entry.is_dead && !entry.is_kept && entry.transfer == 0 && entry.segment == 0) {
       // No overflow: each is below 2^63, and the first that is too large ends the reading.
       bytes += static_cast<uint64_t>(entry.num_bytes);
       if (bytes > payload_left_) in.Refuse<int>("tensors of more bytes than its payload");
@@ -815,7 +879,7 @@ Status FrameReader::ReadTensors(absl::string_view head) {
   places_.clear();
   place_ = 0;
   for (TensorEntry& entry : frame.tensors) {
-    if (entry.is_dead || entry.transfer != 0) continue;
+    if (entry.is_dead || entry.is_kept || entry.transfer != 0) continue;
     if (entry.segment != 0) {
       MR_RETURN_IF_ERROR(
           WireTensor::CheckBytes(entry.form, entry.dtype, entry.shape, entry.num_bytes));

@@ -6,16 +6,17 @@
 //
 //   frame    := kind u8, head bytes varint, payload bytes varint, head, payload
 //   HELLO    version varint, task text, incarnation fixed64, clock ns fixed64, window varint,
-//            pool varint, offer text, takes offer u8
+//            pool varint, offer text, takes offer u8, kept varint
 //   BIND     number varint, session handle text, graph handle text
 //   UNBIND   number varint
 //   RUN      step fixed64, number varint, flags u8 (trace, graphs), microseconds left varint,
 //            args varint
 //   TENSORS  step fixed64, purpose u8, fingerprint fixed64, n varint, n x entry, [credit fixed64]
 //            | bytes
-//     entry  := index varint, flags u8 (dead, loop, proto, parts, narrow, times, pooled), [frame id
-//            fixed64, iteration varint], [ready ns fixed64, left ns fixed64], [dtype u8, rank u8,
-//            dims varint], [transfer varint], [segment varint, offset varint], bytes varint
+//     entry  := index varint, flags varint (dead, loop, proto, parts, narrow, times, pooled, keep,
+//            kept), [frame id fixed64, iteration varint], [ready ns fixed64, left ns fixed64],
+//            [number varint], [dtype u8, rank u8, dims varint], [transfer varint], [segment varint,
+//            offset varint], bytes varint
 //   CHUNK    transfer varint, offset varint | bytes
 //   END      step fixed64, status, results varint, report u8
 //   CANCEL   step fixed64, status
@@ -25,14 +26,16 @@
 //   BYE      status
 //   SEGMENT  segment varint, bytes varint
 //   RELEASE  n varint, n x { segment varint, offset varint }
+//   FORGET   n varint, n x number varint
 //     status := code varint, text, payloads text      text := bytes varint, bytes
 //
 // What is behind a bar is payload; all else is head. Numbers are little-endian. There are no
 // optional fields but those in brackets, which flags announce (an entry has dtype, rank and dims
 // when it is neither dead nor a proto, a transfer when it comes in parts, segment and offset when
 // its bytes lie in a pool, and no bytes when it is dead; a frame has the credit that it took when
-// one of its entries lies in a pool; narrow bytes are int32 numbers of an int64 tensor): what one
-// version does not know it refuses, and HELLO says the version first.
+// one of its entries lies in a pool; narrow bytes are int32 numbers of an int64 tensor; a tensor to
+// be kept has a number, and one that is kept has nothing else): what one version does not know it
+// refuses, and HELLO says the version first.
 //
 // No frame has more than kMaxFrameHeadBytes of head and kMaxFramePayloadBytes of payload, so a
 // frame that is urgent waits for at most one other. A larger tensor comes in parts: TENSORS
@@ -60,8 +63,9 @@
 
 namespace millrace {
 
-// Of this page. Version 1 had no links, version 2 no offers, version 3 no times, reports and pools.
-inline constexpr uint32_t kLinkVersion = 4;
+// Of this page. Version 1 had no links, version 2 no offers, version 3 no times, reports and pools,
+// version 4 nothing that is kept.
+inline constexpr uint32_t kLinkVersion = 5;
 
 inline constexpr uint64_t kMaxFrameHeadBytes = uint64_t{64} << 10;
 inline constexpr uint64_t kMaxFramePayloadBytes = uint64_t{256} << 10;
@@ -94,6 +98,7 @@ enum class FrameKind : uint8_t {
   kBye = 12,
   kSegment = 13,
   kRelease = 14,
+  kForget = 15,
 };
 // Bits of the flags of RUN and of an entry, as they travel. A bit that is none of these is refused.
 struct RunFlags {
@@ -102,6 +107,7 @@ struct RunFlags {
 struct EntryFlags {
   static constexpr uint8_t kDead = 1, kLoop = 2, kProto = 4, kParts = 8, kNarrow = 16, kTimes = 32,
                            kPooled = 64;
+  static constexpr uint32_t kKeep = 128, kKept = 256;
 };
 // "HELLO"; "of no kind" for a number that is none.
 absl::string_view FrameKindName(FrameKind kind);
@@ -122,6 +128,8 @@ struct HelloFrame {
   bool takes_offer = false;
   // Of segments that the peer may share with the sender of this frame; 0: none, over this wire.
   int64_t pool_bytes = 0;
+  // Of tensors that the sender of this frame keeps for the peer (kept_tensors.h); 0: none.
+  int64_t kept_bytes = 0;
 };
 
 // A number for a registered graph of a session, until UNBIND.
@@ -172,6 +180,11 @@ struct TensorEntry {
   DType dtype = DT_INVALID;
   Shape shape;
   int64_t num_bytes = 0;
+  // Not 0: the receiver keeps the tensor under this number, beyond its step. With is_kept it has no
+  // bytes: it is the tensor that was kept under the number. Only edges outside of loops, not dead,
+  // no protos, and none that lies in a pool, whose block it would hold.
+  uint64_t keep_number = 0;
+  bool is_kept = false;
 };
 
 struct TensorsFrame {
@@ -241,9 +254,14 @@ struct ReleaseFrame {
   std::vector<Block> blocks;
 };
 
+// Tensors that the peer need not keep any more. What it does not keep is passed over.
+struct ForgetFrame {
+  std::vector<uint64_t> numbers;
+};
+
 using LinkFrame = std::variant<HelloFrame, BindFrame, UnbindFrame, RunFrame, TensorsFrame,
                                ChunkFrame, EndFrame, CancelFrame, ReceivedFrame, PingFrame,
-                               PongFrame, ByeFrame, SegmentFrame, ReleaseFrame>;
+                               PongFrame, ByeFrame, SegmentFrame, ReleaseFrame, ForgetFrame>;
 
 // Gathers frames. What the reader would refuse is not written: InvalidArgument, and the writer is
 // as it was.
@@ -266,6 +284,7 @@ class FrameWriter {
   // `fd` leaves with the frame; null when the segment is gone, and in tests.
   Status Add(const SegmentFrame& frame, std::shared_ptr<const OwnedFd> fd = nullptr);
   Status Add(const ReleaseFrame& frame);
+  Status Add(const ForgetFrame& frame);
 
   // An entry takes at most so many bytes of the head; TENSORS without entries takes less than 64.
   static uint64_t MaxEntryHeadBytes(const TensorEntry& entry);

@@ -150,13 +150,28 @@ std::vector<LinkFrame> SomeFrames() {
   pooled.num_bytes = 80'000;
   tensors.tensors.push_back(pooled);
   tensors.credit_bytes = INT64_MAX;
+  TensorEntry keep = EntryOf(50, Tensor::Vector<float>({4, 5}));
+  keep.keep_number = 1;
+  tensors.tensors.push_back(keep);
+  parts.index = 51;
+  parts.keep_number = uint64_t{1} << 40;
+  tensors.tensors.push_back(parts);
+  TensorEntry is_kept;
+  is_kept.index = 52;
+  is_kept.keep_number = UINT64_MAX;
+  is_kept.is_kept = true;
+  tensors.tensors.push_back(is_kept);
+  is_kept.index = 53;
+  is_kept.keep_number = 1;
+  is_kept.left_ns = 3;
+  tensors.tensors.push_back(is_kept);
   TensorsFrame none;
   none.purpose = TensorsPurpose::kReport;
   Status ended = absl::AbortedError("the run is over");
   ended.SetPayload(kRunEndKind, absl::Cord("why"));
   return {
       HelloFrame{kLinkVersion, "/job:ps/replica:0/task:0", 41, -1, int64_t{64} << 20, "", true},
-      HelloFrame{kLinkVersion, "", 0, 0, 0, std::string(256, '\xff'), false, INT64_MAX},
+      HelloFrame{kLinkVersion, "", 0, 0, 0, std::string(256, '\xff'), false, INT64_MAX, INT64_MAX},
       BindFrame{3, "session", "graph"},
       UnbindFrame{UINT64_MAX},
       RunFrame{INT64_MIN, 3, true, false, 1'000'000, 2},
@@ -175,6 +190,8 @@ std::vector<LinkFrame> SomeFrames() {
       SegmentFrame{UINT64_MAX, 0},
       ReleaseFrame{{}},
       ReleaseFrame{{{1, 0}, {UINT64_MAX, UINT64_MAX}, {1, 0}}},
+      ForgetFrame{{}},
+      ForgetFrame{{1, UINT64_MAX, 0}},
   };
 }
 
@@ -270,7 +287,7 @@ constexpr uint8_t kHello = NumberOf(FrameKind::kHello), kBind = NumberOf(FrameKi
                   kCancel = NumberOf(FrameKind::kCancel),
                   kReceived = NumberOf(FrameKind::kReceived), kBye = NumberOf(FrameKind::kBye),
                   kSegment = NumberOf(FrameKind::kSegment),
-                  kRelease = NumberOf(FrameKind::kRelease);
+                  kRelease = NumberOf(FrameKind::kRelease), kForget = NumberOf(FrameKind::kForget);
 using Flags = EntryFlags;
 
 // Step 7, of edges, fingerprint 0, `count` entries, then `entries`.
@@ -297,7 +314,7 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
     std::string message;
   } const cases[] = {
       {"kind 0", Bytes({0}), "frame of no kind must be well formed, got kind 0"},
-      {"kind of a later version", Bytes({kRelease + 1}), "got kind 15"},
+      {"kind of a later version", Bytes({kForget + 1}), "got kind 16"},
       {"kind 255", Bytes({255}), "got kind 255"},
       {"head of eleven bytes' varint", Bytes({kRun}) + ones + Bytes({0x81, 0}),
        "frame RUN must be well formed, got a varint of more than 64 bits"},
@@ -349,8 +366,42 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"more tensors than bytes", RawFrame(kTensors, TensorsHead(UINT64_MAX, {})),
        "more things than there are bytes"},
       {"purpose", RawFrame(kTensors, TensorsHead(0, {}, 4)), "a purpose of another version"},
-      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 1, 0, 0})),
+      {"flag of a tensor", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x04, 1, 0, 0})),
        "a flag of another version"},
+      {"flags of 33 bits", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x80, 0x80, 0x80, 0x10})),
+       "a number of more than 32 bits"},
+      {"keep of a dead tensor",
+       RawFrame(kTensors, TensorsHead(1, {0, 0x80 | Flags::kDead, 0x01, 1})),
+       "a kept tensor of another kind"},
+      {"keep in a loop",
+       RawFrame(kTensors,
+                TensorsHead(1, {0, 0x80 | Flags::kLoop, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+                                DT_FLOAT, 0, 4}),
+                "abcd"),
+       "a kept tensor of another kind"},
+      {"keep of a proto",
+       RawFrame(kTensors, TensorsHead(1, {0, 0x80 | Flags::kProto, 0x01, 1, 4}), "abcd"),
+       "a kept tensor of another kind"},
+      {"keep of one in a pool",
+       RawFrame(kTensors, TensorsHead(1, {0, 0x80 | Flags::kPooled, 0x01, 1, DT_FLOAT, 0, 1, 0, 4,
+                                          0, 0, 0, 0, 0, 0, 0, 0})),
+       "a kept tensor of another kind"},
+      {"keep of one that is kept", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x03, 1})),
+       "a kept tensor of another kind"},
+      {"kept in parts",
+       RawFrame(kTensors, TensorsHead(1, {0, 0x80 | Flags::kParts, 0x02, 1, DT_FLOAT, 0, 1, 4})),
+       "a kept tensor of another kind"},
+      {"kept narrow", RawFrame(kTensors, TensorsHead(1, {0, 0x80 | Flags::kNarrow, 0x02, 1})),
+       "a kept tensor of another kind"},
+      {"keep without a number",
+       RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x01, 0, DT_FLOAT, 0, 4}), "abcd"),
+       "a kept tensor without a number"},
+      {"kept without a number", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 0})),
+       "a kept tensor without a number"},
+      {"kept report", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 1}, 3)),
+       "a kept tensor that is no edge"},
+      {"kept with bytes", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 1}), "abcd"),
+       "a payload of more bytes than its tensors"},
       {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kParts})),
        "bytes of a dead tensor"},
       {"dead proto", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kProto})),
@@ -427,6 +478,12 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
       {"SEGMENT with a payload", RawFrame(kSegment, Bytes({1, 1}), "a"), "got a payload"},
       {"more blocks than bytes", RawFrame(kRelease, Bytes({0xff, 0xff, 0xff, 0x7f})),
        "more things than there are bytes"},
+      {"HELLO that does not say what it keeps",
+       RawFrame(kHello, Bytes({kLinkVersion, 0}) + std::string(16, '\0') + Bytes({1, 0, 0, 0})),
+       "an end within a field"},
+      {"more numbers than bytes", RawFrame(kForget, Bytes({0xff, 0xff, 0xff, 0x7f})),
+       "more things than there are bytes"},
+      {"FORGET with a payload", RawFrame(kForget, Bytes({0}), "a"), "got a payload"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.what);

@@ -20,6 +20,12 @@ Status CheckTensors(const SentTensors& message) {
                              " must have a value, got ",
                              tensor.value.has_value() ? "a reference to a variable" : "none");
     }
+    if (tensor.keep_number != 0 &&
+        (tensor.is_dead || tensor.in_loop || message.purpose != TensorsPurpose::kEdges)) {
+      return InvalidArgument("Link: tensor ", tensor.index, " of step ", message.step_id,
+                             ", which the peer is to keep, must be an edge with a value, got ",
+                             tensor.is_dead ? "a dead one" : "another one");
+    }
     if (!tensor.in_loop) {
       indices.push_back(tensor.index);
     } else if (tensor.iteration < 0) {

@@ -60,6 +60,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/link/frame.h"  // IWYU pragma: export
+#include "distributed/link/kept_tensors.h"
 
 namespace millrace {
 
@@ -82,6 +83,10 @@ struct SentTensor {
   int64_t iteration = 0;  // with in_loop
   // Of a traced step, by the sender's clock: when it was ready and when it left; 0: not told.
   int64_t ready_ns = 0, left_ns = 0;
+  // To be sent, of an entry of Link::kept_by_peer: the peer keeps the tensor; with is_kept, it has
+  // it, and `value` does not travel. As it came: is_kept alone, which tells that it did not travel.
+  uint64_t keep_number = 0;
+  bool is_kept = false;
 };
 
 // Tensors of one step; each once.
@@ -144,6 +149,9 @@ class Link : public std::enable_shared_from_this<Link> {
 
   // Known from OnOpen on.
   const LinkPeer& peer() const { return peer_; }
+  // What the peer keeps of what this end sends; null: nothing, as within a process. The same from
+  // OnOpen on.
+  const std::shared_ptr<KeptByPeer>& kept_by_peer() const { return kept_by_peer_; }
 
   // OK when the message is on its way: not that it arrives. Fails when the link is lost or closed
   // (why), for what cannot travel (InvalidArgument, Unimplemented), and for tensors beyond the
@@ -175,9 +183,11 @@ class Link : public std::enable_shared_from_this<Link> {
  protected:
   // Before OnOpen.
   void set_peer(LinkPeer peer) { peer_ = std::move(peer); }
+  void set_kept_by_peer(std::shared_ptr<KeptByPeer> kept) { kept_by_peer_ = std::move(kept); }
 
  private:
   LinkPeer peer_;
+  std::shared_ptr<KeptByPeer> kept_by_peer_;
 };
 
 // While one lives, what its thread sends on any link may wait until it ends, so that it leaves

@@ -86,11 +86,13 @@ Status OutgoingTensors::AddUncopied() {
     entry.iteration = tensor.iteration;
     entry.ready_ns = tensor.ready_ns;
     entry.left_ns = tensor.left_ns;
-    if (!tensor.is_dead) {
+    entry.keep_number = tensor.keep_number;
+    entry.is_kept = tensor.is_kept;
+    if (!tensor.is_dead && !tensor.is_kept) {
       MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
     }
     const int64_t whole_bytes = entry.value.num_bytes();
-    if (pool_ != nullptr && IsForPool(entry.value)) {
+    if (pool_ != nullptr && entry.keep_number == 0 && IsForPool(entry.value)) {
       for_pool_.push_back(std::move(entry));
     } else if (whole_bytes > kMaxWholeBytes) {
       MR_RETURN_IF_ERROR(AddTransfer(std::move(entry)));

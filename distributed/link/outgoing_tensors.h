@@ -16,6 +16,7 @@
 //   room;
 //   * in parts: others above kMaxWholeBytes;
 //   * whole, within a frame: the rest.
+// What the peer is to keep does not go in the pool, and what it has kept has no bytes.
 // A tensor that finds no room in the pool goes in parts, at once: nothing waits for a pool,
 // whatever its reader keeps. Frames refer to the tensors' bytes, or to those in the pool. What
 // needs no copy is ready first. After that each frame of 16 MiB in the pool, if the message may

@@ -11,9 +11,10 @@ namespace {
 
 // Steps in one RECEIVED, whose head holds 3,000.
 constexpr size_t kMaxReceipts = 1000;
-// Blocks in one RELEASE, whose head holds 3,000.
+// Blocks in one RELEASE, whose head holds 3,000, and numbers in one FORGET.
 constexpr size_t kMaxReleases = 1000;
-// So much that was let go of the peer's pool does not wait for a message to go with.
+// So much that was let go of the peer's pool, or is to be forgotten, does not wait for a message to
+// go with.
 constexpr int64_t kReleasedIsDueBytes = int64_t{16} << 20;
 
 template <typename Frame>
@@ -36,7 +37,8 @@ void Receipts::Add(int64_t step_id, uint64_t tensors) {
 }
 
 int64_t Receipts::released_bytes() const {
-  return peer_pool_ == nullptr ? 0 : peer_pool_->released_bytes();
+  return (peer_pool_ == nullptr ? 0 : peer_pool_->released_bytes()) +
+         (kept_ == nullptr ? 0 : kept_->forgotten_bytes());
 }
 
 bool Receipts::IsDue() const {
@@ -55,6 +57,14 @@ bool Receipts::Tick() {
   return is_old;
 }
 
+void Receipts::AppendForgotten(ByteChain* chain) {
+  while (kept_ != nullptr && kept_->has_forgotten()) {
+    ForgetFrame frame;
+    frame.numbers = kept_->TakeForgotten(kMaxReleases);
+    Append(frame, chain);
+  }
+}
+
 ByteChain Receipts::Take() {
   ByteChain result;
   flushes_ = owed_at_tick_ = false;
@@ -70,6 +80,7 @@ ByteChain Receipts::Take() {
     begin = end;
   }
   steps_.clear();
+  AppendForgotten(&result);
   if (peer_pool_ == nullptr) return result;
   const std::vector<SharedSegments::Block> released = peer_pool_->TakeReleased();
   for (size_t i = 0; i < released.size(); i += kMaxReleases) {

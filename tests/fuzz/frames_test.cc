@@ -49,7 +49,8 @@ class Checker : public FrameReader::Owner {
     if (auto* const got = std::get_if<TensorsFrame>(&frame)) {
       int64_t splat_bytes = int64_t{1} << 20, bytes = 0;
       for (TensorEntry& entry : got->tensors) {
-        if (entry.is_dead || entry.transfer != 0 || entry.segment != 0) continue;
+        if (entry.is_dead || entry.is_kept) continue;
+        if (entry.transfer != 0 || entry.segment != 0) continue;
         const StatusOr<Tensor> tensor = entry.value.TakeTensor(&splat_bytes);
         if (tensor.ok() && tensor->has_value()) bytes += tensor->TotalBytes();
         tensors += tensor.ok() ? 1 : 0;
@@ -114,6 +115,15 @@ std::vector<std::string> Corpus() {
   pooled.segment = 2;
   pooled.offset = 4096;
   tensors.tensors.push_back(pooled);
+  TensorEntry keep = parts;
+  keep.index = 11;
+  keep.keep_number = 6;
+  tensors.tensors.push_back(keep);
+  TensorEntry is_kept;
+  is_kept.index = 12;
+  is_kept.keep_number = 6;
+  is_kept.is_kept = true;
+  tensors.tensors.push_back(is_kept);
   TensorEntry dead;
   dead.is_dead = dead.in_loop = true;
   dead.frame_id = 5;
@@ -142,7 +152,7 @@ std::vector<std::string> Corpus() {
       FrameBytes(PingFrame{1}) + FrameBytes(PongFrame{1, 2}),
       FrameBytes(ByeFrame{error}),
       FrameBytes(SegmentFrame{2, int64_t{64} << 20}) + FrameBytes(SegmentFrame{1, 0}) +
-          FrameBytes(ReleaseFrame{{{2, 4096}, {2, 0}}}),
+          FrameBytes(ReleaseFrame{{{2, 4096}, {2, 0}}}) + FrameBytes(ForgetFrame{{6, 7}}),
   };
 }
 

@@ -33,7 +33,7 @@ std::string Text(const HelloFrame& f) {
       " clock=", f.clock_ns, " window=", f.window_bytes,
       f.pool_bytes == 0 ? "" : absl::StrCat(" pool=", f.pool_bytes),
       f.offer.empty() ? "" : absl::StrCat(" offer=", absl::BytesToHexString(f.offer)),
-      f.takes_offer ? " takes" : "");
+      f.takes_offer ? " takes" : "", f.kept_bytes == 0 ? "" : absl::StrCat(" kept=", f.kept_bytes));
 }
 std::string Text(const BindFrame& f) {
   return absl::StrCat("BIND number=", f.number, " session=", f.session_handle,
@@ -58,6 +58,11 @@ std::string Text(const TensorsFrame& f) {
     if (entry.ready_ns != 0 || entry.left_ns != 0) {
       absl::StrAppend(&text, " ready=", entry.ready_ns, " left=", entry.left_ns);
     }
+    if (entry.is_kept) {
+      absl::StrAppend(&text, " kept=", entry.keep_number);
+      continue;
+    }
+    if (entry.keep_number != 0) absl::StrAppend(&text, " keep=", entry.keep_number);
     if (entry.is_dead) {
       absl::StrAppend(&text, " dead");
     } else if (entry.transfer != 0) {
@@ -105,6 +110,11 @@ std::string Text(const ReleaseFrame& f) {
   for (const ReleaseFrame::Block& block : f.blocks) {
     absl::StrAppend(&text, " ", block.segment, ":", block.offset);
   }
+  return text;
+}
+std::string Text(const ForgetFrame& f) {
+  std::string text = "FORGET";
+  for (const uint64_t number : f.numbers) absl::StrAppend(&text, " ", number);
   return text;
 }
 

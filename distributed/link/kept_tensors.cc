@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/link/kept_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/buffer.h"
+#include "core/dtype.h"
+
+namespace millrace {
+namespace {
+
+std::shared_ptr<KeptCounts> OrOwn(std::shared_ptr<KeptCounts> counts) {
+  return counts != nullptr ? std::move(counts) : std::make_shared<KeptCounts>();
+}
+
+}  // namespace
+
+// --- KeptByPeer ----------------------------------------------------------------------------------
+
+KeptByPeer::Entry::~Entry() {
+  if (number_ != 0) table_->Forget(*this);
+}
+
+bool KeptByPeer::Entry::Is(const Tensor& value) const {
+  MutexLock lock(&table_->mu_);
+  if (table_->is_closed_) return false;
+  return value_->SharesBufferWith(value) && value_->raw_data() == value.raw_data() &&
+         value_->dtype() == value.dtype() && value_->shape() == value.shape();
+}
+
+KeptByPeer::KeptByPeer(std::shared_ptr<KeptCounts> counts) : counts_(OrOwn(std::move(counts))) {}
+
+KeptByPeer::~KeptByPeer() { Close(); }
+
+void KeptByPeer::Open(int64_t max_bytes) {
+  MutexLock lock(&mu_);
+  max_bytes_ = max_bytes;
+}
+
+bool KeptByPeer::MayKeep(const Tensor& value) {
+  if (!IsMemcopyable(value.dtype()) || value.is_reference() || !value.buffer()) return false;
+  if (value.num_elements() * static_cast<int64_t>(DTypeSize(value.dtype())) < kMinKeptBytes) {
+    return false;
+  }
+  return !value.buffer()->is_external() && !value.buffer()->is_read_only();
+}
+
+std::shared_ptr<KeptByPeer::Entry> KeptByPeer::Keep(const Tensor& value) {
+  const int64_t cost =
+      std::max(static_cast<int64_t>(value.buffer()->size()), value.TotalBytes());
+  std::list<Tensor> kept;
+  kept.push_back(value);
+  // Before the lock, which its end may take.
+  std::shared_ptr<Entry> entry(new Entry(shared_from_this(), cost, kept.begin()));
+  MutexLock lock(&mu_);
+  if (is_closed_ || cost > max_bytes_ - bytes_) return nullptr;
+  const size_t most = values_.size() + forgotten_.size() + 1;
+  if (forgotten_.capacity() < most) forgotten_.reserve(2 * most);
+  values_.splice(values_.end(), kept);
+  entry->number_ = ++last_number_;
+  bytes_ += cost;
+  counts_->bytes_at_peers.fetch_add(cost, std::memory_order_relaxed);
+  return entry;
+}
+
+void KeptByPeer::Forget(const Entry& entry) {
+  std::list<Tensor> gone;  // freed without the lock
+  MutexLock lock(&mu_);
+  if (is_closed_) return;
+  gone.splice(gone.end(), values_, entry.value_);
+  bytes_ -= entry.cost_;
+  counts_->bytes_at_peers.fetch_sub(entry.cost_, std::memory_order_relaxed);
+  forgotten_.push_back(entry.number_);
+  forgotten_bytes_ += entry.cost_;
+}
+
+std::vector<uint64_t> KeptByPeer::TakeForgotten(size_t most) {
+  MutexLock lock(&mu_);
+  const auto begin =
+      forgotten_.end() - static_cast<std::ptrdiff_t>(std::min(most, forgotten_.size()));
+  std::vector<uint64_t> taken(begin, forgotten_.end());
+  forgotten_.erase(begin, forgotten_.end());
+  if (forgotten_.empty()) forgotten_bytes_ = 0;
+  return taken;
+}
+
+int64_t KeptByPeer::forgotten_bytes() const {
+  MutexLock lock(&mu_);
+  return forgotten_bytes_;
+}
+
+void KeptByPeer::Close() {
+  std::list<Tensor> gone;  // freed without the lock
+  MutexLock lock(&mu_);
+  is_closed_ = true;
+  gone.swap(values_);
+  forgotten_.clear();
+  counts_->bytes_at_peers.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
+  forgotten_bytes_ = 0;
+}
+
+int64_t KeptByPeer::bytes() const {
+  MutexLock lock(&mu_);
+  return bytes_;
+}
+
+// --- KeptForPeer ---------------------------------------------------------------------------------
+
+KeptForPeer::KeptForPeer(int64_t max_bytes, std::shared_ptr<KeptCounts> counts)
+    : max_bytes_(max_bytes), counts_(OrOwn(std::move(counts))) {}
+
+KeptForPeer::~KeptForPeer() { Clear(); }
+
+void KeptForPeer::Count(int64_t bytes) {
+  bytes_ += bytes;
+  counts_->bytes_for_peers.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+Status KeptForPeer::Keep(uint64_t number, const Tensor& value) {
+  const int64_t bytes = value.TotalBytes();
+  if (bytes < kMinKeptBytes) {
+    return InvalidArgument("Link: a tensor to be kept must have at least ", kMinKeptBytes,
+                           " bytes, got ", bytes);
+  }
+  if (bytes > max_bytes_ - bytes_) {
+    return InvalidArgument("Link: the bytes of tensors to be kept must be at most ", max_bytes_,
+                           " (max_kept_bytes), got ", bytes, " beyond ", bytes_);
+  }
+  if (!tensors_.emplace(number, value).second) {
+    return InvalidArgument("Link: the number of a tensor to be kept must be a new one, got ",
+                           number, " again");
+  }
+  Count(bytes);
+  return absl::OkStatus();
+}
+
+StatusOr<Tensor> KeptForPeer::Find(uint64_t number) const {
+  const auto it = tensors_.find(number);
+  if (it != tensors_.end()) return it->second;
+  return InvalidArgument("Link: a kept tensor must be one that was sent to be kept, got number ",
+                         number);
+}
+
+void KeptForPeer::Forget(uint64_t number) {
+  const auto it = tensors_.find(number);
+  if (it == tensors_.end()) return;
+  Count(-it->second.TotalBytes());
+  tensors_.erase(it);
+}
+
+void KeptForPeer::Clear() {
+  tensors_.clear();
+  Count(-bytes_);
+}
+
+}  // namespace millrace

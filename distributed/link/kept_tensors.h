@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_DISTRIBUTED_LINK_KEPT_TENSORS_H_
+#define MILLRACE_DISTRIBUTED_LINK_KEPT_TENSORS_H_
+
+// Tensors that the receiver of a link keeps, so that they need not travel again: KeptByPeer at the
+// end that sends them, KeptForPeer at the end that keeps them.
+//
+//   TENSORS with `keep number`      the receiver keeps the tensor when it has it whole
+//   TENSORS with `kept number`      the same tensor again, without bytes
+//   FORGET number                   the sender will not name it again
+//
+// The numbers are the sender's, of one direction of one link, and none is used twice: so it does
+// not matter which steps overlap, which edges the tensors travel on, and in which order they come.
+//
+// A sender keeps a reference to what it has told the peer to keep. A buffer to which somebody
+// refers is never written, so what lies in the same place of the same buffer, with the same dtype
+// and shape, is the same tensor.
+//
+//   an Entry:  on its way -> there      the peer says that it has received all of that step
+//              on its way -> lost       the step failed: whether it came is not known
+//
+// `kept` may leave when the entry is there, and only while the sender of the tensors holds the
+// entry, until the peer has received them or was told CANCEL: FORGET leaves when nobody holds it.
+// Messages overtake tensors, so FORGET would otherwise come before what it ends.
+//
+// Both ends bound the bytes, and HELLO says the receiver's bound. A peer that goes beyond it, or
+// names what was never kept, breaks the rules of the link.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/hash_table.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
+
+namespace millrace {
+
+// Smaller tensors are not kept, so that a bound of bytes is one of numbers as well.
+inline constexpr int64_t kMinKeptBytes = int64_t{4} << 10;
+
+// Of all links of a task. Relaxed: counters.
+struct KeptCounts {
+  std::atomic<int64_t> kept_tensors{0};    // that left without their bytes
+  std::atomic<int64_t> bytes_at_peers{0};  // what peers keep now; buffers, to which this end refers
+  std::atomic<int64_t> bytes_for_peers{0};  // what is kept here now
+};
+
+// Threads: all methods, from any thread and under any lock. Lifetime: entries keep it. Failure: a
+// tensor that cannot be kept travels whole.
+class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
+ public:
+  // A tensor that the peer was told to keep; it is forgotten with the last reference.
+  class Entry {
+   public:
+    ~Entry();
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+    uint64_t number() const { return number_; }
+    bool is_of(const KeptByPeer* table) const { return table_.get() == table; }
+    // Whether it is this tensor. False once the link is lost.
+    bool Is(const Tensor& value) const;
+    bool is_there() const { return state_.load(std::memory_order_acquire) == State::kThere; }
+    bool is_lost() const { return state_.load(std::memory_order_acquire) == State::kLost; }
+    // By the sender of the message that brings it, once.
+    void HasCome() { state_.store(State::kThere, std::memory_order_release); }
+    void MayNotCome() { state_.store(State::kLost, std::memory_order_release); }
+
+   private:
+    friend class KeptByPeer;
+    enum class State { kOnItsWay, kThere, kLost };
+
+    Entry(std::shared_ptr<KeptByPeer> table, int64_t cost, std::list<Tensor>::iterator value)
+        : table_(std::move(table)), cost_(cost), value_(value) {}
+
+    const std::shared_ptr<KeptByPeer> table_;
+    const int64_t cost_;
+    const std::list<Tensor>::iterator value_;  // in table_->values_, unless that is closed
+    uint64_t number_ = 0;                      // 0: there was no room; set before others see it
+    // Release by whoever heard of it, acquire by those who send.
+    std::atomic<State> state_{State::kOnItsWay};
+  };
+
+  // `counts` may be null. Nothing may be kept before Open.
+  explicit KeptByPeer(std::shared_ptr<KeptCounts> counts);
+  ~KeptByPeer();
+  KeptByPeer(const KeptByPeer&) = delete;
+  KeptByPeer& operator=(const KeptByPeer&) = delete;
+
+  // The link is open: the peer keeps so much.
+  void Open(int64_t max_bytes);
+  // Whether a tensor is one that peers keep: plain bytes, of kMinKeptBytes at least, in memory that
+  // is this process's own. A buffer that its owner may write to (Buffer::External), or that lies in
+  // another task's pool (read-only), is not referred to beyond the step.
+  static bool MayKeep(const Tensor& value);
+  // A new entry for a tensor that MayKeep, which the caller then sends with its number. Null when
+  // there is no room, or no link. The whole buffer counts, of which the tensor may be a part.
+  std::shared_ptr<Entry> Keep(const Tensor& value);
+
+  // By the link: the numbers of entries that are gone, at most so many.
+  std::vector<uint64_t> TakeForgotten(size_t most);
+  bool has_forgotten() const { return forgotten_bytes() > 0; }
+  int64_t forgotten_bytes() const;
+  // By the link, when it is lost: lets go of all tensors.
+  void Close();
+  // As counted against the bound.
+  int64_t bytes() const;
+
+  KeptCounts* counts() const { return counts_.get(); }  // never null
+
+ private:
+  void Forget(const Entry& entry);
+
+  const std::shared_ptr<KeptCounts> counts_;
+  mutable Mutex mu_;
+  bool is_closed_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t max_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
+  std::list<Tensor> values_ ABSL_GUARDED_BY(mu_);  // of the entries
+  // Has room for all entries: to forget one takes no memory.
+  std::vector<uint64_t> forgotten_ ABSL_GUARDED_BY(mu_);
+  int64_t forgotten_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Thread-compatible: the thread that reads the link. Failure: InvalidArgument when the peer breaks
+// a rule, after which the link ends.
+class KeptForPeer {
+ public:
+  // `counts` may be null.
+  KeptForPeer(int64_t max_bytes, std::shared_ptr<KeptCounts> counts);
+  ~KeptForPeer();
+  KeptForPeer(const KeptForPeer&) = delete;
+  KeptForPeer& operator=(const KeptForPeer&) = delete;
+
+  Status Keep(uint64_t number, const Tensor& value);
+  // What is kept under the number.
+  StatusOr<Tensor> Find(uint64_t number) const;
+  // Nothing happens to a number that is not kept: its tensor may have failed.
+  void Forget(uint64_t number);
+  void Clear();
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  void Count(int64_t bytes);
+
+  const int64_t max_bytes_;
+  const std::shared_ptr<KeptCounts> counts_;
+  int64_t bytes_ = 0;
+  HashMap<uint64_t, Tensor> tensors_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_DISTRIBUTED_LINK_KEPT_TENSORS_H_
