@@ -278,6 +278,9 @@ class GrpcServer : public Server {
     counts.pooled_tensors = core_->links.num_pooled_tensors();
     counts.unpooled_tensors = core_->links.num_unpooled_tensors();
     counts.pooled_bytes = core_->links.pooled_bytes();
+    counts.kept_tensors = core_->links.num_kept_tensors();
+    counts.bytes_kept_at_peers = core_->links.bytes_kept_at_peers();
+    counts.bytes_kept_for_peers = core_->links.bytes_kept_for_peers();
     counts.peers = core_->peer_counters->Read();
     return counts;
   }

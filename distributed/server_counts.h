@@ -40,6 +40,12 @@ struct ServerCounts {
   int64_t unpooled_tensors = 0;
   // Of tensors that lie in it now: they wait to leave, or other tasks read them.
   int64_t pooled_bytes = 0;
+  // Tensors that left from here without their bytes, as their receiver has kept them since they
+  // left last.
+  int64_t kept_tensors = 0;
+  // Of tensors that other tasks keep for this one now, and this one for them.
+  int64_t bytes_kept_at_peers = 0;
+  int64_t bytes_kept_for_peers = 0;
   // By the other task's name ("/job:ps/replica:0/task:0"); those with which tensors were exchanged.
   std::map<std::string, PeerCounts> peers;
 

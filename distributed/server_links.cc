@@ -59,6 +59,9 @@ void ServerLinks::Open(ServerLinksOptions options) {
   pools_ = std::make_shared<LinkPools>(options.limits.max_link_shared_bytes);
   table.link.max_pool_bytes = options.limits.max_link_shared_bytes;
   table.link.pools = pools_;
+  kept_ = std::make_shared<KeptCounts>();
+  table.link.max_kept_bytes = options.limits.max_kept_bytes;
+  table.link.kept_counts = kept_;
   table.dial = [channel = options.channel, own = options.task](
                    const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {
     const std::shared_ptr<RpcChannel> way = channel(task);
@@ -108,6 +111,18 @@ int64_t ServerLinks::num_unpooled_tensors() const {
 
 int64_t ServerLinks::pooled_bytes() const {
   return pools_ == nullptr ? 0 : pools_->block_bytes->load(std::memory_order_relaxed);
+}
+
+int64_t ServerLinks::num_kept_tensors() const {
+  return kept_ == nullptr ? 0 : kept_->kept_tensors.load(std::memory_order_relaxed);
+}
+
+int64_t ServerLinks::bytes_kept_at_peers() const {
+  return kept_ == nullptr ? 0 : kept_->bytes_at_peers.load(std::memory_order_relaxed);
+}
+
+int64_t ServerLinks::bytes_kept_for_peers() const {
+  return kept_ == nullptr ? 0 : kept_->bytes_for_peers.load(std::memory_order_relaxed);
 }
 
 }  // namespace millrace

@@ -24,6 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "core/status.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/link/kept_tensors.h"
 #include "distributed/link/link.h"
 #include "distributed/link/link_pools.h"
 #include "distributed/link/link_table.h"
@@ -64,9 +65,15 @@ class ServerLinks : public PeerLinks {
   int64_t num_unpooled_tensors() const;
   // Bytes of tensors that lie there now: they wait to leave, or others read them.
   int64_t pooled_bytes() const;
+  // Tensors that left without their bytes, as their receiver has kept them, on all links so far.
+  int64_t num_kept_tensors() const;
+  // What other tasks keep for this one now, and this one for others.
+  int64_t bytes_kept_at_peers() const;
+  int64_t bytes_kept_for_peers() const;
 
  private:
   std::shared_ptr<LinkPools> pools_;  // as table_
+  std::shared_ptr<KeptCounts> kept_;  // as table_
   std::unique_ptr<LinkTable> table_;  // set by Open
 };
 

@@ -514,9 +514,13 @@ StatusOr<bool> ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t
 }
 
 Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
-  int64_t pooled_bytes = 0;  // a head has some 5,000 entries of 2^44 bytes: no overflow
+  // Of what does not come with the frame. A head has some 5,000 entries of 2^44 bytes: no overflow.
+  int64_t pooled_bytes = 0;
   for (const TensorEntry& entry : frame.tensors) {
     if (entry.segment != 0) pooled_bytes += entry.num_bytes;
+    if (!entry.is_kept) continue;
+    MR_ASSIGN_OR_RETURN(const Tensor kept, kept_for_peer_.Find(entry.keep_number));
+    pooled_bytes += kept.TotalBytes();
   }
   if (pooled_bytes == 0) {
     MR_RETURN_IF_ERROR(CountReceived(num_bytes));

@@ -23,7 +23,8 @@
 // Tensors in a pool count as their bytes, next to those of their frame, as far as there is credit
 // for them: once there is enough for any frame, one with such tensors leaves and takes what is left
 // (TakePooled). So it waits no longer than others do, also while much is held back; the pool bounds
-// its memory. The frame says what it has taken.
+// its memory. The frame says what it has taken. So do tensors that the receiver has kept: a step
+// that has not begun there keeps them, as it would others.
 //
 // Thread-compatible: their owner has a lock. Failure: InvalidArgument, after which the link ends.
 
@@ -39,8 +40,8 @@ namespace millrace {
 inline constexpr int64_t kMinWindowBytes = int64_t{2} << 20;
 inline constexpr int64_t kDefaultWindowBytes = int64_t{64} << 20;
 
-// What a frame takes at most: its own bytes, and `pooled_bytes` of tensors in a pool, in all no
-// more than three quarters of the window. Neither is negative.
+// What a frame takes at most: its own bytes, and `pooled_bytes` of tensors in a pool, or kept, in
+// all no more than three quarters of the window. Neither is negative.
 inline int64_t CreditOf(int64_t frame_bytes, int64_t pooled_bytes, int64_t window_bytes) {
   if (pooled_bytes == 0) return frame_bytes;
   const int64_t most = std::max(window_bytes - window_bytes / 4, frame_bytes);

@@ -500,7 +500,7 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
   PutFixed64(&head, frame.fingerprint);
   PutVarint64(&head, frame.tensors.size());
   uint64_t payload_bytes = 0;
-  bool has_pooled = false;
+  bool takes_credit = false;
   for (const TensorEntry& entry : frame.tensors) {
     const bool in_parts = entry.transfer != 0;
     const bool is_pooled = entry.segment != 0;
@@ -531,6 +531,7 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
       PutInt64(&head, entry.left_ns);
     }
     if (is_numbered) PutVarint64(&head, entry.keep_number);
+    takes_credit = takes_credit || entry.is_kept;
     if (entry.is_dead || entry.is_kept) continue;
     if (!is_proto) {
       const DType dtype = is_elsewhere ? entry.dtype : value.dtype();
@@ -548,7 +549,7 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
       PutVarint64(&head, entry.transfer);
       PutCount(&head, entry.num_bytes);
     } else if (is_pooled) {
-      has_pooled = true;
+      takes_credit = true;
       MR_RETURN_IF_ERROR(
           CheckCount(FrameKind::kTensors, "bytes of a pooled tensor", entry.num_bytes));
       PutVarint64(&head, entry.segment);
@@ -559,7 +560,7 @@ Status FrameWriter::Add(const TensorsFrame& frame) {
       payload_bytes += static_cast<uint64_t>(value.num_bytes());
     }
   }
-  if (has_pooled) PutInt64(&head, frame.credit_bytes);
+  if (takes_credit) PutInt64(&head, frame.credit_bytes);
   MR_RETURN_IF_ERROR(Put(FrameKind::kTensors, head, payload_bytes));
   for (const TensorEntry& entry : frame.tensors) {
     if (entry.is_dead || entry.is_kept || entry.transfer != 0 || entry.segment != 0) continue;
@@ -856,7 +857,7 @@ Status FrameReader::ReadTensors(absl::string_view head) {
   const uint64_t n = in.NumThings(2);
   frame.tensors.reserve(static_cast<size_t>(n));
   uint64_t bytes = 0;
-  bool has_pooled = false;
+  bool takes_credit = false;
   for (uint64_t i = 0; i < n && in.ok(); ++i) {
     TensorEntry entry = ReadEntry(&in);
     if (entry.keep_number != 0 && frame.purpose != TensorsPurpose::kEdges) {
@@ -867,10 +868,10 @@ Status FrameReader::ReadTensors(absl::string_view head) {
       bytes += static_cast<uint64_t>(entry.num_bytes);
       if (bytes > payload_left_) in.Refuse<int>("tensors of more bytes than its payload");
     }
-    has_pooled = has_pooled || entry.segment != 0;
+    takes_credit = takes_credit || entry.segment != 0 || entry.is_kept;
     frame.tensors.push_back(std::move(entry));
   }
-  if (has_pooled) frame.credit_bytes = in.Int64();
+  if (takes_credit) frame.credit_bytes = in.Int64();
   const char* const error = in.EndOfHead();
   if (error != nullptr) return Malformed(error);
   if (bytes != payload_left_) return Malformed("a payload of more bytes than its tensors");

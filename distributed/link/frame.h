@@ -33,9 +33,9 @@
 // optional fields but those in brackets, which flags announce (an entry has dtype, rank and dims
 // when it is neither dead nor a proto, a transfer when it comes in parts, segment and offset when
 // its bytes lie in a pool, and no bytes when it is dead; a frame has the credit that it took when
-// one of its entries lies in a pool; narrow bytes are int32 numbers of an int64 tensor; a tensor to
-// be kept has a number, and one that is kept has nothing else): what one version does not know it
-// refuses, and HELLO says the version first.
+// one of its entries lies in a pool or is kept; narrow bytes are int32 numbers of an int64 tensor;
+// a tensor to be kept has a number, and one that is kept has nothing else): what one version does
+// not know it refuses, and HELLO says the version first.
 //
 // No frame has more than kMaxFrameHeadBytes of head and kMaxFramePayloadBytes of payload, so a
 // frame that is urgent waits for at most one other. A larger tensor comes in parts: TENSORS
@@ -192,8 +192,8 @@ struct TensorsFrame {
   TensorsPurpose purpose = TensorsPurpose::kEdges;
   uint64_t fingerprint = 0;  // of the keys, with kEdges
   std::vector<TensorEntry> tensors;
-  // With tensors in a pool: what the frame takes of the window (credit.h). Eight bytes of the head,
-  // whatever it is.
+  // With tensors in a pool, or kept ones: what the frame takes of the window (credit.h). Eight
+  // bytes of the head, whatever it is.
   int64_t credit_bytes = 0;
 };
 

@@ -400,7 +400,10 @@ TEST(FrameTest, MalformedFramesAreRefusedByName) {
        "a kept tensor without a number"},
       {"kept report", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 1}, 3)),
        "a kept tensor that is no edge"},
-      {"kept with bytes", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 1}), "abcd"),
+      {"kept without credit", RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 1})),
+       "an end within a field"},
+      {"kept with bytes",
+       RawFrame(kTensors, TensorsHead(1, {0, 0x80, 0x02, 1, 0, 0, 0, 0, 0, 0, 0, 0}), "abcd"),
        "a payload of more bytes than its tensors"},
       {"dead in parts", RawFrame(kTensors, TensorsHead(1, {0, Flags::kDead | Flags::kParts})),
        "bytes of a dead tensor"},
@@ -691,6 +694,16 @@ TEST(FrameTest, WhatTheReaderWouldRefuseIsNotWritten) {
                 "each tensor must be there once, got number 3 twice");
   frame.tensors = {TensorEntry()};
   EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument, "must have a value");
+  frame.tensors[0].is_kept = true;
+  EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument,
+                "a kept tensor must have a number, got none");
+  for (TensorEntry entry : {DeadEntry(3), InLoop(EntryOf(3, Tensor::Scalar(1.5f)), 1, 1),
+                            EntryOf(3, Tensor::Of({"a"}))}) {
+    entry.keep_number = 7;
+    frame.tensors = {entry};
+    EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument,
+                  "a kept tensor must be an edge with a value of its own");
+  }
   frame.tensors.clear();
   for (uint32_t i = 0; i < 40'000; ++i) frame.tensors.push_back(DeadEntry(i));
   EXPECT_STATUS(writer.Add(frame), absl::StatusCode::kInvalidArgument,
@@ -755,6 +768,18 @@ TEST(FrameTest, EntriesTakeNoMoreOfTheHeadThanSaid) {
   in = absl::string_view(pooled_bytes).substr(1);
   ASSERT_TRUE(GetVarint64(&in, &head_bytes));
   EXPECT_LE(head_bytes, 64 + FrameWriter::MaxEntryHeadBytes(pooled));
+  TensorEntry keep;
+  keep.index = UINT32_MAX;
+  keep.transfer = keep.keep_number = UINT64_MAX;
+  keep.dtype = DT_FLOAT;
+  keep.shape = Shape{int64_t{1} << 38, 1, 1};
+  keep.num_bytes = INT64_MAX;
+  keep.ready_ns = INT64_MAX;
+  one.tensors = {keep};
+  const std::string keep_bytes = FrameBytes(one);
+  in = absl::string_view(keep_bytes).substr(1);
+  ASSERT_TRUE(GetVarint64(&in, &head_bytes));
+  EXPECT_LE(head_bytes, 64 + FrameWriter::MaxEntryHeadBytes(keep));
 }
 
 // The reader knows within which frame it is, so that what came with its first byte can be told from

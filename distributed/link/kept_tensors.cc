@@ -47,8 +47,7 @@ bool KeptByPeer::MayKeep(const Tensor& value) {
 }
 
 std::shared_ptr<KeptByPeer::Entry> KeptByPeer::Keep(const Tensor& value) {
-  const int64_t cost =
-      std::max(static_cast<int64_t>(value.buffer()->size()), value.TotalBytes());
+  const int64_t cost = std::max(static_cast<int64_t>(value.buffer()->size()), value.TotalBytes());
   std::list<Tensor> kept;
   kept.push_back(value);
   // Before the lock, which its end may take.
@@ -98,6 +97,11 @@ void KeptByPeer::Close() {
   forgotten_.clear();
   counts_->bytes_at_peers.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
   forgotten_bytes_ = 0;
+}
+
+bool KeptByPeer::is_closed() const {
+  MutexLock lock(&mu_);
+  return is_closed_;
 }
 
 int64_t KeptByPeer::bytes() const {

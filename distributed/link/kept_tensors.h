@@ -109,6 +109,7 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
   int64_t forgotten_bytes() const;
   // By the link, when it is lost: lets go of all tensors.
   void Close();
+  bool is_closed() const;
   // As counted against the bound.
   int64_t bytes() const;
 

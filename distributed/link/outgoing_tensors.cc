@@ -91,6 +91,11 @@ Status OutgoingTensors::AddUncopied() {
     if (!tensor.is_dead && !tensor.is_kept) {
       MR_ASSIGN_OR_RETURN(entry.value, WireTensor::Of(tensor.value));
     }
+    if (tensor.is_kept) {
+      MR_RETURN_IF_ERROR(Add(std::move(entry), 0, SharedBlock()));
+      kept_bytes_ += tensor.value.TotalBytes();
+      continue;
+    }
     const int64_t whole_bytes = entry.value.num_bytes();
     if (pool_ != nullptr && entry.keep_number == 0 && IsForPool(entry.value)) {
       for_pool_.push_back(std::move(entry));
@@ -168,12 +173,13 @@ Status OutgoingTensors::EndFrame() {
   ended.step_id = frame_.step_id;
   ended.purpose = frame_.purpose;
   ended.bytes = std::move(bytes);
-  if (!blocks_.empty()) ended.frame = frame_;
+  if (pooled_bytes_ + kept_bytes_ > 0) ended.frame = frame_;
   ended.blocks = std::exchange(blocks_, {});
   ended.pooled_bytes = pooled_bytes_;
+  ended.kept_bytes = kept_bytes_;
   frame_.tensors.clear();
   head_bytes_ = kTensorsHeadBytes;
-  tensor_bytes_ = pooled_bytes_ = 0;
+  tensor_bytes_ = pooled_bytes_ = kept_bytes_ = 0;
   return absl::OkStatus();
 }
 

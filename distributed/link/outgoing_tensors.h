@@ -50,10 +50,12 @@ struct OutgoingFrame {
   int64_t step_id = 0;
   TensorsPurpose purpose = TensorsPurpose::kEdges;
   ByteChain bytes;
-  // With tensors in the pool: what `bytes` are but for the credit, which is known as they leave.
+  // With tensors in the pool, or that the peer has kept: what `bytes` are but for the credit, which
+  // is known as they leave.
   TensorsFrame frame;
   std::vector<SharedBlock> blocks;
   int64_t pooled_bytes = 0;
+  int64_t kept_bytes = 0;  // of tensors that the peer has kept
 };
 
 // A large tensor, of which `sent` bytes have left in CHUNKs.
@@ -94,7 +96,7 @@ class OutgoingTensors {
   Status AddUncopied();
   // The tensor's place in the pool; none when it has none.
   SharedBlock CopyToPool(const WireTensor& value);
-  // Its bytes are `whole_bytes` of the frame, or `block`.
+  // Its bytes are `whole_bytes` of the frame, or `block`; or the peer has kept them.
   Status Add(TensorEntry entry, int64_t whole_bytes, SharedBlock block);
   Status AddPooled(TensorEntry entry, SharedBlock block);
   Status AddTransfer(TensorEntry entry);
@@ -111,7 +113,7 @@ class OutgoingTensors {
   // The frame that is being made.
   TensorsFrame frame_;
   uint64_t head_bytes_ = 0;
-  int64_t tensor_bytes_ = 0, pooled_bytes_ = 0;
+  int64_t tensor_bytes_ = 0, pooled_bytes_ = 0, kept_bytes_ = 0;
   std::vector<SharedBlock> blocks_;
 };
 

@@ -109,14 +109,15 @@ void SendQueue::FillMessage(ByteChain* batch) {
 bool SendQueue::FillFrame(absl::Time now, ByteChain* batch) {
   OutgoingFrame& next = frames_.front();
   const int64_t num_bytes = next.bytes.num_bytes();
-  if (next.blocks.empty()) {
+  const int64_t bytes_elsewhere = next.pooled_bytes + next.kept_bytes;
+  if (bytes_elsewhere == 0) {
     if (!credit_.Take(num_bytes, now)) return false;
   } else {
-    next.frame.credit_bytes = credit_.TakePooled(num_bytes, next.pooled_bytes, now);
+    next.frame.credit_bytes = credit_.TakePooled(num_bytes, bytes_elsewhere, now);
     if (next.frame.credit_bytes == 0) return false;
   }
   Count(next.purpose, -next.cost());
-  if (next.blocks.empty()) {
+  if (bytes_elsewhere == 0) {
     batch->Append(std::move(next.bytes));
   } else {
     FrameWriter writer;

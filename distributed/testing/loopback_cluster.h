@@ -32,7 +32,8 @@ namespace millrace {
 
 class LoopbackCluster {
  public:
-  explicit LoopbackCluster(int num_ps = 1, int num_workers = 1) {
+  explicit LoopbackCluster(int num_ps = 1, int num_workers = 1, ServerOptions options = {})
+      : options_(std::move(options)) {
     const std::vector<int> ports = FreePorts(num_ps + num_workers);
     const auto list = [&](int begin, int n) {
       std::string text;
@@ -55,7 +56,7 @@ class LoopbackCluster {
     return config.value_or(ClusterConfig());
   }
   void Start(const std::string& job, int task) {
-    auto server = Server::Start(Config(job, task));
+    auto server = Server::Start(Config(job, task), options_);
     EXPECT_OK(server);
     if (server.ok()) servers_[Name(job, task)] = *std::move(server);
   }
@@ -74,6 +75,7 @@ class LoopbackCluster {
 
  private:
   static std::string Name(const std::string& job, int task) { return absl::StrCat(job, task); }
+  const ServerOptions options_;  // of each
   std::string cluster_;
   std::map<std::string, std::unique_ptr<Server>> servers_;
 };

@@ -5,7 +5,8 @@
 // PeerCounts: what one task has exchanged with each other task of its cluster over links, which
 // move the tensors of steps.
 //
-//   bytes, messages    with tensors; of bytes, those of the elements
+//   bytes, messages    with tensors; of bytes, those of the elements that travelled: not of tensors
+//                      that their receiver has kept
 //   tensors            in these messages
 //   queued             how long messages waited before they were given to the network, in all: each
 //                      from its first tensor on

@@ -39,6 +39,9 @@ StatusOr<std::shared_ptr<RegisteredGraph>> BuildRegisteredGraph(
                                             TransfersOf(registered->plan->parts), task);
   MR_RETURN_IF_ERROR(edges.status());
   registered->edges = std::make_shared<const StepEdges>(*std::move(edges));
+  for (const StepEdges::Peer& peer : registered->edges->sends) {
+    registered->sent_reads.push_back(std::make_shared<SentReads>(peer.numbers.size()));
+  }
   return registered;
 }
 

@@ -18,6 +18,7 @@
 
 #include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/worker/sent_reads.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker_options.h"
@@ -31,6 +32,8 @@ namespace millrace {
 struct RegisteredGraph {
   std::shared_ptr<const WorkerPlan> plan;
   std::shared_ptr<const StepEdges> edges;
+  // For each of edges->sends: of all steps of this graph.
+  std::vector<std::shared_ptr<SentReads>> sent_reads;
   // Nodes that the plan, which others share, has with other tasks' names.
   std::vector<tensorflow::NodeDef> transfers;
   int64_t num_bytes = 0;  // of the message that registered it

@@ -276,7 +276,7 @@ void WorkerLinkEnd::OnTensors(SentTensors tensors) {
     message.creditor = link_;
     message.tensors = std::move(tensors);
     if (counter_ != nullptr) {
-      counter_->AddReceived(message.tensor_bytes(),
+      counter_->AddReceived(BytesThatTravel(message.tensors),
                             static_cast<int64_t>(message.tensors.tensors.size()));
     }
     worker_->steps()->TakePushed(step_id, std::move(message));

@@ -34,6 +34,8 @@ class PushSink {
   // More may take a while: what was given so far should leave now. Until this or the end a sink
   // may keep it.
   virtual void Flush() {}
+  // The peer has received all that was given. Any thread; not after an error of OnDone.
+  virtual void OnAllReceived() {}
   // The end: after all tensors (but those of loops), or an error.
   virtual void OnDone(const Status& status) = 0;
 };

@@ -27,15 +27,24 @@ int64_t NowNanos() {
 
 LinkSink::LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
                    std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
-                   std::shared_ptr<PeerCounter> counter, bool is_traced)
+                   std::shared_ptr<PeerCounter> counter, std::shared_ptr<SentReads> reads,
+                   bool is_traced)
     : link_(std::move(link)),
       step_id_(step->step_id()),
       step_(step),
       edges_(std::move(edges)),
       peer_(peer),
       counter_(std::move(counter)),
+      reads_(is_traced || link_->kept_by_peer() == nullptr ? nullptr : std::move(reads)),
       is_traced_(is_traced) {
   if (is_traced_) ready_ns_.resize(peer_->numbers.size());
+}
+
+LinkSink::~LinkSink() {
+  MutexLock lock(&mu_);
+  for (const SentReads::Choice& named : named_) {
+    if (!named.is_kept && !named.entry->is_there()) named.entry->MayNotCome();
+  }
 }
 
 void LinkSink::OnSendTimes(uint64_t index, const SendTimes& times) {
@@ -49,12 +58,34 @@ void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
   tensor.is_dead = is_dead;
   if (index < ready_ns_.size()) tensor.ready_ns = ready_ns_[index];
   const Status kept = NoExceptions("Push", [&]() -> Status {
+    if (reads_ != nullptr && !is_dead) ChooseWay(&tensor);
     MutexLock lock(&mu_);
     if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
     gathered_.push_back(std::move(tensor));
     return absl::OkStatus();
   });
   if (!kept.ok()) Abort(kept);
+}
+
+void LinkSink::ChooseWay(SentTensor* tensor) {
+  SentReads::Choice choice =
+      reads_->Choose(tensor->index, tensor->value, link_->kept_by_peer().get());
+  if (choice.entry == nullptr) return;
+  tensor->keep_number = choice.entry->number();
+  tensor->is_kept = choice.is_kept;
+  {
+    MutexLock lock(&mu_);
+    named_.push_back(std::move(choice));
+  }
+  names_any_.store(true, std::memory_order_release);
+}
+
+void LinkSink::OnAllReceived() {
+  if (!names_any_.load(std::memory_order_acquire)) return;
+  MutexLock lock(&mu_);
+  for (const SentReads::Choice& named : named_) {
+    if (!named.is_kept) named.entry->HasCome();
+  }
 }
 
 void LinkSink::OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
@@ -106,11 +137,13 @@ void LinkSink::Flush() {
     for (SentTensor& tensor : sent.tensors) tensor.left_ns = now_ns;
   }
   if (counter_ != nullptr) {
-    int64_t bytes = 0;
-    for (const SentTensor& tensor : sent.tensors) {
-      if (!tensor.is_dead) bytes += tensor.value.TotalBytes();
-    }
-    counter_->AddSent(bytes, static_cast<int64_t>(sent.tensors.size()), NowNanos() - since_ns);
+    counter_->AddSent(BytesThatTravel(sent), static_cast<int64_t>(sent.tensors.size()),
+                      NowNanos() - since_ns);
+  }
+  if (names_any_.load(std::memory_order_acquire)) {
+    const auto kept = std::count_if(sent.tensors.begin(), sent.tensors.end(),
+                                    [](const SentTensor& tensor) { return tensor.is_kept; });
+    link_->kept_by_peer()->counts()->kept_tensors.fetch_add(kept, std::memory_order_relaxed);
   }
   const Status status = link_->Send(std::move(sent));
   if (!status.ok()) Abort(status);
@@ -252,7 +285,7 @@ Status ArrivingEdges::Mark(size_t peer, const SentTensor& tensor, const Link* wa
                     tensor.in_loop ? "in a loop" : "in no loop", " must be below ", num_edges,
                     ", got ", tensor.index);
   }
-  if (!tensor.is_dead && tensor.value.TotalBytes() >= SendGroups::kLargeBytes) {
+  if (!tensor.is_dead && !tensor.is_kept && tensor.value.TotalBytes() >= SendGroups::kLargeBytes) {
     of_task.flushes = true;
   }
   if (tensor.in_loop) return absl::OkStatus();

@@ -8,6 +8,9 @@
 // Both tasks know the tensors by their places in the sorted keys (step_edges.h); the fingerprint of
 // the keys travels with each message. What a LinkSink is given until Flush leaves as one message.
 //
+// A tensor that has not changed since the receiver was told to keep it travels without its bytes
+// (sent_reads.h): never in loops, in traced steps, or within a process.
+//
 // Tensors in loops have indices and a fingerprint of their own, frame and iteration. Each leaves at
 // once; what has come waits for its iteration (in_loop_edges.h). How many come is not known: until
 // its run is over a step needs the links to all tasks whose tensors its loops receive.
@@ -31,6 +34,7 @@
 #include "distributed/transport/peer_counts.h"
 #include "distributed/worker/push_sink.h"
 #include "distributed/worker/pushed_message.h"
+#include "distributed/worker/sent_reads.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/step_rendezvous.h"
 #include "runtime/step_stats.h"
@@ -39,22 +43,28 @@ namespace millrace {
 
 class LinkSink : public PushSink {
  public:
-  // `peer` is in `edges`. `counter` (may be null) counts what is sent. `is_traced`: tensors travel
-  // with their times.
+  // `peer` is in `edges`. `counter` (may be null) counts what is sent. `reads` (may be null): of
+  // this graph and peer; what has not changed does not travel again. `is_traced`: tensors travel
+  // with their times, and all of them.
   LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezvous>& step,
            std::shared_ptr<const StepEdges> edges, const StepEdges::Peer* peer,
-           std::shared_ptr<PeerCounter> counter, bool is_traced = false);
+           std::shared_ptr<PeerCounter> counter, std::shared_ptr<SentReads> reads = nullptr,
+           bool is_traced = false);
+  ~LinkSink() override;
 
   void OnSendTimes(uint64_t index, const SendTimes& times) override;
   void OnTensor(uint64_t index, Tensor value, bool is_dead) override;
   void OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
                       bool is_dead) override;
   void Flush() override;
+  void OnAllReceived() override;
   // An error is told to the peer, behind all that is sent: what leaves behind CANCEL would be
   // parked there for a step that may never begin. So a thread that sends meanwhile tells it again.
   void OnDone(const Status& status) override;
 
  private:
+  // Sets how the tensor travels.
+  void ChooseWay(SentTensor* tensor);
   // What has been given so far, with its header, and when the first of it was.
   SentTensors Take(int64_t* since_ns);
   // After each Send.
@@ -68,6 +78,7 @@ class LinkSink : public PushSink {
   const std::shared_ptr<const StepEdges> edges_;
   const StepEdges::Peer* const peer_;
   const std::shared_ptr<PeerCounter> counter_;  // may be null
+  const std::shared_ptr<SentReads> reads_;      // null: all travels whole
   const bool is_traced_;
   // By index, each used by the thread that brings its tensor; empty unless traced.
   std::vector<int64_t> ready_ns_;
@@ -77,6 +88,10 @@ class LinkSink : public PushSink {
   Mutex mu_;
   std::vector<SentTensor> gathered_ ABSL_GUARDED_BY(mu_);
   int64_t since_ns_ ABSL_GUARDED_BY(mu_) = 0;  // when the first of them came; if it is counted
+  // What the messages name, which the peer must not forget before it has them. Those that they
+  // bring are not there until then.
+  std::vector<SentReads::Choice> named_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> names_any_{false};  // release when the first is listed; acquire
 };
 
 class ArrivingEdges : public PushReceiver {

@@ -67,17 +67,24 @@ struct PushedMessage {
     link->Flush();
   }
 
-  int64_t tensor_bytes() const {
+  // What the step keeps, also of tensors that did not travel.
+  int64_t num_bytes() const {
     int64_t bytes = 0;
     for (const SentTensor& tensor : tensors.tensors) {
       if (!tensor.is_dead) bytes += tensor.value.TotalBytes();
     }
-    return bytes;
-  }
-  int64_t num_bytes() const {
-    return tensor_bytes() + kOverheadBytes * (1 + static_cast<int64_t>(tensors.tensors.size()));
+    return bytes + kOverheadBytes * (1 + static_cast<int64_t>(tensors.tensors.size()));
   }
 };
+
+// Of the elements of tensors that travel; a tensor that its receiver has kept does not.
+inline int64_t BytesThatTravel(const SentTensors& message) {
+  int64_t bytes = 0;
+  for (const SentTensor& tensor : message.tensors) {
+    if (!tensor.is_dead && !tensor.is_kept) bytes += tensor.value.TotalBytes();
+  }
+  return bytes;
+}
 
 class PushReceiver {
  public:

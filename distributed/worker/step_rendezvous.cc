@@ -403,6 +403,7 @@ void StepRendezvous::Received(absl::string_view task, const Link* link, uint64_t
   } while (!push->given.compare_exchange_weak(given, given - received, std::memory_order_acq_rel));
   if (received == 0) return;
   if (push->not_received.fetch_sub(received, std::memory_order_acq_rel) == received) {
+    push->sink->OnAllReceived();
     MutexLock lock(&mu_);
     std::erase(pushes_, push);
   }
@@ -618,6 +619,7 @@ bool StepRendezvous::EndRun() {
     }
     for (const auto& push : over) std::erase(pushes_, push);
   }
+  for (const auto& push : over) push->sink->OnAllReceived();
   return ReleaseOne();
 }
 

@@ -217,20 +217,21 @@ Status WorkerStep::LinkPeers() {
           }
         });
   }
-  for (const StepEdges::Peer& peer : graph_->edges->sends) {
+  for (size_t i = 0; i < edges.sends.size(); ++i) {
+    const StepEdges::Peer& peer = edges.sends[i];
     // What is ready before there is a link waits in its place.
     std::shared_ptr<PeerCounter> counter;
     if (options_->peer_counters != nullptr) counter = options_->peer_counters->Find(peer.task);
-    options_->links->Get(
-        peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
-                    is_traced = stats_ != nullptr, &peer](StatusOr<std::shared_ptr<Link>> link) {
-          if (!link.ok()) {
-            return rendezvous->FailPushes(peer.task, PushToError(peer.task, link.status()));
-          }
-          rendezvous->Push(
-              peer, link->get(),
-              std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter, is_traced));
-        });
+    options_->links->Get(peer.task, [rendezvous = rendezvous_, edges = graph_->edges, counter,
+                                     reads = graph_->sent_reads[i], is_traced = stats_ != nullptr,
+                                     &peer](StatusOr<std::shared_ptr<Link>> link) {
+      if (!link.ok()) {
+        return rendezvous->FailPushes(peer.task, PushToError(peer.task, link.status()));
+      }
+      rendezvous->Push(
+          peer, link->get(),
+          std::make_shared<LinkSink>(*link, rendezvous, edges, &peer, counter, reads, is_traced));
+    });
   }
   return absl::OkStatus();
 }
