@@ -71,7 +71,7 @@ void KeptByPeer::Forget(const Entry& entry) {
   bytes_ -= entry.cost_;
   counts_->bytes_at_peers.fetch_sub(entry.cost_, std::memory_order_relaxed);
   forgotten_.push_back(entry.number_);
-  forgotten_bytes_ += entry.cost_;
+  forgotten_bytes_.fetch_add(entry.cost_, std::memory_order_relaxed);
 }
 
 std::vector<uint64_t> KeptByPeer::TakeForgotten(size_t most) {
@@ -80,13 +80,8 @@ std::vector<uint64_t> KeptByPeer::TakeForgotten(size_t most) {
       forgotten_.end() - static_cast<std::ptrdiff_t>(std::min(most, forgotten_.size()));
   std::vector<uint64_t> taken(begin, forgotten_.end());
   forgotten_.erase(begin, forgotten_.end());
-  if (forgotten_.empty()) forgotten_bytes_ = 0;
+  if (forgotten_.empty()) forgotten_bytes_.store(0, std::memory_order_relaxed);
   return taken;
-}
-
-int64_t KeptByPeer::forgotten_bytes() const {
-  MutexLock lock(&mu_);
-  return forgotten_bytes_;
 }
 
 void KeptByPeer::Close() {
@@ -96,7 +91,7 @@ void KeptByPeer::Close() {
   gone.swap(values_);
   forgotten_.clear();
   counts_->bytes_at_peers.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
-  forgotten_bytes_ = 0;
+  forgotten_bytes_.store(0, std::memory_order_relaxed);
 }
 
 bool KeptByPeer::is_closed() const {

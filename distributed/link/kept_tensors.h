@@ -105,8 +105,8 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
 
   // By the link: the numbers of entries that are gone, at most so many.
   std::vector<uint64_t> TakeForgotten(size_t most);
-  bool has_forgotten() const { return forgotten_bytes() > 0; }
-  int64_t forgotten_bytes() const;
+  // Of these; without a lock, as each write asks.
+  int64_t forgotten_bytes() const { return forgotten_bytes_.load(std::memory_order_relaxed); }
   // By the link, when it is lost: lets go of all tensors.
   void Close();
   bool is_closed() const;
@@ -127,7 +127,7 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
   std::list<Tensor> values_ ABSL_GUARDED_BY(mu_);  // of the entries
   // Has room for all entries: to forget one takes no memory.
   std::vector<uint64_t> forgotten_ ABSL_GUARDED_BY(mu_);
-  int64_t forgotten_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<int64_t> forgotten_bytes_{0};  // relaxed: written under mu_
 };
 
 // Thread-compatible: the thread that reads the link. Failure: InvalidArgument when the peer breaks

@@ -58,7 +58,7 @@ bool Receipts::Tick() {
 }
 
 void Receipts::AppendForgotten(ByteChain* chain) {
-  while (kept_ != nullptr && kept_->has_forgotten()) {
+  while (kept_ != nullptr && kept_->forgotten_bytes() > 0) {
     ForgetFrame frame;
     frame.numbers = kept_->TakeForgotten(kMaxReleases);
     Append(frame, chain);
