@@ -13,13 +13,14 @@ namespace {
 // Words of a sample: what a dense update leaves as they are is rare.
 constexpr size_t kSampleWords = 16;
 
-// Of words that lie evenly over the bytes, which are kMinKeptBytes at least.
+// Of words that lie evenly over the bytes, the first and the last among them; there are
+// kMinKeptBytes at least.
 uint64_t SampleOf(absl::Span<const char> bytes) {
   uint64_t sample = 0;
-  const size_t stride = (bytes.size() - sizeof(uint64_t)) / (kSampleWords - 1);
+  const size_t last = bytes.size() - sizeof(uint64_t);
   for (size_t i = 0; i < kSampleWords; ++i) {
     uint64_t word;
-    std::memcpy(&word, bytes.data() + i * stride, sizeof(word));
+    std::memcpy(&word, bytes.data() + last * i / (kSampleWords - 1), sizeof(word));
     sample = (sample ^ word) * 0x9e3779b97f4a7c15u;
     sample ^= sample >> 32;
   }
