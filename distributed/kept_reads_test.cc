@@ -109,8 +109,7 @@ TEST(KeptReadsTest, AVariableTravelsWhenItHasChanged) {
   ASSERT_NE(other, nullptr);
   ASSERT_OK(other->Run({}, {}, {v.init}));
   const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (OfWorker(&cluster).bytes_kept_for_peers > 0 ||
-         OfPs(&cluster).bytes_kept_at_peers > 0) {
+  while (OfWorker(&cluster).bytes_kept_for_peers > 0 || OfPs(&cluster).bytes_kept_at_peers > 0) {
     ASSERT_LT(absl::Now(), deadline) << OfWorker(&cluster).bytes_kept_for_peers;
     ASSERT_OK(other->Run({}, {}, {v.update}));
   }

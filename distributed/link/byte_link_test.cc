@@ -540,7 +540,7 @@ TEST(ByteLinkTest, AGreetingThatDoesNotFitIsRefused) {
     std::string message;
   } cases[] = {
       {FrameBytes(version), absl::StatusCode::kFailedPrecondition,
-       "both tasks must speak version 4 of links, got a peer of version 5"},
+       "both tasks must speak version 5 of links, got a peer of version 6"},
       {FrameBytes(task), absl::StatusCode::kFailedPrecondition,
        "Link to /job:ps/replica:0/task:0: that task must answer, got /job:ps/replica:0/task:1"},
       {FrameBytes(incarnation), absl::StatusCode::kAborted,

@@ -525,7 +525,7 @@ TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
     void Get(absl::string_view task, Got got) override {
       if (before) std::exchange(before, nullptr)();
       got(absl::FailedPreconditionError(absl::StrCat(
-          "Link to ", task, " was closed by the peer: Link: both tasks must speak version 4 of ",
+          "Link to ", task, " was closed by the peer: Link: both tasks must speak version 5 of ",
           "links, got a peer of version 2; run the same release in all tasks")));
     }
   } links;
@@ -541,7 +541,7 @@ TEST_F(MasterTest, ATaskThatCameBackAsAnotherReleaseHasRestarted) {
       EXPECT_STATUS(ended, absl::StatusCode::kAborted,
                     "Worker '/job:ps/replica:0/task:0' restarted during step ");
     } else {
-      EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition, "must speak version 4 of links");
+      EXPECT_STATUS(ended, absl::StatusCode::kFailedPrecondition, "must speak version 5 of links");
     }
   }
 }
