@@ -439,12 +439,19 @@ Status RunBeside(const Trainer& trainer) {
   return session->Close();
 }
 
+// What is measured is to travel in each step, also where it does not change.
+ServerOptions OptionsOfTasks() {
+  ServerOptions options;
+  options.limits.max_kept_bytes = 0;
+  return options;
+}
+
 }  // namespace
 
 Status ServeLoad() {
   const sigset_t go = BlockGo();
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
-  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
+  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster, OptionsOfTasks()));
   std::thread([go] {
     for (;;) {
       AwaitGo(go);
@@ -457,7 +464,7 @@ Status ServeLoad() {
 Status TrainLoad(const LoadWork& work) {
   Sections sections(BlockGo());
   MR_ASSIGN_OR_RETURN(const ClusterConfig cluster, ClusterConfig::FromEnvironment());
-  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster));
+  MR_ASSIGN_OR_RETURN(const auto server, Server::Start(cluster, OptionsOfTasks()));
   MR_ASSIGN_OR_RETURN(const std::string ps, cluster.cluster().address("ps", 0));
   const Trainer trainer = {.work = work,
                            .here = cluster.task_device(),
