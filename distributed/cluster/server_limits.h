@@ -64,7 +64,7 @@ struct ServerLimits : CallLimits {
   // sends them over Unix sockets: of all links together. Of what another task shares with this one,
   // as much is mapped for each link. 0: none; such tensors go through the socket. A link has half
   // of what others leave at most. MILLRACE_LINK_SHARED_BYTES in the environment takes its place.
-  int64_t max_link_shared_bytes = 0;
+  int64_t max_link_shared_bytes = int64_t{512} << 20;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.
   int64_t max_failed_step_bytes = int64_t{4} << 20;

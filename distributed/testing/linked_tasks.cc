@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "core/visit.h"
 #include "distributed/cluster/link_environment.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
@@ -362,7 +363,7 @@ void LinkedTasks::Open(const std::string& task, const std::string& peer) {
   dialler.peer_incarnation = other.incarnation;
   dialled.task = peer;
   dialled.incarnation = other.incarnation;
-  const StatusOr<int64_t> shared_bytes = LinkSharedBytesOfEnvironment(0);
+  const StatusOr<int64_t> shared_bytes = LinkSharedBytesOfEnvironment(ServerLimits().max_link_shared_bytes);
   EXPECT_TRUE(shared_bytes.ok()) << shared_bytes.status();
   dialler.max_pool_bytes = dialled.max_pool_bytes = shared_bytes.value_or(0);
   std::shared_ptr<SimulatedWay> way;
