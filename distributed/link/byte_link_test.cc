@@ -269,6 +269,41 @@ TEST(ByteLinkTest, AReaderThatStopsBoundsItsSender) {
   EXPECT_EQ(CountLines(*world.ends[1], "tensors step=9"), 1);
 }
 
+// covers: clusters: a network that takes megabytes gets parts of large tensors as fast as the peer
+//   reads them, so messages and small tensors are not behind all of one
+TEST(ByteLinkTest, PartsOfALargeTensorDoNotFillANetworkThatTakesMegabytes) {
+  for (const bool takes_megabytes : {false, true}) {
+    SimulatedWay::Options way;
+    way.takes_megabytes = takes_megabytes;
+    way.buffer_bytes = uint64_t{256} << 20;
+    World world(1, way);
+    world.OpenBoth();
+    world.way->StopReading(1);
+    constexpr int64_t kElements = 8 << 20;  // 32 MiB
+    ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(kElements, 3))));
+    ASSERT_TRUE(world.time.Run());
+    const uint64_t parts = world.way->bytes_under_way(0);
+    if (takes_megabytes) {
+      EXPECT_LE(parts, uint64_t{1} << 20 | uint64_t{10} << 10);
+    } else {
+      EXPECT_GE(parts, uint64_t{32} << 20);
+    }
+    // What may overtake is not kept back with them.
+    ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(10'000, 1))));
+    ASSERT_OK(world.links[0]->Send(RunOf(9)));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_GE(world.way->bytes_under_way(0), parts + 40'000);
+    world.way->GoOnReading(1);
+    ASSERT_TRUE(world.time.Run());
+    ASSERT_EQ(world.ends[1]->tensors().size(), 2u);
+    EXPECT_EQ(world.ends[1]->tensors()[1].value.num_elements(),
+              takes_megabytes ? kElements : 10'000);
+    EXPECT_EQ(CountLines(*world.ends[1], "run step=9"), 1);
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+    EXPECT_EQ(world.ends[0]->num_losses() + world.ends[1]->num_losses(), 0);
+  }
+}
+
 // A message is taken whatever its size when no tensors wait.
 TEST(ByteLinkTest, ATensorLargerThanTheBoundTravels) {
   World world;
