@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/read_ahead.h"
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/dtype.h"
+#include "graph/device_name.h"
+#include "graph/graph.h"
+#include "ops/array/identity.h"
+#include "ops/state/resource_variable.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kNamesInText = 8;
+
+// The nodes that run for these outputs, by id.
+std::vector<bool> NodesFor(const Graph& graph, const std::vector<Output>& outputs) {
+  std::vector<bool> needed(static_cast<size_t>(graph.num_node_ids()));
+  std::vector<const Node*> todo;
+  const auto need = [&](const Node* node) {
+    if (node == nullptr || needed[static_cast<size_t>(node->id())]) return;
+    needed[static_cast<size_t>(node->id())] = true;
+    todo.push_back(node);
+  };
+  for (const Output& output : outputs) {
+    if (output.valid()) need(output.node());
+  }
+  while (!todo.empty()) {
+    const Node* const node = todo.back();
+    todo.pop_back();
+    for (const OutputRef& input : node->inputs()) need(input.node);
+    for (const Node* control : node->control_inputs()) need(control);
+  }
+  return needed;
+}
+
+// "" where the node asks for none, or for what cannot be read.
+std::string JobOf(const Node& node) {
+  const StatusOr<DeviceName> device = DeviceName::Parse(node.requested_device());
+  return device.ok() ? device->job.value_or("") : "";
+}
+
+bool IsControlFlow(const Node& node) {
+  return node.is_switch() || node.is_merge() || node.is_enter() || node.is_exit() ||
+         node.is_next_iteration() || node.is_loop_cond();
+}
+
+// What the step does with a resource variable.
+struct Use {
+  std::vector<Node*> reads;    // of the whole value, in no order
+  std::vector<Node*> writers;  // and what may be one
+  // The handle goes on: what is done with it there is not known here.
+  bool goes_on = false;
+};
+
+// Inputs of nodes of the step that take the output of a read.
+struct Reader {
+  Node* node;
+  int input;
+};
+struct Readers {
+  std::vector<Reader> here;       // on the job of the variable
+  std::vector<Reader> elsewhere;  // on another one
+};
+
+Readers ReadersOf(const Node& read, const std::string& job, const std::vector<bool>& needed) {
+  Readers readers;
+  for (const Edge& edge : read.out_edges()) {
+    const size_t id = static_cast<size_t>(edge.dst->id());
+    if (edge.is_control() || id >= needed.size() || !needed[id]) continue;
+    (JobOf(*edge.dst) == job ? readers.here : readers.elsewhere)
+        .push_back({edge.dst, edge.dst_input});
+  }
+  return readers;
+}
+
+}  // namespace
+
+StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
+  MR_RETURN_IF_ERROR(model.status());
+  if (!step.step_after.valid() || !step.global_step.valid()) {
+    return InvalidArgument("ReadAhead: a step must count the global step, got an invalid ",
+                           step.step_after.valid() ? "global step" : "step_after");
+  }
+  const Scope root = model.OutsideControlFlow().WithRootPrefix().WithoutControlDependencies();
+  Graph* const graph = root.graph();
+  std::vector<Output> results = step.also;
+  results.push_back(step.step_after);
+  const std::vector<bool> needed = NodesFor(*graph, results);
+
+  // By the id of the variable's node, so that equal programs make equal graphs.
+  std::map<int, Use> uses;
+  std::map<std::string, std::vector<Operation>> writers_on;  // by device
+  for (size_t id = 0; id < needed.size(); ++id) {
+    if (!needed[id]) continue;
+    Node* const node = graph->nodes()[id].get();
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      const Node* const made = node->input(i).node;
+      if (made == nullptr || !made->traits().makes_variable) continue;
+      const bool is_resource = made->output_type(0) == DT_RESOURCE;
+      if (!is_resource && !IsRef(node->input_type(i))) continue;
+      if (IsControlFlow(*node) || node->traits().hands_on != HandsOn::kNothing) {
+        if (is_resource) uses[made->id()].goes_on = true;
+        continue;
+      }
+      const VariableUse use = node->traits().VariableUseOf(i);
+      if (use == VariableUse::kMayWrite) {
+        std::vector<Operation>& writers = writers_on[node->requested_device()];
+        if (writers.empty() || writers.back().node() != node) writers.emplace_back(node);
+        if (is_resource) uses[made->id()].writers.push_back(node);
+      } else if (use == VariableUse::kReads && is_resource && node->control_inputs().empty()) {
+        uses[made->id()].reads.push_back(node);
+      }
+    }
+  }
+
+  std::set<const Node*> may_change = {step.global_step.handle.node()};
+  for (const Variable& variable : VariablesOf(root, "trainable_variables")) {
+    may_change.insert(variable.handle.node());
+  }
+  const std::string& counted_on = step.global_step.handle.node()->requested_device();
+  const Scope inside = root.WithSubScope("read_ahead");
+  std::map<std::string, Operation> updated_on;  // by device; invalid: nothing changes there
+  const auto updated = [&](Node* variable, const Use& use) {
+    const std::string& device = variable->requested_device();
+    const auto [found, is_new] = updated_on.try_emplace(device);
+    if (is_new) {
+      std::vector<Operation> before = writers_on[device];
+      if (device == counted_on) before.push_back(step.step_after.op());
+      if (!before.empty()) {
+        found->second = NoOp(inside.ColocatedWith(Operation(variable))
+                                 .WithControlDependencies(before)
+                                 .WithName("updated"));
+      }
+    }
+    std::vector<Operation> all;
+    if (found->second.valid()) all.push_back(found->second);
+    for (Node* const writer : use.writers) {
+      if (writer->requested_device() != device) all.emplace_back(writer);
+    }
+    return all;
+  };
+
+  ReadAhead result;
+  for (const auto& [id, use] : uses) {
+    Node* const variable = graph->nodes()[static_cast<size_t>(id)].get();
+    const std::string job = JobOf(*variable);
+    if (job.empty()) continue;
+    const bool may = !use.goes_on && (use.writers.empty() || may_change.count(variable) > 0);
+    const Operation handle(variable);
+    const Scope beside = inside.ColocatedWith(handle);
+    Output after;  // one read for all that the step has
+    for (Node* const read : use.reads) {
+      const Readers readers = ReadersOf(*read, job, needed);
+      if (readers.elsewhere.empty()) continue;
+      if (!may) {
+        if (result.left_.empty() || result.left_.back() != variable->name()) {
+          result.left_.push_back(variable->name());
+        }
+        continue;
+      }
+      const DType dtype = read->output_type(0);
+      if (!readers.here.empty()) {
+        // No value comes to the server: it reads its own, before it changes.
+        const Output own = ReadVariableOp(
+            beside.WithName(absl::StrCat(variable->name(), "/Here")), Output(handle, 0), dtype);
+        MR_RETURN_IF_ERROR(root.status());
+        for (const Reader& reader : readers.here) {
+          MR_RETURN_IF_ERROR(graph->UpdateInput(reader.node, reader.input, own.node(), 0));
+        }
+        for (Node* const writer : use.writers) graph->AddControlEdge(own.node(), writer);
+      }
+      if (!after.valid()) {
+        after = ReadVariableOp(beside.WithControlDependencies(updated(variable, use))
+                                   .WithName(absl::StrCat(variable->name(), "/After")),
+                               Output(handle, 0), dtype);
+      }
+      // On the reader's device, so that both travel as any edge does (as bfloat16 where a session
+      // asks for it), which what is fetched from another task does not.
+      const std::string& device = readers.elsewhere[0].node->requested_device();
+      const Scope there = device.empty() ? inside : inside.WithDevice(device);
+      result.fed_.emplace_back(read, 0);
+      result.next_.push_back(
+          Identity(there.WithName(absl::StrCat(variable->name(), "/Next")), after));
+      result.first_.push_back(
+          Identity(there.WithName(absl::StrCat(variable->name(), "/First")), Output(read, 0)));
+    }
+  }
+  MR_RETURN_IF_ERROR(root.status());
+  return result;
+}
+
+std::string ReadAhead::ToString() const {
+  if (fed_.empty() && left_.empty()) {
+    return "read_ahead does nothing: no variable that a step reads is on a parameter server";
+  }
+  std::string text = absl::StrCat("read_ahead: ", fed_.size(), " variables come with the end of ",
+                                  "the step before");
+  if (left_.empty()) return text;
+  std::vector<std::string> names;
+  for (const std::string& name : left_) {
+    if (names.size() == kNamesInText) break;
+    names.push_back(absl::StrCat("'", name, "'"));
+  }
+  absl::StrAppend(&text, "; ", left_.size(), " are read within it, which it waits for: ",
+                  absl::StrJoin(names, ", "));
+  if (left_.size() > names.size()) {
+    absl::StrAppend(&text, " and ", left_.size() - names.size(), " more");
+  }
+  return text;
+}
+
+}  // namespace millrace
