@@ -168,8 +168,8 @@ StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
       const DType dtype = read->output_type(0);
       if (!readers.here.empty()) {
         // No value comes to the server: it reads its own, before it changes.
-        const Output own = ReadVariableOp(
-            beside.WithName(absl::StrCat(variable->name(), "/Here")), Output(handle, 0), dtype);
+        const Output own = ReadVariableOp(beside.WithName(absl::StrCat(variable->name(), "/Here")),
+                                          Output(handle, 0), dtype);
         MR_RETURN_IF_ERROR(root.status());
         for (const Reader& reader : readers.here) {
           MR_RETURN_IF_ERROR(graph->UpdateInput(reader.node, reader.input, own.node(), 0));
@@ -200,15 +200,15 @@ std::string ReadAhead::ToString() const {
   if (fed_.empty() && left_.empty()) {
     return "read_ahead does nothing: no variable that a step reads is on a parameter server";
   }
-  std::string text = absl::StrCat("read_ahead: ", fed_.size(), " variables come with the end of ",
-                                  "the step before");
+  std::string text = absl::StrCat(
+      "read_ahead: variables that come with the end of the step before: ", fed_.size());
   if (left_.empty()) return text;
   std::vector<std::string> names;
   for (const std::string& name : left_) {
     if (names.size() == kNamesInText) break;
     names.push_back(absl::StrCat("'", name, "'"));
   }
-  absl::StrAppend(&text, "; ", left_.size(), " are read within it, which it waits for: ",
+  absl::StrAppend(&text, "; that each step waits for: ", left_.size(), ", ",
                   absl::StrJoin(names, ", "));
   if (left_.size() > names.size()) {
     absl::StrAppend(&text, " and ", left_.size() - names.size(), " more");
