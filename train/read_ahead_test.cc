@@ -77,8 +77,7 @@ TEST(ReadAheadTest, AVariableIsReadAgainOnItsServerAfterTheUpdatesThere) {
   EXPECT_EQ(NamesOf(ahead.fed()), Names({"w/Read/ReadVariableOp:0", "b/Read/ReadVariableOp:0"}));
   ASSERT_EQ(ahead.next().size(), 2u);
   ASSERT_EQ(ahead.first().size(), 2u);
-  EXPECT_EQ(ahead.ToString(),
-            "read_ahead: variables that come with the end of the step before: 2");
+  EXPECT_EQ(ahead.ToString(), "read_ahead: variables that come with the end of the step before: 2");
   const Node& next = *ahead.next()[0].node();
   EXPECT_EQ(next.op(), "Identity");
   EXPECT_EQ(next.requested_device(), "/job:worker/task:0");
@@ -102,13 +101,13 @@ TEST(ReadAheadTest, AVariableIsReadAgainOnItsServerAfterTheUpdatesThere) {
 
 TEST(ReadAheadTest, RowsAveragesAndOrderedReadsStayInTheStep) {
   Model m;
-  const Variable w = m.Weight("w"), mean = m.Weight("mean", false), frozen = m.Weight("frozen", false);
+  const Variable w = m.Weight("w"), mean = m.Weight("mean", false),
+                 frozen = m.Weight("frozen", false);
   const Variable table = MakeVariable(m.ps.WithName("table"), Const<float>(m.ps, {1, 2, 3}));
   const Output ids = Placeholder(m.here.WithName("ids"), DT_INT32, {-1});
   const Output rows = ResourceGather(m.ps.WithName("rows"), table.handle, ids, DT_FLOAT);
   const Output scale = Add(m.here, Add(m.here, w.value, mean.value), frozen.value);
-  const Output loss =
-      ReduceSum(m.here, Square(m.here, Add(m.here, Mul(m.here, m.x, scale), rows)));
+  const Output loss = ReduceSum(m.here, Square(m.here, Add(m.here, Mul(m.here, m.x, scale), rows)));
   const Operation train = m.Minimize(loss);
   const Operation moved = AssignAddVariable(m.ps.WithName("moved"), mean, Const(m.ps, 0.5f));
   const Output later = ReadVariable(m.ps.WithControlDependencies({train}).WithName("later"), w);
@@ -131,8 +130,8 @@ TEST(ReadAheadTest, TheGlobalStepIsReadAheadWhereASchedulesReadsIt) {
   const Output loss = ReduceSum(m.here, Square(m.here, Mul(m.here, m.x, w.value)));
   m.also.push_back(Cast(m.here.WithName("rate"), m.step.value, DT_FLOAT));
   ASSERT_OK_AND_ASSIGN(const ReadAhead ahead, m.Make(m.Minimize(loss)));
-  EXPECT_EQ(NamesOf(ahead.fed()), Names({"global_step/Read/ReadVariableOp:0",
-                                         "w/Read/ReadVariableOp:0"}));
+  EXPECT_EQ(NamesOf(ahead.fed()),
+            Names({"global_step/Read/ReadVariableOp:0", "w/Read/ReadVariableOp:0"}));
 }
 
 // Its value does not come back from the task that trains, and the update waits until it is read.
@@ -155,8 +154,8 @@ TEST(ReadAheadTest, APenaltyNextToItsWeightReadsItThereBeforeTheUpdate) {
 TEST(ReadAheadTest, AVariableWhoseHandleGoesIntoABranchStaysInTheStep) {
   Model m;
   const Variable w = m.Weight("w"), v = m.Weight("v");
-  const Output loss = ReduceSum(
-      m.here, Square(m.here, Mul(m.here, m.x, Mul(m.here, w.value, v.value))));
+  const Output loss =
+      ReduceSum(m.here, Square(m.here, Mul(m.here, m.x, Mul(m.here, w.value, v.value))));
   const Operation train = m.Minimize(loss);
   const Output pred = Placeholder(m.here.WithName("pred"), DT_BOOL, {});
   m.also.push_back(Cond(

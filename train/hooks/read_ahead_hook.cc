@@ -20,10 +20,9 @@ Status ReadAheadHook::Begin(HookSetup* setup) {
   MR_ASSIGN_OR_RETURN(const Variable global_step, setup->GlobalStep());
   const Scope root = setup->scope_of_session();
   const Output after = StepAfter(root.WithName("read_ahead/step_after"), train, global_step);
-  MR_ASSIGN_OR_RETURN(
-      ahead_,
-      ReadAhead::Make(
-          root, {.step_after = after, .global_step = global_step, .also = options_.fetches}));
+  MR_ASSIGN_OR_RETURN(ahead_, ReadAhead::Make(root, {.step_after = after,
+                                                     .global_step = global_step,
+                                                     .also = options_.fetches}));
   LogInfo(name(), ": ", ahead_.ToString());
   if (!ahead_.empty()) group_ = setup->AddGroup({.fetches = ahead_.next(), .feeds = ahead_.fed()});
   return absl::OkStatus();
