@@ -80,6 +80,91 @@ Readers ReadersOf(const Node& read, const std::string& job, const std::vector<bo
   return readers;
 }
 
+// What a step does with variables.
+struct Uses {
+  // Resource variables, by the id of their node, so that equal programs make equal graphs.
+  std::map<int, Use> of;
+  // All that change a variable, by the device that they ask for.
+  std::map<std::string, std::vector<Operation>> writers_on;
+};
+
+void AddUses(Node* node, Uses* uses) {
+  for (int i = 0; i < node->num_inputs(); ++i) {
+    const Node* const made = node->input(i).node;
+    if (made == nullptr || !made->traits().makes_variable) continue;
+    const bool is_resource = made->output_type(0) == DT_RESOURCE;
+    if (!is_resource && !IsRef(node->input_type(i))) continue;
+    if (IsControlFlow(*node) || node->traits().hands_on != HandsOn::kNothing) {
+      if (is_resource) uses->of[made->id()].goes_on = true;
+      continue;
+    }
+    const VariableUse use = node->traits().VariableUseOf(i);
+    if (use == VariableUse::kMayWrite) {
+      std::vector<Operation>& writers = uses->writers_on[node->requested_device()];
+      if (writers.empty() || writers.back().node() != node) writers.emplace_back(node);
+      if (is_resource) uses->of[made->id()].writers.push_back(node);
+    } else if (use == VariableUse::kReads && is_resource && node->control_inputs().empty()) {
+      uses->of[made->id()].reads.push_back(node);
+    }
+  }
+}
+
+// After all updates of a step on the device of a variable, and all of the variable.
+class AfterUpdates {
+ public:
+  AfterUpdates(const Scope& inside, const ReadAhead::Step& step, const Uses& uses)
+      : inside_(inside), step_(step), uses_(uses) {}
+
+  std::vector<Operation> Of(Node* variable, const Use& use) {
+    const std::string& device = variable->requested_device();
+    const auto [found, is_new] = on_.try_emplace(device);
+    if (is_new) found->second = Make(variable);
+    std::vector<Operation> all;
+    if (found->second.valid()) all.push_back(found->second);
+    for (Node* const writer : use.writers) {
+      if (writer->requested_device() != device) all.emplace_back(writer);
+    }
+    return all;
+  }
+
+ private:
+  // Invalid where nothing changes.
+  Operation Make(Node* variable) const {
+    const std::string& device = variable->requested_device();
+    const auto writers = uses_.writers_on.find(device);
+    std::vector<Operation> before;
+    if (writers != uses_.writers_on.end()) before = writers->second;
+    // The count is read before the values: what others update in between counts as not seen.
+    if (device == step_.global_step.handle.node()->requested_device()) {
+      before.push_back(step_.step_after.op());
+    }
+    if (before.empty()) return Operation();
+    return NoOp(inside_.ColocatedWith(Operation(variable))
+                    .WithControlDependencies(before)
+                    .WithName("updated"));
+  }
+
+  const Scope inside_;
+  const ReadAhead::Step& step_;
+  const Uses& uses_;
+  std::map<std::string, Operation> on_;  // by device
+};
+
+// No value comes to the server of a variable: what reads it there has a read of its own, before the
+// variable changes.
+Status ReadHere(const Scope& beside, Node* variable, const Use& use,
+                const std::vector<Reader>& here) {
+  const Output own = ReadVariableOp(beside.WithName(absl::StrCat(variable->name(), "/Here")),
+                                    Output(variable, 0), use.reads[0]->output_type(0));
+  MR_RETURN_IF_ERROR(beside.status());
+  Graph* const graph = beside.graph();
+  for (const Reader& reader : here) {
+    MR_RETURN_IF_ERROR(graph->UpdateInput(reader.node, reader.input, own.node(), 0));
+  }
+  for (Node* const writer : use.writers) graph->AddControlEdge(own.node(), writer);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
@@ -89,97 +174,43 @@ StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
                            step.step_after.valid() ? "global step" : "step_after");
   }
   const Scope root = model.OutsideControlFlow().WithRootPrefix().WithoutControlDependencies();
-  Graph* const graph = root.graph();
+  const Graph& graph = *root.graph();
   std::vector<Output> results = step.also;
   results.push_back(step.step_after);
-  const std::vector<bool> needed = NodesFor(*graph, results);
-
-  // By the id of the variable's node, so that equal programs make equal graphs.
-  std::map<int, Use> uses;
-  std::map<std::string, std::vector<Operation>> writers_on;  // by device
+  const std::vector<bool> needed = NodesFor(graph, results);
+  Uses uses;
   for (size_t id = 0; id < needed.size(); ++id) {
-    if (!needed[id]) continue;
-    Node* const node = graph->nodes()[id].get();
-    for (int i = 0; i < node->num_inputs(); ++i) {
-      const Node* const made = node->input(i).node;
-      if (made == nullptr || !made->traits().makes_variable) continue;
-      const bool is_resource = made->output_type(0) == DT_RESOURCE;
-      if (!is_resource && !IsRef(node->input_type(i))) continue;
-      if (IsControlFlow(*node) || node->traits().hands_on != HandsOn::kNothing) {
-        if (is_resource) uses[made->id()].goes_on = true;
-        continue;
-      }
-      const VariableUse use = node->traits().VariableUseOf(i);
-      if (use == VariableUse::kMayWrite) {
-        std::vector<Operation>& writers = writers_on[node->requested_device()];
-        if (writers.empty() || writers.back().node() != node) writers.emplace_back(node);
-        if (is_resource) uses[made->id()].writers.push_back(node);
-      } else if (use == VariableUse::kReads && is_resource && node->control_inputs().empty()) {
-        uses[made->id()].reads.push_back(node);
-      }
-    }
+    if (needed[id]) AddUses(graph.nodes()[id].get(), &uses);
   }
-
   std::set<const Node*> may_change = {step.global_step.handle.node()};
   for (const Variable& variable : VariablesOf(root, "trainable_variables")) {
     may_change.insert(variable.handle.node());
   }
-  const std::string& counted_on = step.global_step.handle.node()->requested_device();
-  const Scope inside = root.WithSubScope("read_ahead");
-  std::map<std::string, Operation> updated_on;  // by device; invalid: nothing changes there
-  const auto updated = [&](Node* variable, const Use& use) {
-    const std::string& device = variable->requested_device();
-    const auto [found, is_new] = updated_on.try_emplace(device);
-    if (is_new) {
-      std::vector<Operation> before = writers_on[device];
-      if (device == counted_on) before.push_back(step.step_after.op());
-      if (!before.empty()) {
-        found->second = NoOp(inside.ColocatedWith(Operation(variable))
-                                 .WithControlDependencies(before)
-                                 .WithName("updated"));
-      }
-    }
-    std::vector<Operation> all;
-    if (found->second.valid()) all.push_back(found->second);
-    for (Node* const writer : use.writers) {
-      if (writer->requested_device() != device) all.emplace_back(writer);
-    }
-    return all;
-  };
 
   ReadAhead result;
-  for (const auto& [id, use] : uses) {
-    Node* const variable = graph->nodes()[static_cast<size_t>(id)].get();
+  const Scope inside = root.WithSubScope("read_ahead");
+  AfterUpdates after_updates(inside, step, uses);
+  for (const auto& [id, use] : uses.of) {
+    Node* const variable = graph.nodes()[static_cast<size_t>(id)].get();
     const std::string job = JobOf(*variable);
     if (job.empty()) continue;
     const bool may = !use.goes_on && (use.writers.empty() || may_change.count(variable) > 0);
-    const Operation handle(variable);
-    const Scope beside = inside.ColocatedWith(handle);
+    const Scope beside = inside.ColocatedWith(Operation(variable));
     Output after;  // one read for all that the step has
     for (Node* const read : use.reads) {
       const Readers readers = ReadersOf(*read, job, needed);
       if (readers.elsewhere.empty()) continue;
       if (!may) {
-        if (result.left_.empty() || result.left_.back() != variable->name()) {
-          result.left_.push_back(variable->name());
-        }
-        continue;
+        result.left_.push_back(variable->name());
+        break;
       }
-      const DType dtype = read->output_type(0);
       if (!readers.here.empty()) {
-        // No value comes to the server: it reads its own, before it changes.
-        const Output own = ReadVariableOp(beside.WithName(absl::StrCat(variable->name(), "/Here")),
-                                          Output(handle, 0), dtype);
-        MR_RETURN_IF_ERROR(root.status());
-        for (const Reader& reader : readers.here) {
-          MR_RETURN_IF_ERROR(graph->UpdateInput(reader.node, reader.input, own.node(), 0));
-        }
-        for (Node* const writer : use.writers) graph->AddControlEdge(own.node(), writer);
+        MR_RETURN_IF_ERROR(ReadHere(beside, variable, use, readers.here));
       }
       if (!after.valid()) {
-        after = ReadVariableOp(beside.WithControlDependencies(updated(variable, use))
+        after = ReadVariableOp(beside.WithControlDependencies(after_updates.Of(variable, use))
                                    .WithName(absl::StrCat(variable->name(), "/After")),
-                               Output(handle, 0), dtype);
+                               Output(variable, 0), read->output_type(0));
       }
       // On the reader's device, so that both travel as any edge does (as bfloat16 where a session
       // asks for it), which what is fetched from another task does not.

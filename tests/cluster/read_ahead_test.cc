@@ -158,8 +158,8 @@ TEST_F(ReadAheadTest, OneTrainerHasTheSameValuesAndTheSameCheckpoint) {
       {"net_sgd",
        [](const ClusterConfig& c) {
          return Net(c, [](const Scope& s, const Variable& step) {
-           const Output rate = ExponentialDecay(s, 0.1, step.value,
-                                                {.decay_steps = 4, .decay_rate = 0.9});
+           const Output rate =
+               ExponentialDecay(s, 0.1, step.value, {.decay_steps = 4, .decay_rate = 0.9});
            return std::make_unique<GradientDescentOptimizer>(
                GradientDescentOptions{.learning_rate = rate});
          });
@@ -361,8 +361,7 @@ TEST_F(ReadAheadTest, AStepIsOneMessageWithTensorsEachWay) {
   for (const bool ahead : {false, true}) {
     SCOPED_TRACE(ahead);
     const Model model = Line(configs_["master"]);
-    TrainOptions options =
-        Options("master", model, ahead ? "messages_ahead" : "messages", ahead);
+    TrainOptions options = Options("master", model, ahead ? "messages_ahead" : "messages", ahead);
     options.steps = kWarmUp + kSteps + 1;
     options.summary_every = 0;
     struct Sent {
@@ -388,7 +387,7 @@ TEST_F(ReadAheadTest, AStepIsOneMessageWithTensorsEachWay) {
       return model.batches[0];
     };
     ASSERT_OK(Train(model.root, model.op, options).status());
-    const auto per_step = [&](const Sent (&sent)[2], double Sent::*figure) {
+    const auto per_step = [&](const Sent(&sent)[2], double Sent::*figure) {
       return (sent[1].*figure - sent[0].*figure) / kSteps;
     };
     EXPECT_NEAR(per_step(from_ps, &Sent::messages), ahead ? 1 : 2, kLate);
