@@ -150,19 +150,15 @@ class AfterUpdates {
   std::map<std::string, Operation> on_;  // by device
 };
 
-// No value comes to the server of a variable: what reads it there has a read of its own, before the
-// variable changes.
-Status ReadHere(const Scope& beside, Node* variable, const Use& use,
-                const std::vector<Reader>& here) {
-  const Output own = ReadVariableOp(beside.WithName(absl::StrCat(variable->name(), "/Here")),
-                                    Output(variable, 0), use.reads[0]->output_type(0));
-  MR_RETURN_IF_ERROR(beside.status());
-  Graph* const graph = beside.graph();
-  for (const Reader& reader : here) {
-    MR_RETURN_IF_ERROR(graph->UpdateInput(reader.node, reader.input, own.node(), 0));
+// A read of the variable for some readers of another read of it.
+StatusOr<Node*> ReadApart(const Scope& scope, Node* variable, const Node& read,
+                          const std::vector<Reader>& readers) {
+  const Output own = ReadVariableOp(scope, Output(variable, 0), read.output_type(0));
+  MR_RETURN_IF_ERROR(scope.status());
+  for (const Reader& reader : readers) {
+    MR_RETURN_IF_ERROR(scope.graph()->UpdateInput(reader.node, reader.input, own.node(), 0));
   }
-  for (Node* const writer : use.writers) graph->AddControlEdge(own.node(), writer);
-  return absl::OkStatus();
+  return own.node();
 }
 
 }  // namespace
@@ -204,8 +200,19 @@ StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
         result.left_.push_back(variable->name());
         break;
       }
-      if (!readers.here.empty()) {
-        MR_RETURN_IF_ERROR(ReadHere(beside, variable, use, readers.here));
+      Node* fed = read;
+      if (variable == step.global_step.handle.node()) {
+        // Hooks fetch its read in a step, and mean what is counted.
+        MR_ASSIGN_OR_RETURN(
+            fed, ReadApart(beside.WithName(absl::StrCat(variable->name(), "/There")), variable,
+                           *read, readers.elsewhere));
+      } else if (!readers.here.empty()) {
+        // No value comes to the server: what reads it there has a read of its own, before the
+        // variable changes.
+        MR_ASSIGN_OR_RETURN(Node* const own,
+                            ReadApart(beside.WithName(absl::StrCat(variable->name(), "/Here")),
+                                      variable, *read, readers.here));
+        for (Node* const writer : use.writers) root.graph()->AddControlEdge(own, writer);
       }
       if (!after.valid()) {
         after = ReadVariableOp(beside.WithControlDependencies(after_updates.Of(variable, use))
@@ -216,11 +223,11 @@ StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
       // asks for it), which what is fetched from another task does not.
       const std::string& device = readers.elsewhere[0].node->requested_device();
       const Scope there = device.empty() ? inside : inside.WithDevice(device);
-      result.fed_.emplace_back(read, 0);
+      result.fed_.emplace_back(fed, 0);
       result.next_.push_back(
           Identity(there.WithName(absl::StrCat(variable->name(), "/Next")), after));
       result.first_.push_back(
-          Identity(there.WithName(absl::StrCat(variable->name(), "/First")), Output(read, 0)));
+          Identity(there.WithName(absl::StrCat(variable->name(), "/First")), Output(fed, 0)));
     }
   }
   MR_RETURN_IF_ERROR(root.status());

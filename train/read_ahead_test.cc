@@ -123,15 +123,15 @@ TEST(ReadAheadTest, RowsAveragesAndOrderedReadsStayInTheStep) {
   EXPECT_EQ(seen.node()->input(0).node, later.node());
 }
 
-// A schedule on the task that trains reads the global step there.
-TEST(ReadAheadTest, TheGlobalStepIsReadAheadWhereASchedulesReadsIt) {
+// A schedule on the task that trains reads the global step there. Who fetches the step reads it.
+TEST(ReadAheadTest, TheGlobalStepIsReadAheadWhereAScheduleReadsIt) {
   Model m;
   const Variable w = m.Weight("w");
   const Output loss = ReduceSum(m.here, Square(m.here, Mul(m.here, m.x, w.value)));
   m.also.push_back(Cast(m.here.WithName("rate"), m.step.value, DT_FLOAT));
   ASSERT_OK_AND_ASSIGN(const ReadAhead ahead, m.Make(m.Minimize(loss)));
   EXPECT_EQ(NamesOf(ahead.fed()),
-            Names({"global_step/Read/ReadVariableOp:0", "w/Read/ReadVariableOp:0"}));
+            Names({"read_ahead/global_step/There:0", "w/Read/ReadVariableOp:0"}));
 }
 
 // Its value does not come back from the task that trains, and the update waits until it is read.
