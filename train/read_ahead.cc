@@ -150,6 +150,18 @@ class AfterUpdates {
   std::map<std::string, Operation> on_;  // by device
 };
 
+// What fetches the global step's own read in a step gets the count before the step's, as it does
+// where the updates wait for the variables. Without this either might come first.
+void ReadBeforeTheCount(const Variable& global_step, const Uses& uses, Graph* graph) {
+  Node* const read = global_step.value.node();
+  const auto use = uses.of.find(global_step.handle.node()->id());
+  if (use == uses.of.end() || read->traits().VariableUseOf(0) != VariableUse::kReads ||
+      !read->control_inputs().empty()) {
+    return;
+  }
+  for (Node* const writer : use->second.writers) graph->AddControlEdge(read, writer);
+}
+
 // A read of the variable for some readers of another read of it.
 StatusOr<Node*> ReadApart(const Scope& scope, Node* variable, const Node& read,
                           const std::vector<Reader>& readers) {
@@ -231,6 +243,7 @@ StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
     }
   }
   MR_RETURN_IF_ERROR(root.status());
+  if (!result.empty()) ReadBeforeTheCount(step.global_step, uses, root.graph());
   return result;
 }
 

@@ -95,6 +95,11 @@ TEST(ReadAheadTest, AVariableIsReadAgainOnItsServerAfterTheUpdatesThere) {
   const Node* const count = m.root.graph()->FindNode("step_after");
   ASSERT_NE(count, nullptr);
   EXPECT_TRUE(RunsAfter(updated, count));
+  // Who fetches the global step in a step gets the one before its count.
+  for (const Edge& edge : m.step.handle.node()->out_edges()) {
+    if (edge.dst->op() != "AssignAddVariableOp") continue;
+    EXPECT_TRUE(RunsAfter(*edge.dst, m.step.value.node()));
+  }
   // The first values are those of the reads themselves.
   EXPECT_EQ(ahead.first()[0].node()->input(0).node, w.value.node());
 }
