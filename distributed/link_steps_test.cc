@@ -36,17 +36,22 @@
 #include "distributed/worker/in_process_transport.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
+#include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
 #include "ops/math/cwise_binary.h"
+#include "ops/state/resource_variable.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
 #include "runtime/transfer_trace.h"
 
 // covers: clusters: a training step over links is two messages each way for each parameter server,
 //   without a call; a loop makes no calls either
+// covers: clusters: a training step that is fed the variables that the one before has read is one
+//   message each way
 
 namespace millrace {
 namespace {
@@ -116,6 +121,13 @@ class ThreeTasks {
                {"y", Tensor::Vector<float>({4, 7, 10}), false}};
     }
     return master_->RunStep(request, batch);
+  }
+  StatusOr<StepResult> RunFed(const std::string& session, const std::vector<std::string>& fetches,
+                              const std::vector<NamedTensor>& feeds) {
+    tensorflow::RunStepRequest request;
+    request.set_session_handle(session);
+    for (const auto& fetch : fetches) request.add_fetch(fetch);
+    return master_->RunStep(request, feeds);
   }
   LinkedTasks& links() { return links_; }
   Worker& worker(const std::string& task) { return *workers_.at(task); }
@@ -276,6 +288,75 @@ TEST_P(LinkStepsTest, WhatIsReadyAtOnceLeavesWithRunAndTheAnswerWithItsEnd) {
     EXPECT_LE(links.num_writes(kWorker, kPs0) - writes_there, kSteps + kSteps / 2);
     EXPECT_LE(links.num_writes(kPs0, kWorker) - writes_back, kSteps + kSteps / 2);
   }
+}
+
+// Read-ahead (train/read_ahead.h): what a step has read after its updates, the next one is fed.
+// Gradients need nothing of this step from elsewhere, so they are ready with RUN; variables come
+// with the end.
+TEST_P(LinkStepsTest, AStepThatIsFedItsVariablesIsAWriteEachWay) {
+  constexpr int kSteps = 50;
+  ThreeTasks tasks(GetParam());
+  const SmallModel model = ModelOnTwo();
+  std::vector<std::string> reads, next;
+  for (const Variable& variable : {model.w, model.b}) {
+    Operation update;
+    for (const Edge& edge : variable.handle.node()->out_edges()) {
+      if (edge.dst->op() == "ResourceApplyGradientDescent") update = Operation(edge.dst);
+    }
+    ASSERT_TRUE(update.valid());
+    reads.push_back(variable.value.name());
+    next.push_back(ReadVariableOp(model.root.ColocatedWith(variable.handle.op())
+                                      .WithControlDependencies({update})
+                                      .WithName(variable.name + "_next"),
+                                  variable.handle, DT_FLOAT)
+                       .name());
+  }
+  ASSERT_OK_AND_ASSIGN(const std::string session, tasks.NewSession(model.root));
+  ASSERT_OK(tasks.Run(session, {}, {"init"}));
+  ASSERT_OK_AND_ASSIGN(StepResult values, tasks.Run(session, reads, {}));
+  const auto steps = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      ASSERT_EQ(values.fetches.size(), 2u);
+      ASSERT_OK_AND_ASSIGN(values, tasks.RunFed(session, next,
+                                                {{"x", Tensor::Vector<float>({1, 2, 3}), false},
+                                                 {"y", Tensor::Vector<float>({4, 7, 10}), false},
+                                                 {reads[0], values.fetches[0], false},
+                                                 {reads[1], values.fetches[1], false}}));
+    }
+    ASSERT_TRUE(tasks.Settle());
+  };
+  // Until it is known what the nodes cost.
+  ASSERT_NO_FATAL_FAILURE(steps(150));
+  LinkedTasks& links = tasks.links();
+  std::map<std::string, LinkedTasks::Came> there, back;
+  std::map<std::string, int64_t> writes_there, writes_back;
+  for (const char* ps : {kPs0, kPs1}) {
+    there[ps] = links.came(kWorker, ps);
+    back[ps] = links.came(ps, kWorker);
+    writes_there[ps] = links.num_writes(kWorker, ps);
+    writes_back[ps] = links.num_writes(ps, kWorker);
+  }
+  ASSERT_NO_FATAL_FAILURE(steps(kSteps));
+  for (const char* ps : {kPs0, kPs1}) {
+    const LinkedTasks::Came to_ps = links.came(kWorker, ps), from_ps = links.came(ps, kWorker);
+    // RUN and the gradient; the variable and END.
+    EXPECT_EQ(to_ps.tensors - there[ps].tensors, kSteps);
+    EXPECT_EQ(to_ps.messages() - there[ps].messages(), 2 * kSteps);
+    EXPECT_EQ(from_ps.tensors - back[ps].tensors, kSteps);
+    EXPECT_EQ(from_ps.messages() - back[ps].messages(), 2 * kSteps);
+    if (GetParam() == LinkedTasks::Kind::kBytes) {
+      // On a busy machine a node looks expensive now and then, and RUN leaves before it.
+      EXPECT_LE(links.num_writes(kWorker, ps) - writes_there[ps], kSteps + kSteps / 2);
+      EXPECT_LE(links.num_writes(ps, kWorker) - writes_back[ps], kSteps + kSteps / 2);
+    }
+  }
+  // 200 steps of its own updates: the batch lies on y = 3 x + 1.
+  ASSERT_OK_AND_ASSIGN(const StepResult now, tasks.Run(session, reads, {}));
+  ASSERT_EQ(now.fetches.size(), 2u);
+  ExpectTensorEqual(now.fetches[0], values.fetches[0]);
+  ExpectTensorEqual(now.fetches[1], values.fetches[1]);
+  ExpectTensorNear(now.fetches[0], Tensor::Scalar(3.0f), 0, 1e-2);
+  ExpectTensorNear(now.fetches[1], Tensor::Scalar(1.0f), 0, 1e-2);
 }
 
 TEST_P(LinkStepsTest, APeerThatIsLostInMidStepEndsItAndTheNextLifeServes) {
