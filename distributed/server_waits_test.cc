@@ -25,8 +25,11 @@
 #include "distributed/master/master_interface.h"
 #include "distributed/server.h"
 #include "distributed/testing/raw_client.h"
-#include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/grpc_control.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/service_names.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/attr.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
@@ -137,9 +140,9 @@ class ServerWaitsTest : public ::testing::Test {
     EXPECT_OK(server);
     return server.ok() ? *std::move(server) : nullptr;
   }
-  std::shared_ptr<Transport> ToPs() {
-    return MakeGrpcTransport("/job:ps/replica:0/task:0",
-                             RpcChannel::Make(absl::StrCat("127.0.0.1:", ps_->port())));
+  std::shared_ptr<WorkerControl> ToPs() {
+    return MakeGrpcControl("/job:ps/replica:0/task:0",
+                           RpcChannel::Make(absl::StrCat("127.0.0.1:", ps_->port())));
   }
   static CallOptions Within(absl::Duration time) {
     CallOptions options;
@@ -147,7 +150,7 @@ class ServerWaitsTest : public ::testing::Test {
     return options;
   }
   // Of the ps; hang guards are generous.
-  static Status AskStatus(Transport* task) {
+  static Status AskStatus(WorkerControl* task) {
     tensorflow::GetStatusResponse response;
     Status status;
     Notification done;
@@ -158,7 +161,7 @@ class ServerWaitsTest : public ::testing::Test {
     done.Wait();
     return status;
   }
-  static Status Renew(Transport* task) {
+  static Status Renew(WorkerControl* task) {
     const std::vector<std::string> handles = {"nobody's"};
     std::vector<std::string> unknown;
     Status status;
@@ -317,7 +320,8 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   run.set_step_id(7);
   // A foreign master's step: what it sends waits until somebody asks for it.
   tensorflow::RunGraphResponse ran;
-  RawClient foreign(absl::StrCat("127.0.0.1:", ps_->port()));
+  const std::string ps_address = absl::StrCat("127.0.0.1:", ps_->port());
+  RawClient foreign(ps_address);
   const grpc::Status ended = foreign.Call(absl::StrCat(kWorkerService, "RunGraph"), run, &ran);
   ASSERT_TRUE(ended.ok()) << ended.error_message();
 
@@ -334,7 +338,8 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   recv.set_rendezvous_key(RendezvousKey::Make(device.name(), device.incarnation(), receiver, "edge",
                                               /*frame_id=*/0, /*iteration=*/0));
   NamedTensor tensor;
-  EXPECT_OK(ask([&](auto done) { ps->RecvTensor(call, recv, &tensor, done); }));
+  const auto source = MakeGrpcTensorSource(RpcChannel::Make(ps_address));
+  EXPECT_OK(ask([&](auto done) { source->RecvTensor(call, recv, &tensor, done); }));
   ExpectTensorEqual(tensor.value, Tensor::Scalar(3.0f));
   stop.join();
 }

@@ -11,7 +11,7 @@
 #include "core/mutex.h"
 #include "core/refusal.h"
 #include "core/status.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/service_names.h"
 #include "distributed/transport/transport.pb.h"
 #include "graph/device_name.h"
 #include "net/rpc_channel.h"

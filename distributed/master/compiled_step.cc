@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 // Whether steps can go to a task, which has answered with `response`.
-Status CheckLinks(const Transport& task, const tensorflow::RegisterGraphResponse& response,
+Status CheckLinks(const WorkerControl& task, const tensorflow::RegisterGraphResponse& response,
                   const CompileTarget& target) {
   const uint64_t version = LinkVersionOf(response);
   if (target.links != nullptr && version == kLinkVersion) return absl::OkStatus();
@@ -29,23 +29,27 @@ Status CheckLinks(const Transport& task, const tensorflow::RegisterGraphResponse
 // Gives each task its part, all at once, and fills in the handles.
 Status RegisterParts(GraphPartitions parts, const CompileTarget& target, CompiledStep* compiled) {
   std::vector<tensorflow::RegisterGraphRequest> requests;
-  std::vector<std::shared_ptr<Transport>> transports;
+  std::vector<std::shared_ptr<WorkerControl>> controls;
   std::unique_ptr<Graph> own_graph;
   for (const bool own : {false, true}) {
     for (auto& [task, graph] : parts) {
       if ((task == target.own_task) != own) continue;
+      if (own && target.local_part == nullptr) {
+        return Internal("Session: the master of ", task, " must have a worker in its process");
+      }
       const auto it = target.tasks.find(task);
       if (it == target.tasks.end()) {
         return Internal("Session: a partition must be for a task of it, got ", task);
       }
       AddHeldBytes(*graph, &compiled->held);
-      transports.push_back(it->second.task);
+      controls.push_back(it->second.task);
       tensorflow::RegisterGraphRequest& request = requests.emplace_back();
       request.set_session_handle(it->second.handle);
       request.set_create_worker_session_called(true);
       *request.mutable_graph_options() = target.config->graph_options();
       if (own) {
         compiled->own_part = static_cast<int>(requests.size()) - 1;
+        compiled->local_part = target.local_part;
         own_graph = std::move(graph);
       } else {
         graph->ToGraphDef(request.mutable_graph_def(), 0, /*assigned=*/true);
@@ -55,7 +59,7 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
   }
   std::vector<tensorflow::RegisterGraphResponse> responses(requests.size());
   std::string where;
-  for (const auto& task : transports) {
+  for (const auto& task : controls) {
     absl::StrAppend(&where, where.empty() ? "" : ", ", Whereabouts(*task));
   }
   target.on_phase(absl::StrCat("registering its parts on ", where));
@@ -67,28 +71,28 @@ Status RegisterParts(GraphPartitions parts, const CompileTarget& target, Compile
     const int part = static_cast<int>(i);
     CallOptions call = CallWithin(kSetupTimeout, target.timers);
     call.cancellation = target.cancellation;
-    transports[i]->RegisterGraph(call, requests[i],
-                                 part == compiled->own_part ? std::move(own_graph) : nullptr,
-                                 &responses[i], calls.Done(part, *transports[i]));
+    controls[i]->RegisterGraph(call, requests[i],
+                               part == compiled->own_part ? std::move(own_graph) : nullptr,
+                               &responses[i], calls.Done(part, *controls[i]));
   }
   Status first;
   const std::vector<Status>& statuses = calls.Wait();
   for (size_t i = 0; i < requests.size(); ++i) {
     if (statuses[i].ok()) {
       CompiledStep::Part& part = compiled->parts.emplace_back();
-      part.transport = transports[i];
+      part.control = controls[i];
       part.request.set_session_handle(requests[i].session_handle());
       part.request.set_create_worker_session_called(true);
       part.request.set_graph_handle(responses[i].graph_handle());
       part.request.set_store_errors_in_response_body(true);
-      part.linked = {transports[i]->task(), part.request.session_handle(),
+      part.linked = {controls[i]->task(), part.request.session_handle(),
                      part.request.graph_handle()};
       const bool own = static_cast<int>(i) == compiled->own_part;
-      if (first.ok() && !own) first = CheckLinks(*transports[i], responses[i], target);
+      if (first.ok() && !own) first = CheckLinks(*controls[i], responses[i], target);
     } else if (first.ok()) {
       first = TellsOfRestart(statuses[i]) || TellsOfOtherRelease(statuses[i])
-                  ? target.explain(transports[i], FromTask(transports[i]->task(), statuses[i]))
-                  : FromTask(transports[i]->task(), statuses[i]);
+                  ? target.explain(controls[i], FromTask(controls[i]->task(), statuses[i]))
+                  : FromTask(controls[i]->task(), statuses[i]);
     }
   }
   const bool has_others = compiled->own_part < 0 || compiled->parts.size() > 1;
@@ -107,8 +111,8 @@ CompiledStep::~CompiledStep() {
     request->set_create_worker_session_called(true);
     request->set_graph_handle(part.request.graph_handle());
     // Nobody waits: a task that is gone has forgotten the graph anyway.
-    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout, timers), *request,
-                                    [request](const Status&) {});
+    part.control->DeregisterGraph(CallWithin(kCleanupTimeout, timers), *request,
+                                  [request](const Status&) {});
   }
 }
 

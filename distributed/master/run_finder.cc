@@ -39,7 +39,7 @@ struct Round {
   bool superseded = false;
 };
 
-Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingRun& run,
+Round AskAll(absl::Span<const std::shared_ptr<WorkerControl>> tasks, const TrainingRun& run,
              Timers* timers, const EndableWait& wait) {
   std::vector<FoundRun> answers(tasks.size());
   // It lasts as long as one period of the log.
@@ -78,7 +78,7 @@ Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingR
 
 }  // namespace
 
-StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<Transport>> tasks,
+StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<WorkerControl>> tasks,
                                const TrainingRun& run, const AwaitOptions& options) {
   Clock* const clock = options.clock;
   EndableWait wait(options.ends, "its run", clock);

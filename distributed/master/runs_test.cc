@@ -24,13 +24,14 @@
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/testing/faulty_wire.h"
-#include "distributed/testing/forwarding_transport.h"
+#include "distributed/testing/forwarding_control.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/watched_clock.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -95,11 +96,10 @@ class RunsTest : public ::testing::Test {
     options.task = task;
     options.io_pool = IoPool::Default();
     options.clock = task == kPs ? &ps_clock_ : Clock::Real();
-    options.peer = [this](absl::string_view name) { return Peer(name); };
     options.links = links_.of(task);
     workers_[task] = std::make_unique<Worker>(std::move(options));
     links_.Begin(workers_[task].get());
-    wires_[task] = std::make_shared<FaultyWire>(MakeInProcessTransport(workers_[task].get(), task));
+    wires_[task] = std::make_shared<FaultyWire>(MakeInProcessControl(workers_[task].get(), task));
     if (task == kPs) return;
     MasterOptions master;
     master.task = task;
@@ -107,14 +107,15 @@ class RunsTest : public ::testing::Test {
     master.lease_period = absl::Seconds(10);
     master.clock = task == kWorker0 ? &master_clock_ : Clock::Real();
     master.links = links_.parts(task);
-    master.peer = [this, task](absl::string_view name) -> std::shared_ptr<Transport> {
-      if (name == task) return MakeInProcessTransport(workers_.at(task).get(), task);
+    master.local_part = MakeLocalPart(workers_.at(task).get());
+    master.peer = [this, task](absl::string_view name) -> std::shared_ptr<WorkerControl> {
+      if (name == task) return MakeInProcessControl(workers_.at(task).get(), task);
       if (task == kWorker0 && name == kPs && way_to_ps_ != nullptr) return way_to_ps_;
       return Peer(name);
     };
     masters_[task] = std::make_unique<Master>(std::move(master));
   }
-  std::shared_ptr<Transport> Peer(absl::string_view name) {
+  std::shared_ptr<WorkerControl> Peer(absl::string_view name) {
     const auto it = wires_.find(std::string(name));
     return it == wires_.end() ? nullptr : it->second;
   }
@@ -175,7 +176,7 @@ class RunsTest : public ::testing::Test {
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   LinkedTasks links_{LinkedTasks::Kind::kInProcess};
   std::map<std::string, std::shared_ptr<FaultyWire>> wires_;
-  std::shared_ptr<Transport> way_to_ps_;  // of worker 0's master; null: the wire
+  std::shared_ptr<WorkerControl> way_to_ps_;  // of worker 0's master; null: the wire
   std::map<std::string, std::unique_ptr<Master>> masters_;
 };
 
@@ -303,10 +304,10 @@ TEST_F(RunsTest, AJobThatWasGivenAnothersLogdirWaitsNamedAsLongAsThatOnesChiefLi
 }
 
 // Ends of sessions arrive when the test says so, long after their caller has stopped waiting.
-class LateEnds : public ForwardingTransport {
+class LateEnds : public ForwardingControl {
  public:
-  explicit LateEnds(std::shared_ptr<Transport> to)
-      : ForwardingTransport(to->task(), to->address()), to_(std::move(to)) {}
+  explicit LateEnds(std::shared_ptr<WorkerControl> to)
+      : ForwardingControl(to->task(), to->address()), to_(std::move(to)) {}
   void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest& r,
                            Done done) override {
     {
@@ -331,8 +332,8 @@ class LateEnds : public ForwardingTransport {
   }
 
  private:
-  std::shared_ptr<Transport> To() const override { return to_; }
-  const std::shared_ptr<Transport> to_;
+  std::shared_ptr<WorkerControl> To() const override { return to_; }
+  const std::shared_ptr<WorkerControl> to_;
   Mutex mu_;
   std::vector<tensorflow::DeleteWorkerSessionRequest> late_ ABSL_GUARDED_BY(mu_);
 };
@@ -541,10 +542,10 @@ TEST_F(RunsTest, AChiefThatRunsNothingLearnsThatAParameterServerHasLostItsSessio
 }
 
 // Questions why a session was lost are answered when the test says so.
-class HeldQuestions : public ForwardingTransport {
+class HeldQuestions : public ForwardingControl {
  public:
-  explicit HeldQuestions(std::shared_ptr<Transport> to)
-      : ForwardingTransport(to->task(), to->address()), to_(std::move(to)) {}
+  explicit HeldQuestions(std::shared_ptr<WorkerControl> to)
+      : ForwardingControl(to->task(), to->address()), to_(std::move(to)) {}
   void DeregisterGraph(const CallOptions& options, const tensorflow::DeregisterGraphRequest&,
                        Done done) override {
     cancellation_ = options.cancellation;
@@ -556,8 +557,8 @@ class HeldQuestions : public ForwardingTransport {
   void Answer(const Status& status) { std::exchange(done_, nullptr)(status); }
 
  private:
-  std::shared_ptr<Transport> To() const override { return to_; }
-  const std::shared_ptr<Transport> to_;
+  std::shared_ptr<WorkerControl> To() const override { return to_; }
+  const std::shared_ptr<WorkerControl> to_;
   CancellationManager* cancellation_ = nullptr;
   Done done_;
   Notification asked_;
@@ -666,9 +667,10 @@ TEST_F(RunsTest, ASessionOfARemoteClientIsALeaseAtItsMaster) {
   options.cluster = cluster_;
   WatchedClock clock;
   options.clock = &clock;
-  options.peer = [this](absl::string_view name) -> std::shared_ptr<Transport> {
-    return MakeInProcessTransport(workers_.at(std::string(name)).get(), std::string(name));
+  options.peer = [this](absl::string_view name) -> std::shared_ptr<WorkerControl> {
+    return MakeInProcessControl(workers_.at(std::string(name)).get(), std::string(name));
   };
+  options.local_part = MakeLocalPart(workers_.at(kWorker0).get());
   Master remote(std::move(options));
   tensorflow::CreateSessionRequest request;
   AddSessionTerms({.lease = absl::Seconds(60)}, &request);
@@ -699,9 +701,10 @@ TEST_F(RunsTest, ASessionOfARemoteClientWithoutALeaseEndsOnlyAmongTooManyIdleOne
   options.limits.max_idle_sessions = 1;
   WatchedClock clock;
   options.clock = &clock;
-  options.peer = [this](absl::string_view name) -> std::shared_ptr<Transport> {
-    return MakeInProcessTransport(workers_.at(std::string(name)).get(), std::string(name));
+  options.peer = [this](absl::string_view name) -> std::shared_ptr<WorkerControl> {
+    return MakeInProcessControl(workers_.at(std::string(name)).get(), std::string(name));
   };
+  options.local_part = MakeLocalPart(workers_.at(kWorker0).get());
   const absl::Duration idle = options.limits.idle_session_time;
   Master remote(std::move(options));
   const auto pass = [&] {

@@ -33,13 +33,13 @@
 #include "distributed/cluster/lease_keeper.h"
 #include "distributed/master/endable_wait.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "net/timers.h"
 
 namespace millrace {
 
 struct ReachedTask {
-  std::shared_ptr<Transport> transport;
+  std::shared_ptr<WorkerControl> control;
   std::vector<tensorflow::DeviceAttributes> devices;  // at least one
 };
 
@@ -53,11 +53,11 @@ struct AwaitOptions {
 
 // In the order given.
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
-    absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options);
+    absl::Span<const std::shared_ptr<WorkerControl>> controls, const AwaitOptions& options);
 
 // A session on a task, as that one knows it.
 struct OpenSession {
-  std::shared_ptr<Transport> task;
+  std::shared_ptr<WorkerControl> task;
   std::string handle;
 };
 

@@ -56,7 +56,7 @@ class LateTask : public UnreachableTask {
 // AwaitTasks in a thread of its own.
 class Waiting {
  public:
-  Waiting(std::vector<std::shared_ptr<Transport>> tasks, absl::Duration timeout,
+  Waiting(std::vector<std::shared_ptr<WorkerControl>> tasks, absl::Duration timeout,
           CancellationManager* caller = nullptr)
       : thread_([this, tasks, timeout, caller] {
           AwaitOptions options;
@@ -97,7 +97,7 @@ TEST(TaskConnectorTest, ATaskThatRefusesIsAskedAgainAfterAPauseAndKeepsItsPlace)
   EXPECT_EQ(there->asked.load(), 1);
   ASSERT_OK(waiting.result);
   ASSERT_EQ(waiting.result->size(), 2u);
-  EXPECT_EQ(waiting.result->front().transport, late);
+  EXPECT_EQ(waiting.result->front().control, late);
   ASSERT_EQ(waiting.result->back().devices.size(), 1u);
   EXPECT_EQ(waiting.result->back().devices[0].name(), std::string(kPs1) + "/device:CPU:0");
 }

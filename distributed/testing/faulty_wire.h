@@ -2,7 +2,7 @@
 #ifndef MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_
 #define MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_
 
-// FaultyWire: a Transport to another one that looks like a network and can be cut.
+// FaultyWire: a WorkerControl to another one that looks like a network and can be cut.
 //
 //   whole -> cut         nothing arrives: every call is Unavailable
 //         -> deaf        calls arrive and are done, their answers are lost
@@ -18,16 +18,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/graph.h"
 #include "run/training_run.h"
 
 namespace millrace {
 
-class FaultyWire : public Transport {
+class FaultyWire : public WorkerControl {
  public:
   enum class State { kWhole, kCut, kDeaf };
-  explicit FaultyWire(std::shared_ptr<Transport> to) : to_(std::move(to)) {}
+  explicit FaultyWire(std::shared_ptr<WorkerControl> to) : to_(std::move(to)) {}
 
   void Set(State state) { state_.store(state); }
   int renewals() const { return renewals_.load(); }
@@ -78,11 +78,6 @@ class FaultyWire : public Transport {
     if (IsCut()) return d(Lost());
     to_->CleanupAll(o, r, std::move(d));
   }
-  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                  Done d) override {
-    if (IsCut()) return d(Lost());
-    to_->RecvTensor(o, r, t, std::move(d));
-  }
 
  private:
   bool IsWhole() const { return state_.load() == State::kWhole; }
@@ -96,7 +91,7 @@ class FaultyWire : public Transport {
     return [done = std::move(done), lost = Lost()](const Status&) mutable { done(lost); };
   }
 
-  const std::shared_ptr<Transport> to_;
+  const std::shared_ptr<WorkerControl> to_;
   std::atomic<State> state_{State::kWhole};
   std::atomic<int> renewals_{0};
 };

@@ -21,7 +21,7 @@
 // what. It does not say what happens inside of a task between two of them.
 //
 // Threads: as Simulation, whose turns it uses. Lifetime: the simulation outlives it, and it the
-// transports' users. Tasks are killed before their worker is destroyed. Failure: as Transport.
+// transports' users. Tasks are killed before their worker is destroyed. Failure: as WorkerControl.
 
 #include <atomic>
 #include <cstdint>
@@ -36,7 +36,8 @@
 #include "core/cancellation.h"
 #include "core/status.h"
 #include "distributed/testing/simulation.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/local_part.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/worker.h"
 
 namespace millrace {
@@ -77,7 +78,9 @@ class SimulatedNetwork {
   // Now it can be. The worker lives at life->place, at least until Kill.
   void Attach(const std::shared_ptr<Life>& life, Worker* worker);
   // The way from there to `task`, whoever that is at the time. Within a life it is a function call.
-  std::shared_ptr<Transport> WayTo(const std::shared_ptr<Life>& from, absl::string_view task);
+  std::shared_ptr<WorkerControl> WayTo(const std::shared_ptr<Life>& from, absl::string_view task);
+  // How a master of this life has its own task's parts run.
+  static std::shared_ptr<LocalPart> LocalPartOf(const std::shared_ptr<Life>& life);
   // Its calls end, those to it are lost. What is destroyed afterwards reaches nobody.
   void Kill(const std::shared_ptr<Life>& life);
   bool is_up(const std::string& task) const { return lives_.count(task) != 0; }

@@ -2,10 +2,10 @@
 #ifndef MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
 #define MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
 
-// UnreachableTask: a Transport that answers every call with Unavailable, at
+// UnreachableTask: a WorkerControl that answers every call with Unavailable, at
 // once; tests override the calls that they are about.
 //
-// Thread-safety: as Transport. Lifetime: answers come before the calls return.
+// Thread-safety: as WorkerControl. Lifetime: answers come before the calls return.
 
 #include <atomic>
 #include <memory>
@@ -15,12 +15,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/cancellation.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "run/training_run.h"
 
 namespace millrace {
 
-class UnreachableTask : public Transport {
+class UnreachableTask : public WorkerControl {
  public:
   explicit UnreachableTask(std::string task, std::string address = "ps.example:2222")
       : task_(std::move(task)), address_(std::move(address)) {}
@@ -58,10 +58,6 @@ class UnreachableTask : public Transport {
     done(Gone());
   }
   void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest&, Done done) override {
-    done(Gone());
-  }
-  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
-                  Done done) override {
     done(Gone());
   }
 

@@ -38,8 +38,8 @@
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
 #include "distributed/transport/link_version.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/run_times.h"
-#include "distributed/transport/transport.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -137,7 +137,6 @@ class LinkEndTest : public ::testing::Test {
     options.own_arena = Arena::Make(2);
     options.io_pool = IoPool::Default();
     options.limits = limits;
-    options.peer = [](absl::string_view) -> std::shared_ptr<Transport> { return nullptr; };
     options.links = &links_;
     worker_ = std::make_unique<Worker>(std::move(options));
     tensorflow::CreateWorkerSessionRequest request;

@@ -299,7 +299,7 @@ void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
                       const tensorflow::RunGraphRequest& step, EdgesBy edges_by,
                       absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
                       CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
-                      std::vector<NamedTensor>* received, Transport::Done done) {
+                      std::vector<NamedTensor>* received, CallDone done) {
   std::shared_ptr<WorkerSession> session;
   const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
     MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));

@@ -52,8 +52,9 @@
 #include "core/tensor.h"
 #include "distributed/cluster/lease_table.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/peer_counts.h"
-#include "distributed/transport/transport.h"
 #include "distributed/worker/recent_requests.h"
 #include "distributed/worker/running_steps.h"
 #include "distributed/worker/session_table.h"
@@ -65,6 +66,7 @@
 #include "distributed/worker/worker_session.h"
 #include "graph/graph.h"
 #include "proto/worker.pb.h"
+#include "run/found_run.h"
 #include "run/run_registry.h"
 #include "run/training_run.h"
 
@@ -109,12 +111,12 @@ class Worker {
   Status RegisterGraph(tensorflow::RegisterGraphRequest request, std::unique_ptr<Graph> graph,
                        tensorflow::RegisterGraphResponse* response);
   Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
-  // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
+  // As LocalPart::Run. `cancellation` (may be null) outlives `done`.
   void RunGraph(const tensorflow::RunGraphRequest& graph, const tensorflow::RunGraphRequest& step,
                 EdgesBy edges_by, absl::Span<const NamedTensor> send, bool block,
                 absl::Time deadline, CancellationManager* cancellation,
                 tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                Transport::Done done);
+                CallDone done);
   Status CleanupGraph(int64_t step_id);
   // Whether a caller of `method` that cannot prove to be a member of the cluster may clear these
   // containers (none: the default one). PermissionDenied while a session is open here, or

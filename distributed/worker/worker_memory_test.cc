@@ -14,8 +14,9 @@
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -66,7 +67,7 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
     std::vector<NamedTensor> received;
     Status status;
     Notification ended;
-    Transport::Done done = [&](const Status& s) {
+    CallDone done = [&](const Status& s) {
       status = s;
       ended.Notify();
     };

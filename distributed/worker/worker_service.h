@@ -3,7 +3,7 @@
 #define MILLRACE_DISTRIBUTED_WORKER_WORKER_SERVICE_H_
 
 // Worker service: the handlers of a Worker's methods on an RpcServer. The other side is a
-// GrpcTransport (distributed/transport/grpc_transport.h), or a program with TensorFlow's stubs: a
+// GrpcControl (distributed/transport/grpc_control.h), or a program with TensorFlow's stubs: a
 // foreign master, whose steps begin by RunGraph, or a foreign worker.
 //
 // Errors of a step travel in the body of the answer, because gRPC's trailers hold few bytes.

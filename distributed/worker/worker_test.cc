@@ -22,9 +22,10 @@
 #include "core/shape.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/server_limits.h"
-#include "distributed/testing/unreachable_task.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/tensor_source.h"
 #include "distributed/worker/step_edges.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
@@ -46,11 +47,10 @@ constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 
 // Answers each RecvTensor at once: with `end`, and that of `tensors` which has the edge's name.
-class HastyPeer : public UnreachableTask {
+class HastyPeer : public TensorSource {
  public:
-  HastyPeer() : UnreachableTask(kWorker) {}
   void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest& request,
-                  NamedTensor* tensor, Done done) override {
+                  NamedTensor* tensor, CallDone done) override {
     const auto key = RendezvousKey::Parse(request.rendezvous_key());
     EXPECT_OK(key);
     if (key.ok()) {
@@ -82,7 +82,7 @@ class WorkerTest : public ::testing::Test {
     options.io_pool = IoPool::Default();
     options.shutdown_bound = shutdown_bound_;
     options.limits = limits_;
-    options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
+    options.source = [this](absl::string_view task) -> std::shared_ptr<TensorSource> {
       return task == kWorker ? peer_ : nullptr;
     };
     worker_ = std::make_unique<Worker>(std::move(options));

@@ -34,7 +34,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/raw_client.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/message_lite.h"

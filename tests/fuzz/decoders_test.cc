@@ -39,13 +39,15 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_service.h"
-#include "distributed/testing/unreachable_task.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/grpc_control.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/tensor_source.h"
 #include "distributed/transport/transport.pb.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -301,6 +303,15 @@ tensorflow::RegisterGraphRequest SmallGraph() {
   return request;
 }
 
+// Of a task that cannot be reached.
+class GoneSource : public TensorSource {
+ public:
+  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
+                  CallDone done) override {
+    done(absl::UnavailableError("it is gone"));
+  }
+};
+
 class WorkerDecodersTest : public ::testing::Test {
  protected:
   WorkerDecodersTest() {
@@ -308,9 +319,7 @@ class WorkerDecodersTest : public ::testing::Test {
     options.task = kTask;
     options.own_arena = Arena::Make(1);
     options.io_pool = IoPool::Default();
-    options.peer = [](absl::string_view task) -> std::shared_ptr<Transport> {
-      return std::make_shared<UnreachableTask>(std::string(task));
-    };
+    options.source = [](absl::string_view) { return std::make_shared<GoneSource>(); };
     worker_ = std::make_unique<Worker>(std::move(options));
     Open("session");
   }
@@ -574,10 +583,11 @@ class MasterDecodersTest : public WorkerDecodersTest {
     const auto cluster = ClusterSpec::Make({{"ps", {"127.0.0.1:1"}}});
     EXPECT_OK(cluster);
     if (cluster.ok()) options.cluster = *cluster;
-    options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
+    options.peer = [this](absl::string_view task) -> std::shared_ptr<WorkerControl> {
       if (task != kTask) return nullptr;
-      return MakeInProcessTransport(worker_.get(), "127.0.0.1:1");
+      return MakeInProcessControl(worker_.get(), "127.0.0.1:1");
     };
+    options.local_part = MakeLocalPart(worker_.get());
     master_ = std::make_unique<Master>(std::move(options));
   }
   ~MasterDecodersTest() override { master_->Shutdown(absl::AbortedError("over")); }

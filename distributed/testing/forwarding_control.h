@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_DISTRIBUTED_TESTING_FORWARDING_TRANSPORT_H_
-#define MILLRACE_DISTRIBUTED_TESTING_FORWARDING_TRANSPORT_H_
+#ifndef MILLRACE_DISTRIBUTED_TESTING_FORWARDING_CONTROL_H_
+#define MILLRACE_DISTRIBUTED_TESTING_FORWARDING_CONTROL_H_
 
-// ForwardingTransport: a Transport that hands each call on to another one, which To() names anew
+// ForwardingControl: a WorkerControl that hands each call on to another one, which To() names anew
 // every time; tests override the calls that they are about.
 //
 // Each form of a call is handed on as it is: who overrides RegisterGraph overrides the form that
 // masters call, which has the graph beside the request.
 //
-// Thread-safety: as Transport, when To() is. Lifetime: a call keeps what it was handed on to only
-// until it has begun there.
+// Thread-safety: as WorkerControl, when To() is. Lifetime: a call keeps what it was handed on to
+// only until it has begun there.
 
 #include <memory>
 #include <string>
@@ -17,15 +17,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/graph.h"
 #include "run/training_run.h"
 
 namespace millrace {
 
-class ForwardingTransport : public Transport {
+class ForwardingControl : public WorkerControl {
  public:
-  ForwardingTransport(std::string task, std::string address)
+  ForwardingControl(std::string task, std::string address)
       : task_(std::move(task)), address_(std::move(address)) {}
 
   const std::string& task() const override { return task_; }
@@ -70,20 +70,10 @@ class ForwardingTransport : public Transport {
   void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
     To()->CleanupAll(o, r, std::move(d));
   }
-  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
-                bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
-                Done d) override {
-    To()->RunGraph(o, g, r, send, block, s, t, std::move(d));
-  }
-  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                  Done d) override {
-    To()->RecvTensor(o, r, t, std::move(d));
-  }
 
  protected:
   // Where the next call goes; never null.
-  virtual std::shared_ptr<Transport> To() const = 0;
+  virtual std::shared_ptr<WorkerControl> To() const = 0;
 
  private:
   const std::string task_, address_;
@@ -91,4 +81,4 @@ class ForwardingTransport : public Transport {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_DISTRIBUTED_TESTING_FORWARDING_TRANSPORT_H_
+#endif  // MILLRACE_DISTRIBUTED_TESTING_FORWARDING_CONTROL_H_

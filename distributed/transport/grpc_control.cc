@@ -1,32 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/grpc_control.h"
 
-#include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-#include "core/exceptions.h"
 #include "core/status.h"
-#include "core/tensor.h"
+#include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/transport.pb.h"
-#include "distributed/transport/worker_messages.h"
+#include "distributed/transport/unary_call.h"
 #include "net/tensor_coding.h"
 #include "run/training_run.h"
 
 namespace millrace {
 namespace {
-
-RpcOptions ToRpcOptions(const CallOptions& options) {
-  RpcOptions rpc;
-  rpc.deadline = options.deadline;
-  rpc.wait_for_ready = options.wait_for_ready;
-  rpc.cancellation = options.cancellation;
-  rpc.asks_for_refusal = options.asks_for_refusal;
-  return rpc;
-}
 
 // Writes a request that is one message, which outlives it.
 auto Fields(const google::protobuf::MessageLite& request) {
@@ -48,9 +35,9 @@ FoundRun::State StateOf(wire::FindRunResponse::State state) {
       return FoundRun::State::kUnknown;
   }
 }
-class GrpcTransport : public Transport {
+class GrpcControl : public WorkerControl {
  public:
-  GrpcTransport(std::string task, std::shared_ptr<RpcChannel> channel)
+  GrpcControl(std::string task, std::shared_ptr<RpcChannel> channel)
       : task_(std::move(task)), channel_(std::move(channel)) {}
 
   const std::string& task() const override { return task_; }
@@ -110,8 +97,8 @@ class GrpcTransport : public Transport {
   }
   void RegisterGraph(const CallOptions& options, const tensorflow::RegisterGraphRequest& request,
                      tensorflow::RegisterGraphResponse* response, Done done) override {
-    Begin(
-        kWorkerService, "RegisterGraph", ToRpcOptions(options), std::move(done),
+    BeginUnary(
+        channel_.get(), kWorkerService, "RegisterGraph", options, std::move(done),
         [&](MessageWriter* writer) -> Status {
           if (request.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
             return absl::ResourceExhaustedError(
@@ -134,70 +121,23 @@ class GrpcTransport : public Transport {
     Simple("CleanupAll", options, request, nullptr, std::move(done));
   }
 
-  void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
-                  NamedTensor* tensor, Done done) override {
-    Begin(kWorkerService, "RecvTensor", ToRpcOptions(options), std::move(done), Fields(request),
-          [tensor](const grpc::ByteBuffer& answer) -> Status {
-            tensorflow::RecvTensorResponse rest;
-            std::vector<DecodedTensor> tensors;
-            MR_RETURN_IF_ERROR(DecodeMessage("RecvTensorResponse", answer, kRecvTensorTensor,
-                                             TensorField::kTensor, &tensors, &rest));
-            tensor->is_dead = rest.is_dead();
-            // Nonsense is worth as little as nothing.
-            if (rest.send_start_micros() > 0 && rest.send_start_micros() < INT64_MAX / 2000) {
-              tensor->sent_ns = rest.send_start_micros() * 1000;
-            }
-            if (!tensors.empty()) tensor->value = std::move(tensors.back().value);
-            return absl::OkStatus();
-          });
-  }
-
  private:
-  // One call: `write` makes the request, `read` takes the answer. `done` hears once what comes of
-  // it, and of what they throw.
-  template <typename Write, typename Read>
-  void Begin(const char* service, const char* method, const RpcOptions& options, Done done,
-             const Write& write, Read read) {
-    // Kept until the channel has it: what becomes of it when that throws is not known.
-    struct Call {
-      Call(const char* m, Done&& d, Read&& r) : method(m), done(std::move(d)), read(std::move(r)) {}
-      const char* const method;
-      Done done;
-      Read read;
-    };
-    std::shared_ptr<Call> call;
-    const Status begun = NoExceptions(method, [&]() -> Status {
-      MessageWriter writer;
-      MR_RETURN_IF_ERROR(write(&writer));
-      const StatusOr<grpc::ByteBuffer> message = writer.Finish();
-      MR_RETURN_IF_ERROR(message.status());
-      const std::string name = absl::StrCat(service, method);
-      call = std::make_shared<Call>(method, std::move(done), std::move(read));
-      channel_->Unary(name, options, *message,
-                      [call](const Status& status, const grpc::ByteBuffer& answer) {
-                        call->done(!status.ok() ? status : NoExceptions(call->method, [&] {
-                          return call->read(answer);
-                        }));
-                      });
-      return absl::OkStatus();
-    });
-    if (!begun.ok()) (call == nullptr ? done : call->done)(begun);
-  }
   void Simple(const char* method, const CallOptions& options,
               const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response,
               Done done) {
-    Begin(kWorkerService, method, ToRpcOptions(options), std::move(done), Fields(request),
-          [response, method](const grpc::ByteBuffer& answer) {
-            return response == nullptr ? absl::OkStatus() : DecodeMessage(method, answer, response);
-          });
+    BeginUnary(channel_.get(), kWorkerService, method, options, std::move(done), Fields(request),
+               [response, method](const grpc::ByteBuffer& answer) {
+                 return response == nullptr ? absl::OkStatus()
+                                            : DecodeMessage(method, answer, response);
+               });
   }
 
   // A method of this program's own, without tensors: `fill` makes the request, `take` gets the
   // answer before `done`.
   template <typename Request, typename Response, typename Fill, typename Take>
   void Own(const char* method, const CallOptions& options, Done done, const Fill& fill, Take take) {
-    Begin(
-        kTransportService, method, ToRpcOptions(options), std::move(done),
+    BeginUnary(
+        channel_.get(), kTransportService, method, options, std::move(done),
         [&fill](MessageWriter* writer) {
           Request request;
           fill(&request);
@@ -218,20 +158,9 @@ class GrpcTransport : public Transport {
 
 }  // namespace
 
-std::shared_ptr<Transport> MakeGrpcTransport(const std::string& task,
-                                             std::shared_ptr<RpcChannel> channel) {
-  return std::make_shared<GrpcTransport>(task, std::move(channel));
-}
-
-void AddNamesOfStubs(decltype(RpcServer::Options::handlers)* handlers) {
-  decltype(RpcServer::Options::handlers) added;
-  for (const auto& [name, handler] : *handlers) {
-    absl::string_view rest = name;
-    if (absl::ConsumePrefix(&rest, "/tensorflow.grpc.")) {
-      added.emplace(absl::StrCat("/tensorflow.", rest), handler);
-    }
-  }
-  handlers->merge(added);
+std::shared_ptr<WorkerControl> MakeGrpcControl(const std::string& task,
+                                               std::shared_ptr<RpcChannel> channel) {
+  return std::make_shared<GrpcControl>(task, std::move(channel));
 }
 
 }  // namespace millrace

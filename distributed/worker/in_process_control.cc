@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/worker/in_process_control.h"
 
 #include <utility>
 #include <vector>
 
-#include "core/tensor.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/worker/step_edges.h"
 #include "graph/graph.h"
 #include "run/training_run.h"
@@ -12,9 +12,9 @@
 namespace millrace {
 namespace {
 
-class InProcessTransport : public Transport {
+class InProcessControl : public WorkerControl {
  public:
-  InProcessTransport(Worker* worker, const std::string& address)
+  InProcessControl(Worker* worker, const std::string& address)
       : worker_(worker), address_(address) {}
 
   const std::string& task() const override { return worker_->task(); }
@@ -70,33 +70,35 @@ class InProcessTransport : public Transport {
                                               request.container().end());
     done(worker_->CleanupAll(containers));
   }
-  void RunGraph(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
-                const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
-                bool block, tensorflow::RunGraphResponse* response,
-                std::vector<NamedTensor>* received, Done done) override {
-    worker_->RunGraph(graph, step, EdgesBy::kLinks, send, block, options.deadline,
-                      options.cancellation, response, received, std::move(done));
-  }
-  void RecvTensor(const CallOptions& options, const tensorflow::RecvTensorRequest& request,
-                  NamedTensor* tensor, Done done) override {
-    worker_->RecvTensor(
-        request, options.cancellation,
-        [tensor, done = std::move(done)](const Status& status, Tensor value, bool is_dead) mutable {
-          tensor->value = std::move(value);
-          tensor->is_dead = is_dead;
-          done(status);
-        });
-  }
 
  private:
   Worker* const worker_;
   const std::string address_;
 };
 
+class WorkersLocalPart : public LocalPart {
+ public:
+  explicit WorkersLocalPart(Worker* worker) : worker_(worker) {}
+  void Run(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
+           const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send, bool block,
+           tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+           CallDone done) override {
+    worker_->RunGraph(graph, step, EdgesBy::kLinks, send, block, options.deadline,
+                      options.cancellation, response, received, std::move(done));
+  }
+
+ private:
+  Worker* const worker_;
+};
+
 }  // namespace
 
-std::shared_ptr<Transport> MakeInProcessTransport(Worker* worker, const std::string& address) {
-  return std::make_shared<InProcessTransport>(worker, address);
+std::shared_ptr<WorkerControl> MakeInProcessControl(Worker* worker, const std::string& address) {
+  return std::make_shared<InProcessControl>(worker, address);
+}
+
+std::shared_ptr<LocalPart> MakeLocalPart(Worker* worker) {
+  return std::make_shared<WorkersLocalPart>(worker);
 }
 
 }  // namespace millrace
