@@ -195,11 +195,11 @@ class ServedSessions : public WatchedSessions {
     if (peer == nullptr) return;
     CallOptions options;
     options.deadline = absl::Now() + kAskTimeout;
-    auto response = std::make_shared<tensorflow::GetStatusResponse>();
-    peer->GetStatus(options, response.get(),
-                    [response, heard = std::move(heard)](const Status& status) {
-                      const bool known = status.ok() && response->device_attributes_size() > 0;
-                      heard(status, known ? response->device_attributes(0).incarnation() : 0);
+    auto devices = std::make_shared<std::vector<tensorflow::DeviceAttributes>>();
+    peer->GetStatus(options, devices.get(),
+                    [devices, heard = std::move(heard)](const Status& status) {
+                      const bool known = status.ok() && !devices->empty();
+                      heard(status, known ? devices->front().incarnation() : 0);
                     });
   }
   std::string Whereabouts(const std::string& task) const override {
@@ -389,7 +389,7 @@ class LocalServer : public Server {
   StopEvent stopped_event_;
 };
 
-// "EndRun" of "/millrace.Transport/EndRun".
+// "EndRun" of "/millrace.WorkerControl/EndRun".
 bool IsNamed(absl::string_view method, absl::string_view name) {
   return absl::EndsWith(method, absl::StrCat("/", name));
 }

@@ -151,10 +151,10 @@ class ServerWaitsTest : public ::testing::Test {
   }
   // Of the ps; hang guards are generous.
   static Status AskStatus(WorkerControl* task) {
-    tensorflow::GetStatusResponse response;
+    std::vector<tensorflow::DeviceAttributes> devices;
     Status status;
     Notification done;
-    task->GetStatus(Within(absl::Seconds(60)), &response, [&](const Status& answer) {
+    task->GetStatus(Within(absl::Seconds(60)), &devices, [&](const Status& answer) {
       status = answer;
       done.Notify();
     });
@@ -280,18 +280,16 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
     return status;
   };
   const CallOptions call = Within(absl::Seconds(60));
-  tensorflow::GetStatusResponse devices;
+  std::vector<tensorflow::DeviceAttributes> devices;
   ASSERT_OK(ask([&](auto done) { ps->GetStatus(call, &devices, done); }));
-  const tensorflow::DeviceAttributes& device = devices.device_attributes(0);
-  tensorflow::CreateWorkerSessionRequest open;
-  open.set_session_handle("session");
+  const tensorflow::DeviceAttributes& device = devices.at(0);
+  SessionOrder open = {.handle = "session"};
   ASSERT_OK(ask([&](auto done) { ps->CreateWorkerSession(call, open, done); }));
 
-  tensorflow::RegisterGraphRequest graph;
-  graph.set_session_handle("session");
-  graph.mutable_graph_def()->mutable_versions()->set_producer(134);
+  tensorflow::GraphDef graph;
+  graph.mutable_versions()->set_producer(134);
   const auto add = [&](const char* op, const char* name) {
-    tensorflow::NodeDef* const node = graph.mutable_graph_def()->add_node();
+    tensorflow::NodeDef* const node = graph.add_node();
     node->set_name(name);
     node->set_op(op);
     node->set_device(device.name());
@@ -312,11 +310,12 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   set(send, "recv_device", receiver);
   set(send, "send_device_incarnation", static_cast<int64_t>(device.incarnation()));
   set(send, "client_terminated", false);
-  tensorflow::RegisterGraphResponse registered;
-  ASSERT_OK(ask([&](auto done) { ps->RegisterGraph(call, graph, &registered, done); }));
+  RegisteredPart registered;
+  ASSERT_OK(ask(
+      [&](auto done) { ps->RegisterGraph(call, PartOrder("session", graph), &registered, done); }));
   tensorflow::RunGraphRequest run;
   run.set_session_handle("session");
-  run.set_graph_handle(registered.graph_handle());
+  run.set_graph_handle(registered.graph_handle);
   run.set_step_id(7);
   // A foreign master's step: what it sends waits until somebody asks for it.
   tensorflow::RunGraphResponse ran;
@@ -329,7 +328,7 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   Status refused;
   const absl::Time hang = absl::Now() + absl::Seconds(60);
   for (int i = 0; refused.ok() && absl::Now() < hang; ++i) {
-    open.set_session_handle(absl::StrCat("other ", i));
+    open.handle = absl::StrCat("other ", i);
     refused = ask([&](auto done) { ps->CreateWorkerSession(call, open, done); });
   }
   EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "got one that is stopping");

@@ -137,16 +137,16 @@ TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
       RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port()));
   const auto control = MakeGrpcControl(task, channel);
   const auto source = MakeGrpcTensorSource(channel);
-  tensorflow::GetStatusResponse devices;
+  std::vector<tensorflow::DeviceAttributes> devices;
   Notification got;
   control->GetStatus({}, &devices, [&](const Status& s) {
     EXPECT_OK(s);
     got.Notify();
   });
   got.Wait();
-  ASSERT_EQ(devices.device_attributes_size(), 1);
+  ASSERT_EQ(devices.size(), 1u);
   const std::string device = task + "/device:CPU:0";
-  const uint64_t incarnation = devices.device_attributes(0).incarnation();
+  const uint64_t incarnation = devices[0].incarnation();
   const auto recv = [&](int64_t step, const std::string& key, int64_t id, NamedTensor* tensor) {
     tensorflow::RecvTensorRequest request;
     request.set_step_id(step);

@@ -549,14 +549,13 @@ class Job {
         ledger.of_fenced.insert(call);
       }
     };
-    net_.observer.session_opened = [this](const Life& at,
-                                          const tensorflow::CreateWorkerSessionRequest& request,
+    net_.observer.session_opened = [this](const Life& at, const SessionOrder& order,
                                           const Status& status) {
-      const SessionTerms terms = *SessionTermsOf(request);
-      if (!status.ok() || !terms.run.is_chief) return;
+      const TrainingRun& run = order.terms.run;
+      if (!status.ok() || !run.is_chief) return;
       Ledger& ledger = ledgers_[&at];
-      ledger.epochs[request.session_handle()] = terms.run.epoch;
-      ledger.newest_epoch = std::max(ledger.newest_epoch, terms.run.epoch);
+      ledger.epochs[order.handle] = run.epoch;
+      ledger.newest_epoch = std::max(ledger.newest_epoch, run.epoch);
     };
     net_.observer.step_answers = [this](const Life& at, int64_t call, const Status& status) {
       if (!IsPs(at) || !status.ok()) return;

@@ -16,10 +16,10 @@
 #include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
-#include "distributed/transport/transport.pb.h"
 #include "net/status_payloads.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 
 namespace millrace {

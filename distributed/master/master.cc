@@ -399,12 +399,11 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
       if (auto control = options_.peer(name)) tasks.push_back(std::move(control));
     }
   }
-  tensorflow::CleanupAllRequest cleanup;
-  *cleanup.mutable_container() = request.container();
+  const std::vector<std::string> containers(request.container().begin(), request.container().end());
   TaskCalls calls(static_cast<int>(tasks.size()),
                   absl::StrCat("A reset by the master on ", options_.task), options_.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), cleanup,
+    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), containers,
                          calls.Done(static_cast<int>(i), *tasks[i]));
   }
   const std::vector<Status>& statuses = calls.Wait();

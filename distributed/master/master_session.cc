@@ -153,13 +153,13 @@ StatusOr<std::string> MasterSession::OpenOn(absl::Span<const ReachedTask> reache
                                             AwaitOptions await) {
   Clock* const clock = options_->clock;
   const absl::Time deadline = clock->Now() + await.timeout;
-  tensorflow::CreateWorkerSessionRequest request;
-  request.set_isolate_session_state(config_.isolate_session_state());
+  SessionOrder order;
+  order.isolated = config_.isolate_session_state();
   // The workers learn whose session it is, so that those of this task's earlier lives can go.
-  for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
-    *request.add_cluster_device_attributes() = device;
+  if (const auto own = OwnDevices(reached); !own.empty()) {
+    order.opener = {options_->task, own.front().incarnation()};
   }
-  const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
+  order.terms = {.run = KnownRun(run()), .lease = options_->lease};
   const auto lost = [weak = weak_from_this()](const OpenSession& session) {
     if (const auto self = weak.lock()) self->AskWhyLost(session);
   };
@@ -167,11 +167,11 @@ StatusOr<std::string> MasterSession::OpenOn(absl::Span<const ReachedTask> reache
   for (;;) {
     {
       MutexLock lock(&mu_);
-      request.set_session_handle(absl::StrCat(handle_, ".", ++attempts_));
+      order.handle = absl::StrCat(handle_, ".", ++attempts_);
     }
     await.timeout = deadline - clock->Now();
-    const Status opened = OpenWorkerSessions(reached, request, terms, keeper_, await, lost);
-    if (opened.ok()) return request.session_handle();
+    const Status opened = OpenWorkerSessions(reached, order, keeper_, await, lost);
+    if (opened.ok()) return order.handle;
     if (!TellsOfBusyRun(opened) || clock->Now() >= deadline) return opened;
     if (wait.IsTimeToSay()) {
       LogInfo("CreateSession still waiting for its run: ", opened.message());
@@ -187,11 +187,7 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
     ++asking_;
   }
   // A task tells callers of an ended session why it has ended.
-  auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
-  request->set_session_handle(lost.handle);
-  request->set_create_worker_session_called(true);
-  const tensorflow::DeregisterGraphRequest& message = *request;
-  const auto hear = [self = shared_from_this(), request, lost](const Status& answer) {
+  const auto hear = [self = shared_from_this(), lost](const Status& answer) {
     if (answer.ok() || TellsOfUnknownGraph(answer)) return self->Asked();  // it is there after all
     if (self->is_closed()) return self->Asked();
     const auto end = [self, lost](const Status& why) {
@@ -213,7 +209,7 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
   };
   CallOptions options = CallWithin(kCleanupTimeout, options_->timers);
   options.cancellation = &setup_;
-  lost.task->DeregisterGraph(options, message, hear);
+  lost.task->DeregisterGraph(options, lost.handle, /*graph_handle=*/"", hear);
 }
 
 bool MasterSession::is_closed() const {
@@ -298,7 +294,7 @@ Status MasterSession::EndRun(const RunEnd& end) {
         LogInfo("Session ", handle_, " tells ", Whereabouts(*left[k].task),
                 " again that its run has ended: it has not answered");
         unanswered.push_back(left[k]);
-      } else if (!status.ok() && !absl::IsUnimplemented(status) && result.ok()) {
+      } else if (!status.ok() && result.ok()) {
         result = FromTask(left[k].task->task(), status);
       }
     }
@@ -378,18 +374,16 @@ void MasterSession::ListDevices(tensorflow::ListDevicesResponse* response) const
 
 void MasterSession::ExplainRestart(std::shared_ptr<WorkerControl> task, int64_t step_id,
                                    const Status& error, absl::AnyInvocable<void(Status)> done) {
-  auto response = std::make_shared<tensorflow::GetStatusResponse>();
+  auto devices = std::make_shared<std::vector<tensorflow::DeviceAttributes>>();
   const std::shared_ptr<WorkerControl> control = task;  // also when the answer is its last owner
   CallOptions options = CallWithin(kCleanupTimeout, options_->timers);
   options.cancellation = &setup_;
   control->GetStatus(
-      options, response.get(),
-      [self = shared_from_this(), task = std::move(task), response, step_id, error,
+      options, devices.get(),
+      [self = shared_from_this(), task = std::move(task), devices, step_id, error,
        done = std::move(done)](const Status& status) mutable {
         uint64_t found = 0;
-        if (status.ok() && response->device_attributes_size() > 0) {
-          found = response->device_attributes(0).incarnation();
-        }
+        if (status.ok() && !devices->empty()) found = devices->front().incarnation();
         Status result = error;
         {
           MutexLock lock(&self->mu_);

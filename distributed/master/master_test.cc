@@ -178,17 +178,15 @@ class MasterTest : public ::testing::Test {
   class Hooked : public Redirect {
    public:
     using Redirect::Redirect;
-    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                             Done d) override {
+    void CreateWorkerSession(const CallOptions& o, const SessionOrder& r, Done d) override {
       const Status status = on_create ? on_create() : absl::OkStatus();
       if (!status.ok()) return d(status);
       Redirect::CreateWorkerSession(o, r, std::move(d));
     }
-    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+    void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part,
                        Done d) override {
       if (on_register) on_register();
-      Redirect::RegisterGraph(o, r, std::move(graph), s, std::move(d));
+      Redirect::RegisterGraph(o, std::move(order), part, std::move(d));
     }
     std::function<Status()> on_create;
     std::function<void()> on_register;
@@ -197,8 +195,7 @@ class MasterTest : public ::testing::Test {
   class SlowToOpen : public Redirect {
    public:
     using Redirect::Redirect;
-    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest&,
-                             Done d) override {
+    void CreateWorkerSession(const CallOptions& o, const SessionOrder&, Done d) override {
       auto done = std::make_shared<Done>(std::move(d));
       const auto cancelled = [done] { (*done)(absl::CancelledError("cancelled")); };
       CancellationManager::Token token;
@@ -495,21 +492,18 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
   EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
 }
 
-// Its links have another version, or there are none, as in a worker of TensorFlow.
+// Its links have another version, or there are none.
 // covers: clusters: a task whose links have another version, or none, is refused by name as its
 //   part is registered
 TEST_F(MasterTest, ATaskOfAnotherReleaseIsRefusedByNameBeforeAStepBegins) {
   class OtherRelease : public Redirect {
    public:
     using Redirect::Redirect;
-    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+    void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part,
                        Done d) override {
-      Redirect::RegisterGraph(o, r, std::move(graph), s,
+      Redirect::RegisterGraph(o, std::move(order), part,
                               [=, this, done = std::move(d)](const Status& status) mutable {
-                                auto* const fields = s->GetReflection()->MutableUnknownFields(s);
-                                fields->Clear();
-                                if (version != 0) fields->AddVarint(1008, version);
+                                part->link_version = version;
                                 done(status);
                               });
     }
@@ -573,9 +567,7 @@ TEST_F(MasterTest, AnotherReleaseIsFoundByANewSignatureToo) {
   class OtherRelease : public Redirect {
    public:
     using Redirect::Redirect;
-    void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
-                       std::unique_ptr<Graph>, tensorflow::RegisterGraphResponse*,
-                       Done done) override {
+    void RegisterGraph(const CallOptions&, PartOrder, RegisteredPart*, Done done) override {
       done(absl::FailedPreconditionError(kRefusal));
     }
   };

@@ -25,7 +25,7 @@
 
 namespace millrace {
 
-// The id; "" when no task has got runs (it is another program), and the run was given none.
+// The id. `tasks` is not empty.
 StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<WorkerControl>> tasks,
                                const TrainingRun& run, const AwaitOptions& options);
 

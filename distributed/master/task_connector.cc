@@ -22,6 +22,8 @@ constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
 // the time.
 constexpr absl::Duration kLeastOpening = absl::Seconds(1);
 
+using Devices = std::vector<tensorflow::DeviceAttributes>;
+
 // What the attempts to reach several tasks share; they may end after the wait for them.
 struct Attempts {
   struct Task {
@@ -30,7 +32,7 @@ struct Attempts {
     bool answered = false;
     absl::Time next_attempt = absl::InfinitePast();
     std::string last_error = "no answer yet";
-    std::shared_ptr<tensorflow::GetStatusResponse> response;
+    std::shared_ptr<Devices> devices;
     Status refusal;  // it will not let us in
     // What it says is what a task of another release says. While a job is replaced, its old tasks
     // are there a little longer, and others come.
@@ -41,6 +43,11 @@ struct Attempts {
       is_of_other_release = !IsRefusal(answer) && TellsOfOtherRelease(answer);
       if (is_of_other_release) return;
       if (IsRefusal(answer) || absl::IsFailedPrecondition(answer)) refusal = answer;
+      // Each task of ours has the method, of whatever release.
+      if (absl::IsUnimplemented(answer)) {
+        refusal = FailedPrecondition("GetStatus: the task must be one of Millrace, got another ",
+                                     "program (", answer.message(), ")");
+      }
     }
   };
   explicit Attempts(std::shared_ptr<EndableWait::Shared> w) : wait(std::move(w)) {}
@@ -53,24 +60,24 @@ struct Attempts {
 // Asks one task that is not being asked.
 void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions& await) {
   std::shared_ptr<WorkerControl> control;
-  std::shared_ptr<tensorflow::GetStatusResponse> response;
+  std::shared_ptr<Devices> devices;
   {
     MutexLock lock(&attempts->mu);
     control = attempts->tasks[i].control;
-    response = attempts->tasks[i].response;
+    devices = attempts->tasks[i].devices;
   }
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
   options.cancellation = attempts->wait->calls();
   options.asks_for_refusal = true;
-  control->GetStatus(options, response.get(),
-                     [attempts, response, clock = await.clock, i](const Status& answer) {
+  control->GetStatus(options, devices.get(),
+                     [attempts, devices, clock = await.clock, i](const Status& answer) {
                        {
                          MutexLock lock(&attempts->mu);
                          Attempts::Task& task = attempts->tasks[i];
                          MR_DCHECK(task.asked && !task.answered,
                                    "one question at a time, and none after the answer");
                          task.asked = false;
-                         task.answered = answer.ok() && response->device_attributes_size() > 0;
+                         task.answered = answer.ok() && !devices->empty();
                          task.last_error = std::string(answer.message());
                          task.next_attempt = clock->Now() + kConnectPause;
                          task.Hear(answer);
@@ -104,7 +111,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         if (task.asked) continue;
         if (task.next_attempt <= now) {
           task.asked = true;
-          task.response = std::make_shared<tensorflow::GetStatusResponse>();
+          task.devices = std::make_shared<Devices>();
           to_ask.push_back(i);
         } else {
           wake = std::min(wake, task.next_attempt);
@@ -151,12 +158,7 @@ class WorkerHost : public SessionHost {
                              const Status& status) mutable { done(status, *unknown); });
   }
   void End(const std::string& handle, absl::Duration timeout, Done done) override {
-    auto request = std::make_shared<tensorflow::DeleteWorkerSessionRequest>();
-    request->set_session_handle(handle);
-    const tensorflow::DeleteWorkerSessionRequest& message = *request;
-    task_->DeleteWorkerSession(CallWithin(timeout, timers_), message,
-                               [request = std::move(request), done = std::move(done)](
-                                   const Status& status) mutable { done(status); });
+    task_->DeleteWorkerSession(CallWithin(timeout, timers_), handle, std::move(done));
   }
 
  private:
@@ -180,22 +182,17 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
   MutexLock lock(&attempts->mu);
   for (const Attempts::Task& task : attempts->tasks) {
     MR_DCHECK(task.answered, "AwaitAnswers is OK when all have answered, and none is asked again");
-    result.push_back(
-        {task.control,
-         {task.response->device_attributes().begin(), task.response->device_attributes().end()}});
+    result.push_back({task.control, *task.devices});
   }
   return result;
 }
 
-Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
-                          const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper,
-                          const AwaitOptions& options,
+Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks, const SessionOrder& order,
+                          LeaseKeeper* keeper, const AwaitOptions& options,
                           const std::function<void(const OpenSession&)>& lost) {
-  const std::string& handle = request.session_handle();
-  tensorflow::CreateWorkerSessionRequest leased = request, unleased = request;
-  AddSessionTerms(terms, &leased);
-  AddSessionTerms({.run = terms.run}, &unleased);
+  const std::string& handle = order.handle;
+  SessionOrder unleased = order;
+  unleased.terms.lease = absl::ZeroDuration();
   EndableWait wait(options.ends, "its tasks", options.clock);
   MR_RETURN_IF_ERROR(wait.ended());
   CallOptions call =
@@ -205,7 +202,7 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
                   absl::StrCat("Session ", handle, ", which opens on its tasks"), options.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
     WorkerControl& task = *tasks[i].control;
-    task.CreateWorkerSession(call, task.is_local() ? unleased : leased,
+    task.CreateWorkerSession(call, task.is_local() ? unleased : order,
                              calls.Done(static_cast<int>(i), task));
   }
   const std::vector<Status>& statuses = calls.Wait();
@@ -213,7 +210,7 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
       std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return !s.ok(); });
   if (failed == statuses.end()) {
     for (const ReachedTask& task : tasks) {
-      if (task.control->is_local() || terms.lease <= absl::ZeroDuration()) continue;
+      if (task.control->is_local() || order.terms.lease <= absl::ZeroDuration()) continue;
       LeaseKeeper::Lost on_lost;
       if (lost) on_lost = [lost, session = OpenSession{task.control, handle}] { lost(session); };
       keeper->Keep(std::make_shared<WorkerHost>(task.control, options.timers), handle,

@@ -5,9 +5,6 @@
 // ForwardingControl: a WorkerControl that hands each call on to another one, which To() names anew
 // every time; tests override the calls that they are about.
 //
-// Each form of a call is handed on as it is: who overrides RegisterGraph overrides the form that
-// masters call, which has the graph beside the request.
-//
 // Thread-safety: as WorkerControl, when To() is. Lifetime: a call keeps what it was handed on to
 // only until it has begun there.
 
@@ -18,7 +15,6 @@
 
 #include "absl/types/span.h"
 #include "distributed/transport/worker_control.h"
-#include "graph/graph.h"
 #include "run/training_run.h"
 
 namespace millrace {
@@ -32,16 +28,15 @@ class ForwardingControl : public WorkerControl {
   const std::string& address() const override { return address_; }
   bool is_local() const override { return To()->is_local(); }
 
-  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
-    To()->GetStatus(o, r, std::move(d));
+  void GetStatus(const CallOptions& o, std::vector<tensorflow::DeviceAttributes>* devices,
+                 Done d) override {
+    To()->GetStatus(o, devices, std::move(d));
   }
-  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                           Done d) override {
-    To()->CreateWorkerSession(o, r, std::move(d));
+  void CreateWorkerSession(const CallOptions& o, const SessionOrder& order, Done d) override {
+    To()->CreateWorkerSession(o, order, std::move(d));
   }
-  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                           Done d) override {
-    To()->DeleteWorkerSession(o, r, std::move(d));
+  void DeleteWorkerSession(const CallOptions& o, const std::string& session, Done d) override {
+    To()->DeleteWorkerSession(o, session, std::move(d));
   }
   void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
                      std::vector<std::string>* unknown, Done d) override {
@@ -54,21 +49,15 @@ class ForwardingControl : public WorkerControl {
   void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
     To()->EndRun(o, handle, end, std::move(d));
   }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     tensorflow::RegisterGraphResponse* s, Done d) override {
-    To()->RegisterGraph(o, r, s, std::move(d));
+  void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part, Done d) override {
+    To()->RegisterGraph(o, std::move(order), part, std::move(d));
   }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
-                     Done d) override {
-    To()->RegisterGraph(o, r, std::move(graph), s, std::move(d));
-  }
-  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+  void DeregisterGraph(const CallOptions& o, const std::string& session, const std::string& graph,
                        Done d) override {
-    To()->DeregisterGraph(o, r, std::move(d));
+    To()->DeregisterGraph(o, session, graph, std::move(d));
   }
-  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
-    To()->CleanupAll(o, r, std::move(d));
+  void CleanupAll(const CallOptions& o, absl::Span<const std::string> containers, Done d) override {
+    To()->CleanupAll(o, containers, std::move(d));
   }
 
  protected:

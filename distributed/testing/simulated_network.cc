@@ -299,31 +299,30 @@ class SimulatedNetwork::Way : public WorkerControl {
   const std::string& task() const override { return to_; }
   const std::string& address() const override { return to_; }
 
-  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
-    Ask<tensorflow::GetStatusResponse>(
-        "GetStatus", o, r, std::move(d),
+  void GetStatus(const CallOptions& o, std::vector<tensorflow::DeviceAttributes>* devices,
+                 Done d) override {
+    Ask<std::vector<tensorflow::DeviceAttributes>>(
+        "GetStatus", o, devices, std::move(d),
         [](WorkerControl* t, const CallOptions& at, auto* response, Done done) {
           t->GetStatus(at, response, std::move(done));
         });
   }
-  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                           Done d) override {
+  void CreateWorkerSession(const CallOptions& o, const SessionOrder& order, Done d) override {
     Tell("CreateWorkerSession", o, std::move(d),
-         [r, network = network_, to = to_](WorkerControl* t, const CallOptions& at, Done done) {
+         [order, network = network_, to = to_](WorkerControl* t, const CallOptions& at, Done done) {
            const std::shared_ptr<Life> life = network->lives_.at(to);
-           t->CreateWorkerSession(at, r, [&](const Status& status) {
+           t->CreateWorkerSession(at, order, [&](const Status& status) {
              if (network->observer.session_opened) {
-               network->observer.session_opened(*life, r, status);
+               network->observer.session_opened(*life, order, status);
              }
              done(status);
            });
          });
   }
-  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                           Done d) override {
+  void DeleteWorkerSession(const CallOptions& o, const std::string& handle, Done d) override {
     Tell("DeleteWorkerSession", o, std::move(d),
-         [r](WorkerControl* t, const CallOptions& at, Done done) {
-           t->DeleteWorkerSession(at, r, std::move(done));
+         [handle](WorkerControl* t, const CallOptions& at, Done done) {
+           t->DeleteWorkerSession(at, handle, std::move(done));
          });
   }
   void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
@@ -348,25 +347,28 @@ class SimulatedNetwork::Way : public WorkerControl {
            t->EndRun(at, handle, end, std::move(done));
          });
   }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     tensorflow::RegisterGraphResponse* s, Done d) override {
-    Ask<tensorflow::RegisterGraphResponse>(
-        "RegisterGraph", o, s, std::move(d),
-        [r](WorkerControl* t, const CallOptions& at, auto* response, Done done) {
-          t->RegisterGraph(at, r, response, std::move(done));
-        });
+  void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part, Done d) override {
+    order.Flatten();
+    Ask<RegisteredPart>("RegisterGraph", o, part, std::move(d),
+                        [session = order.session_handle, graph = std::move(order.graph_def)](
+                            WorkerControl* t, const CallOptions& at, auto* response, Done done) {
+                          t->RegisterGraph(at, PartOrder(session, graph), response,
+                                           std::move(done));
+                        });
   }
-  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+  void DeregisterGraph(const CallOptions& o, const std::string& session, const std::string& graph,
                        Done d) override {
     Tell("DeregisterGraph", o, std::move(d),
-         [r](WorkerControl* t, const CallOptions& at, Done done) {
-           t->DeregisterGraph(at, r, std::move(done));
+         [session, graph](WorkerControl* t, const CallOptions& at, Done done) {
+           t->DeregisterGraph(at, session, graph, std::move(done));
          });
   }
-  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
-    Tell("CleanupAll", o, std::move(d), [r](WorkerControl* t, const CallOptions& at, Done done) {
-      t->CleanupAll(at, r, std::move(done));
-    });
+  void CleanupAll(const CallOptions& o, absl::Span<const std::string> containers, Done d) override {
+    Tell("CleanupAll", o, std::move(d),
+         [names = std::vector<std::string>(containers.begin(), containers.end())](
+             WorkerControl* t, const CallOptions& at, Done done) {
+           t->CleanupAll(at, names, std::move(done));
+         });
   }
 
  private:

@@ -61,9 +61,7 @@ class SimulatedNetwork {
     std::function<void(const Life& from, int64_t call)> step_begins;
     std::function<void(const Life& at, int64_t call)> step_arrives;
     std::function<void(const Life& at, int64_t call, const Status&)> step_answers;
-    std::function<void(const Life& at, const tensorflow::CreateWorkerSessionRequest&,
-                       const Status&)>
-        session_opened;
+    std::function<void(const Life& at, const SessionOrder&, const Status&)> session_opened;
     std::function<void(const Life& at, const std::string& session_handle, int64_t call)>
         step_of_session;
   };

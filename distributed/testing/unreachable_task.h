@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/cancellation.h"
 #include "distributed/transport/worker_control.h"
 #include "run/training_run.h"
@@ -27,15 +28,14 @@ class UnreachableTask : public WorkerControl {
 
   const std::string& task() const override { return task_; }
   const std::string& address() const override { return address_; }
-  void GetStatus(const CallOptions&, tensorflow::GetStatusResponse*, Done done) override {
+  void GetStatus(const CallOptions&, std::vector<tensorflow::DeviceAttributes>*,
+                 Done done) override {
     done(Gone());
   }
-  void CreateWorkerSession(const CallOptions&, const tensorflow::CreateWorkerSessionRequest&,
-                           Done done) override {
+  void CreateWorkerSession(const CallOptions&, const SessionOrder&, Done done) override {
     done(Gone());
   }
-  void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest&,
-                           Done done) override {
+  void DeleteWorkerSession(const CallOptions&, const std::string&, Done done) override {
     done(Gone());
   }
   void RenewSessions(const CallOptions&, absl::Span<const std::string>, std::vector<std::string>*,
@@ -49,15 +49,14 @@ class UnreachableTask : public WorkerControl {
   void EndRun(const CallOptions&, const std::string&, const RunEnd&, Done done) override {
     done(Gone());
   }
-  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
-                     tensorflow::RegisterGraphResponse*, Done done) override {
+  void RegisterGraph(const CallOptions&, PartOrder, RegisteredPart*, Done done) override {
     done(Gone());
   }
-  void DeregisterGraph(const CallOptions&, const tensorflow::DeregisterGraphRequest&,
+  void DeregisterGraph(const CallOptions&, const std::string&, const std::string&,
                        Done done) override {
     done(Gone());
   }
-  void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest&, Done done) override {
+  void CleanupAll(const CallOptions&, absl::Span<const std::string>, Done done) override {
     done(Gone());
   }
 
@@ -72,7 +71,8 @@ class UnreachableTask : public WorkerControl {
 class AbsentTask : public UnreachableTask {
  public:
   using UnreachableTask::UnreachableTask;
-  void GetStatus(const CallOptions& options, tensorflow::GetStatusResponse*, Done done) override {
+  void GetStatus(const CallOptions& options, std::vector<tensorflow::DeviceAttributes>*,
+                 Done done) override {
     asked.fetch_add(1);
     auto shared = std::make_shared<Done>(std::move(done));
     CancellationManager::Token token;

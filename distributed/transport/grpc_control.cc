@@ -7,21 +7,13 @@
 #include "core/status.h"
 #include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.pb.h"
 #include "distributed/transport/unary_call.h"
 #include "net/tensor_coding.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 
 namespace millrace {
 namespace {
-
-// Writes a request that is one message, which outlives it.
-auto Fields(const google::protobuf::MessageLite& request) {
-  return [&request](MessageWriter* writer) {
-    writer->AddMessage(request);
-    return absl::OkStatus();
-  };
-}
 
 FoundRun::State StateOf(wire::FindRunResponse::State state) {
   switch (state) {
@@ -35,6 +27,7 @@ FoundRun::State StateOf(wire::FindRunResponse::State state) {
       return FoundRun::State::kUnknown;
   }
 }
+
 class GrpcControl : public WorkerControl {
  public:
   GrpcControl(std::string task, std::shared_ptr<RpcChannel> channel)
@@ -43,23 +36,37 @@ class GrpcControl : public WorkerControl {
   const std::string& task() const override { return task_; }
   const std::string& address() const override { return channel_->address(); }
 
-  void GetStatus(const CallOptions& options, tensorflow::GetStatusResponse* response,
+  void GetStatus(const CallOptions& options, std::vector<tensorflow::DeviceAttributes>* devices,
                  Done done) override {
-    Simple("GetStatus", options, tensorflow::GetStatusRequest(), response, std::move(done));
+    Call<wire::GetStatusRequest, wire::GetStatusResponse>(
+        "GetStatus", options, std::move(done), [](wire::GetStatusRequest*) {},
+        [devices](const wire::GetStatusResponse& response) {
+          devices->assign(response.device().begin(), response.device().end());
+        });
   }
-  void CreateWorkerSession(const CallOptions& options,
-                           const tensorflow::CreateWorkerSessionRequest& request,
+  void CreateWorkerSession(const CallOptions& options, const SessionOrder& order,
                            Done done) override {
-    Simple("CreateWorkerSession", options, request, nullptr, std::move(done));
+    Call<wire::CreateWorkerSessionRequest, wire::CreateWorkerSessionResponse>(
+        "CreateWorkerSession", options, std::move(done),
+        [&](wire::CreateWorkerSessionRequest* request) {
+          request->set_session_handle(order.handle);
+          request->set_master_task(order.opener.task);
+          request->set_master_incarnation(order.opener.incarnation);
+          ToWire(order.terms, request->mutable_terms());
+          request->set_isolated(order.isolated);
+        });
   }
-  void DeleteWorkerSession(const CallOptions& options,
-                           const tensorflow::DeleteWorkerSessionRequest& request,
+  void DeleteWorkerSession(const CallOptions& options, const std::string& session_handle,
                            Done done) override {
-    Simple("DeleteWorkerSession", options, request, nullptr, std::move(done));
+    Call<wire::DeleteWorkerSessionRequest, wire::DeleteWorkerSessionResponse>(
+        "DeleteWorkerSession", options, std::move(done),
+        [&](wire::DeleteWorkerSessionRequest* request) {
+          request->set_session_handle(session_handle);
+        });
   }
   void RenewSessions(const CallOptions& options, absl::Span<const std::string> handles,
                      std::vector<std::string>* unknown, Done done) override {
-    Own<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
+    Call<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
         "RenewSessions", options, std::move(done),
         [&](wire::RenewSessionsRequest* request) {
           for (const std::string& handle : handles) request->add_session_handle(handle);
@@ -70,7 +77,7 @@ class GrpcControl : public WorkerControl {
   }
   void FindRun(const CallOptions& options, const std::string& name, const std::string& id,
                FoundRun* found, Done done) override {
-    Own<wire::FindRunRequest, wire::FindRunResponse>(
+    Call<wire::FindRunRequest, wire::FindRunResponse>(
         "FindRun", options, std::move(done),
         [&](wire::FindRunRequest* request) {
           request->set_name(name);
@@ -87,19 +94,21 @@ class GrpcControl : public WorkerControl {
   }
   void EndRun(const CallOptions& options, const std::string& session_handle, const RunEnd& end,
               Done done) override {
-    Own<wire::EndRunRequest, wire::EndRunResponse>(
-        "EndRun", options, std::move(done),
-        [&](wire::EndRunRequest* request) {
-          request->set_session_handle(session_handle);
-          ToWire(end, request->mutable_end());
-        },
-        [](const wire::EndRunResponse&) {});
+    Call<wire::EndRunRequest, wire::EndRunResponse>("EndRun", options, std::move(done),
+                                                    [&](wire::EndRunRequest* request) {
+                                                      request->set_session_handle(session_handle);
+                                                      ToWire(end, request->mutable_end());
+                                                    });
   }
-  void RegisterGraph(const CallOptions& options, const tensorflow::RegisterGraphRequest& request,
-                     tensorflow::RegisterGraphResponse* response, Done done) override {
+  void RegisterGraph(const CallOptions& options, PartOrder order, RegisteredPart* part,
+                     Done done) override {
     BeginUnary(
-        channel_.get(), kWorkerService, "RegisterGraph", options, std::move(done),
+        channel_.get(), kControlService, "RegisterGraph", options, std::move(done),
         [&](MessageWriter* writer) -> Status {
+          order.Flatten();
+          wire::RegisterGraphRequest request;
+          request.set_session_handle(order.session_handle);
+          request.mutable_graph_def()->Swap(&order.graph_def);
           if (request.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
             return absl::ResourceExhaustedError(
                 absl::StrCat("RegisterGraph on ", task_, ": a partition must be below 2 GiB, got ",
@@ -108,36 +117,37 @@ class GrpcControl : public WorkerControl {
           writer->AddMessage(request);
           return absl::OkStatus();
         },
-        [response](const grpc::ByteBuffer& answer) {
-          return DecodeMessage("RegisterGraph", answer, response);
+        [part](const grpc::ByteBuffer& answer) -> Status {
+          wire::RegisterGraphResponse response;
+          MR_RETURN_IF_ERROR(DecodeMessage("RegisterGraph", answer, &response));
+          part->graph_handle = response.graph_handle();
+          part->link_version = response.link_version();
+          return absl::OkStatus();
         });
   }
-  void DeregisterGraph(const CallOptions& options,
-                       const tensorflow::DeregisterGraphRequest& request, Done done) override {
-    Simple("DeregisterGraph", options, request, nullptr, std::move(done));
+  void DeregisterGraph(const CallOptions& options, const std::string& session_handle,
+                       const std::string& graph_handle, Done done) override {
+    Call<wire::DeregisterGraphRequest, wire::DeregisterGraphResponse>(
+        "DeregisterGraph", options, std::move(done), [&](wire::DeregisterGraphRequest* request) {
+          request->set_session_handle(session_handle);
+          request->set_graph_handle(graph_handle);
+        });
   }
-  void CleanupAll(const CallOptions& options, const tensorflow::CleanupAllRequest& request,
+  void CleanupAll(const CallOptions& options, absl::Span<const std::string> containers,
                   Done done) override {
-    Simple("CleanupAll", options, request, nullptr, std::move(done));
+    Call<wire::CleanupAllRequest, wire::CleanupAllResponse>(
+        "CleanupAll", options, std::move(done), [&](wire::CleanupAllRequest* request) {
+          for (const std::string& container : containers) request->add_container(container);
+        });
   }
 
  private:
-  void Simple(const char* method, const CallOptions& options,
-              const google::protobuf::MessageLite& request, google::protobuf::MessageLite* response,
-              Done done) {
-    BeginUnary(channel_.get(), kWorkerService, method, options, std::move(done), Fields(request),
-               [response, method](const grpc::ByteBuffer& answer) {
-                 return response == nullptr ? absl::OkStatus()
-                                            : DecodeMessage(method, answer, response);
-               });
-  }
-
-  // A method of this program's own, without tensors: `fill` makes the request, `take` gets the
-  // answer before `done`.
+  // `fill` makes the request, `take` gets the answer before `done`.
   template <typename Request, typename Response, typename Fill, typename Take>
-  void Own(const char* method, const CallOptions& options, Done done, const Fill& fill, Take take) {
+  void Call(const char* method, const CallOptions& options, Done done, const Fill& fill,
+            Take take) {
     BeginUnary(
-        channel_.get(), kTransportService, method, options, std::move(done),
+        channel_.get(), kControlService, method, options, std::move(done),
         [&fill](MessageWriter* writer) {
           Request request;
           fill(&request);
@@ -150,6 +160,10 @@ class GrpcControl : public WorkerControl {
           take(response);
           return absl::OkStatus();
         });
+  }
+  template <typename Request, typename Response, typename Fill>
+  void Call(const char* method, const CallOptions& options, Done done, const Fill& fill) {
+    Call<Request, Response>(method, options, std::move(done), fill, [](const Response&) {});
   }
 
   const std::string task_;

@@ -4,9 +4,10 @@
 
 // The services that a task has, as they are called on the wire.
 //
-// TensorFlow's services and methods have its full names: those of its .proto files, and those that
-// its own stubs call by, which lack the "grpc." of the package and are served next to them
-// (AddNamesOfStubs).
+// Our masters control workers by a service of our own (proto/worker_control.proto). Foreign masters
+// and clients call TensorFlow's. TensorFlow's services and methods have its full names: those of
+// its .proto files, and those that its own stubs call by, which lack the "grpc." of the package and
+// are served next to them (AddNamesOfStubs).
 //
 // Thread-safety: functions of their arguments. Failure: none.
 
@@ -16,7 +17,7 @@ namespace millrace {
 
 inline constexpr char kWorkerService[] = "/tensorflow.grpc.WorkerService/";
 inline constexpr char kMasterService[] = "/tensorflow.grpc.MasterService/";
-inline constexpr char kTransportService[] = "/millrace.Transport/";
+inline constexpr char kControlService[] = "/millrace.WorkerControl/";
 inline constexpr char kOwnMasterService[] = "/millrace.Master/";
 
 // Each method of TensorFlow's services once more, as "/tensorflow.<Service>/<Method>".

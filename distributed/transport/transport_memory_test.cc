@@ -22,7 +22,6 @@
 #include "distributed/transport/grpc_control.h"
 #include "distributed/transport/named_tensor.h"
 #include "distributed/transport/tensor_source.h"
-#include "distributed/transport/transport.pb.h"
 #include "distributed/transport/worker_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -33,6 +32,7 @@
 #include "net/rpc_server.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 
 // covers: clusters: an exception while a call's messages are written or read ends that call, once,
@@ -127,16 +127,16 @@ class TransportMemoryTest : public ::testing::Test {
 };
 
 TEST_F(TransportMemoryTest, ACallWithoutTensorsEndsOnce) {
-  tensorflow::GetStatusResponse answer;
-  for (int i = 0; i < 3; ++i) answer.add_device_attributes()->set_name(long_name_);
+  wire::GetStatusResponse answer;
+  for (int i = 0; i < 3; ++i) answer.add_device()->set_name(long_name_);
   Answer(answer);
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
-    tensorflow::GetStatusResponse response;
-    control_->GetStatus(options, &response, heard->Done());
+    std::vector<tensorflow::DeviceAttributes> devices;
+    control_->GetStatus(options, &devices, heard->Done());
   });
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
-    tensorflow::RegisterGraphResponse response;
-    control_->RegisterGraph(options, {}, &response, heard->Done());
+    RegisteredPart part;
+    control_->RegisterGraph(options, PartOrder(), &part, heard->Done());
   });
 }
 
@@ -214,7 +214,7 @@ TEST(HandlersMemoryTest, ACallIsAnsweredOnceWhicheverAllocationFails) {
   for (const char* name :
        {"/tensorflow.grpc.WorkerService/GetStatus", "/tensorflow.grpc.WorkerService/CleanupGraph",
         "/tensorflow.grpc.WorkerService/RunGraph", "/tensorflow.grpc.WorkerService/RecvTensor",
-        "/millrace.Transport/FindRun"}) {
+        "/millrace.WorkerControl/FindRun", "/millrace.WorkerControl/GetStatus"}) {
     SCOPED_TRACE(name);
     const RpcServer::Handler& handler = handlers.at(name);
     // Protobuf makes descriptors on their first use, and dies when memory fails then.

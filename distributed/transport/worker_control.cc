@@ -7,18 +7,17 @@
 
 namespace millrace {
 
-void WorkerControl::RegisterGraph(const CallOptions& options,
-                                  const tensorflow::RegisterGraphRequest& request,
-                                  std::unique_ptr<Graph> graph,
-                                  tensorflow::RegisterGraphResponse* response, Done done) {
-  if (graph == nullptr) return RegisterGraph(options, request, response, std::move(done));
-  auto whole = std::make_shared<tensorflow::RegisterGraphRequest>(request);
-  graph->ToGraphDef(whole->mutable_graph_def(), 0, /*assigned=*/true);
-  const tensorflow::RegisterGraphRequest& message = *whole;
-  RegisterGraph(options, message, response,
-                [whole = std::move(whole), done = std::move(done)](const Status& status) mutable {
-                  done(status);
-                });
+PartOrder::PartOrder() = default;
+PartOrder::PartOrder(std::string session, tensorflow::GraphDef def)
+    : session_handle(std::move(session)), graph_def(std::move(def)) {}
+PartOrder::PartOrder(PartOrder&& other) noexcept = default;
+PartOrder& PartOrder::operator=(PartOrder&& other) noexcept = default;
+PartOrder::~PartOrder() = default;
+
+void PartOrder::Flatten() {
+  if (graph == nullptr) return;
+  graph->ToGraphDef(&graph_def, 0, /*assigned=*/true);
+  graph = nullptr;
 }
 
 }  // namespace millrace

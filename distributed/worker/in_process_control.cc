@@ -21,21 +21,17 @@ class InProcessControl : public WorkerControl {
   const std::string& address() const override { return address_; }
   bool is_local() const override { return true; }
 
-  void GetStatus(const CallOptions&, tensorflow::GetStatusResponse* response, Done done) override {
-    for (const tensorflow::DeviceAttributes& device : worker_->DeviceAttributes()) {
-      *response->add_device_attributes() = device;
-    }
+  void GetStatus(const CallOptions&, std::vector<tensorflow::DeviceAttributes>* devices,
+                 Done done) override {
+    *devices = worker_->DeviceAttributes();
     done(absl::OkStatus());
   }
-  void CreateWorkerSession(const CallOptions&,
-                           const tensorflow::CreateWorkerSessionRequest& request,
-                           Done done) override {
-    done(worker_->CreateWorkerSession(request));
+  void CreateWorkerSession(const CallOptions&, const SessionOrder& order, Done done) override {
+    done(worker_->CreateWorkerSession(order));
   }
-  void DeleteWorkerSession(const CallOptions&,
-                           const tensorflow::DeleteWorkerSessionRequest& request,
+  void DeleteWorkerSession(const CallOptions&, const std::string& session_handle,
                            Done done) override {
-    done(worker_->DeleteWorkerSession(request));
+    done(worker_->DeleteWorkerSession(session_handle));
   }
   void RenewSessions(const CallOptions&, absl::Span<const std::string> handles,
                      std::vector<std::string>* unknown, Done done) override {
@@ -51,23 +47,18 @@ class InProcessControl : public WorkerControl {
               Done done) override {
     done(worker_->EndRun(session_handle, end));
   }
-  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest& request,
-                     tensorflow::RegisterGraphResponse* response, Done done) override {
-    done(worker_->RegisterGraph(request, nullptr, response));
-  }
-  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest& request,
-                     std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* response,
+  void RegisterGraph(const CallOptions&, PartOrder order, RegisteredPart* part,
                      Done done) override {
-    done(worker_->RegisterGraph(request, std::move(graph), response));
+    StatusOr<RegisteredPart> registered = worker_->RegisterGraph(std::move(order));
+    if (registered.ok()) *part = *std::move(registered);
+    done(registered.status());
   }
-  void DeregisterGraph(const CallOptions&, const tensorflow::DeregisterGraphRequest& request,
-                       Done done) override {
-    done(worker_->DeregisterGraph(request));
+  void DeregisterGraph(const CallOptions&, const std::string& session_handle,
+                       const std::string& graph_handle, Done done) override {
+    done(worker_->DeregisterGraph(session_handle, graph_handle));
   }
-  void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest& request,
+  void CleanupAll(const CallOptions&, absl::Span<const std::string> containers,
                   Done done) override {
-    const std::vector<std::string> containers(request.container().begin(),
-                                              request.container().end());
     done(worker_->CleanupAll(containers));
   }
 
