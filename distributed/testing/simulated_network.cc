@@ -289,7 +289,7 @@ void SimulatedNetwork::CancelAtServer(const std::shared_ptr<Call>& call) {
   call->at_server.StartCancel();
 }
 
-// --- The transports ------------------------------------------------------------------------------
+// --- The controls --------------------------------------------------------------------------------
 
 class SimulatedNetwork::Way : public WorkerControl {
  public:

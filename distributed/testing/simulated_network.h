@@ -5,7 +5,7 @@
 // SimulatedNetwork: the way of calls between the tasks of one simulation, with a network's faults:
 // sessions, runs and graphs. Steps travel on links (simulated_links.h).
 //
-// It behaves as the gRPC transport does:
+// It behaves as calls over gRPC do:
 //   * a request travels, is done where it arrives, and its answer travels back; calls keep
 //     no order;
 //   * a call ends once, at its caller: by the answer, its deadline (DeadlineExceeded), its
@@ -21,7 +21,7 @@
 // what. It does not say what happens inside of a task between two of them.
 //
 // Threads: as Simulation, whose turns it uses. Lifetime: the simulation outlives it, and it the
-// transports' users. Tasks are killed before their worker is destroyed. Failure: as WorkerControl.
+// controls' users. Tasks are killed before their worker is destroyed. Failure: as WorkerControl.
 
 #include <atomic>
 #include <cstdint>
