@@ -28,12 +28,13 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
-#include "distributed/testing/forwarding_transport.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_loop.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/transport/transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/graph.h"
@@ -68,7 +69,10 @@ class ThreeTasks {
       WorkerOptions options;
       options.task = task;
       options.io_pool = IoPool::Default();
-      options.peer = [this](absl::string_view name) { return Peer(name); };
+      options.source = [this](absl::string_view) -> std::shared_ptr<TensorSource> {
+        asked_.fetch_add(1, std::memory_order_relaxed);
+        return nullptr;
+      };
       options.links = links_.of(task);
       workers_[task] = std::make_unique<Worker>(std::move(options));
       links_.Begin(workers_[task].get());
@@ -79,6 +83,7 @@ class ThreeTasks {
         *ClusterSpec::Make({{"ps", {"a.example:1", "b.example:1"}}, {"worker", {"c.example:1"}}});
     options.peer = [this](absl::string_view name) { return Peer(name); };
     options.links = links_.parts(kWorker);
+    options.local_part = MakeLocalPart(workers_.at(kWorker).get());
     master_ = std::make_unique<Master>(std::move(options));
   }
   ~ThreeTasks() {
@@ -131,7 +136,8 @@ class ThreeTasks {
   }
   LinkedTasks& links() { return links_; }
   Worker& worker(const std::string& task) { return *workers_.at(task); }
-  int64_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  // Tensors that a step has asked for by calls: links push them.
+  int64_t asked() const { return asked_.load(std::memory_order_relaxed); }
   // Until nothing waits to be acknowledged. The last steps' tasks are asked: nothing else is sent.
   // `failed`: how many failed steps a task remembers, for who comes late.
   bool Settle(std::map<std::string, int64_t> failed = {}) {
@@ -152,37 +158,13 @@ class ThreeTasks {
   }
 
  private:
-  // Counts the calls that a step makes of other tasks.
-  class Counting : public ForwardingTransport {
-   public:
-    Counting(ThreeTasks* tasks, const std::string& task)
-        : ForwardingTransport(task, task), tasks_(tasks) {}
-    void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                  const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send,
-                  bool block, tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t,
-                  Done d) override {
-      if (task() != kWorker) tasks_->calls_.fetch_add(1, std::memory_order_relaxed);
-      ForwardingTransport::RunGraph(o, g, r, send, block, s, t, std::move(d));
-    }
-    void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                    Done d) override {
-      tasks_->calls_.fetch_add(1, std::memory_order_relaxed);
-      ForwardingTransport::RecvTensor(o, r, t, std::move(d));
-    }
-
-   private:
-    std::shared_ptr<Transport> To() const override {
-      return MakeInProcessTransport(tasks_->workers_.at(task()).get(), task());
-    }
-    ThreeTasks* const tasks_;
-  };
-  std::shared_ptr<Transport> Peer(absl::string_view name) {
+  std::shared_ptr<WorkerControl> Peer(absl::string_view name) {
     const std::string task(name);
-    if (workers_.find(task) == workers_.end()) return nullptr;
-    return std::make_shared<Counting>(this, task);
+    const auto found = workers_.find(task);
+    return found == workers_.end() ? nullptr : MakeInProcessControl(found->second.get(), task);
   }
 
-  std::atomic<int64_t> calls_{0};  // relaxed: counts only
+  std::atomic<int64_t> asked_{0};  // relaxed: counts only
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   std::unique_ptr<Master> master_;
   LinkedTasks links_;
@@ -206,7 +188,7 @@ TEST_P(LinkStepsTest, StepsTrainWithoutACall) {
   ASSERT_EQ(result.fetches.size(), 2u);
   ExpectTensorNear(result.fetches[0], Tensor::Scalar(3.0f), 0, 1e-2);
   ExpectTensorNear(result.fetches[1], Tensor::Scalar(1.0f), 0, 1e-2);
-  EXPECT_EQ(tasks.calls(), 0);
+  EXPECT_EQ(tasks.asked(), 0);
   EXPECT_TRUE(tasks.Settle());
 }
 
@@ -435,7 +417,7 @@ TEST_P(LinkStepsTest, StepsOfSeveralThreadsShareTheLinks) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(tasks.calls(), 0);
+  EXPECT_EQ(tasks.asked(), 0);
   EXPECT_TRUE(tasks.Settle());
 }
 
@@ -451,7 +433,7 @@ TEST_P(LinkStepsTest, ALoopEndsWithItsValueWithoutACall) {
                         Tensor::Scalar(static_cast<float>((int64_t{2} << limit) - 1)));
     }
   }
-  EXPECT_EQ(tasks.calls(), 0);
+  EXPECT_EQ(tasks.asked(), 0);
   EXPECT_TRUE(tasks.Settle());
   for (const char* task : {kPs0, kPs1, kWorker}) {
     EXPECT_EQ(tasks.worker(task).parked_bytes(), 0) << task;
@@ -518,7 +500,7 @@ TEST_P(LinkStepsTest, ATraceHasBothSidesOfEachTensorWithoutACall) {
     EXPECT_EQ(sent, received);
     EXPECT_EQ(num_in_loops > 0, is_loop);
   }
-  EXPECT_EQ(tasks.calls(), 0);
+  EXPECT_EQ(tasks.asked(), 0);
   EXPECT_TRUE(tasks.Settle());
 }
 
