@@ -511,8 +511,7 @@ void PartsPeer::SayWrong(uint64_t which) {
 }
 
 // covers: clusters: tensors in parts, their ends and credit, as a seeded fuzzer says them: what
-// comes
-//   whole is what was said, what breaks a rule ends the link, and nothing is left
+//   comes whole is what was said, what breaks a rule ends the link, and nothing is left
 TEST(LinksTest, AnyTensorsInParts) {
   constexpr int kInputs = 8'000;
   Outcomes outcomes;
