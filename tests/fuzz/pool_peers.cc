@@ -41,7 +41,7 @@ HelloFrame HelloWithPool() {
 }
 
 // Linux before 6.7 shares no file that is sealed against its owner, too.
-bool MayBeRead(const MemoryFile& file) {
+bool MayBeRead(const SealedFile& file) {
   const auto size = static_cast<size_t>(file.bytes());
   void* const data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd()->get(), 0);
   if (data == MAP_FAILED) return false;
@@ -53,9 +53,9 @@ bool MayBeRead(const MemoryFile& file) {
 
 // --- The files
 
-const int MemoryFile::kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL;
+const int SealedFile::kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL;
 
-MemoryFile::MemoryFile(int64_t bytes, int seals)
+SealedFile::SealedFile(int64_t bytes, int seals)
     : fd_(std::make_shared<const OwnedFd>(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING))),
       bytes_(bytes) {
   EXPECT_EQ(::ftruncate(fd_->get(), bytes), 0);
@@ -71,15 +71,15 @@ MemoryFile::MemoryFile(int64_t bytes, int seals)
   if (data_ == nullptr) zeros_.assign(static_cast<size_t>(bytes), '\0');
 }
 
-MemoryFile::~MemoryFile() {
+SealedFile::~SealedFile() {
   if (data_ != nullptr) ::munmap(data_, static_cast<size_t>(bytes_));
 }
 
 SharedFiles::SharedFiles() {
   for (const int64_t kib : {256, 256, 384}) {
-    right.push_back(std::make_unique<MemoryFile>(kib * kKiB, MemoryFile::kPoolSeals));
+    right.push_back(std::make_unique<SealedFile>(kib * kKiB, SealedFile::kPoolSeals));
   }
-  auto sealed = std::make_unique<MemoryFile>(
+  auto sealed = std::make_unique<SealedFile>(
       128 * kKiB, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
   if (MayBeRead(*sealed)) right.push_back(std::move(sealed));
   for (const int seals :
@@ -87,7 +87,7 @@ SharedFiles::SharedFiles() {
         F_SEAL_SHRINK | F_SEAL_GROW | kSealFutureWrite,
         F_SEAL_GROW | kSealFutureWrite | F_SEAL_SEAL,
         F_SEAL_SHRINK | kSealFutureWrite | F_SEAL_SEAL}) {
-    badly_sealed.push_back(std::make_unique<MemoryFile>(128 * kKiB, seals));
+    badly_sealed.push_back(std::make_unique<SealedFile>(128 * kKiB, seals));
   }
   for (const char* const path : {"/dev/null", "/proc/version", "/"}) {
     others.push_back(std::make_shared<const OwnedFd>(::open(path, O_RDONLY | O_CLOEXEC)));
@@ -154,7 +154,7 @@ void PoolOwner::Say(const std::string& bytes, bool is_mutated, std::shared_ptr<c
   talk_.Say(is_mutated ? talk_.Mutated(bytes) : bytes, std::move(fd));
 }
 
-void PoolOwner::SayFile(const std::string& bytes, const MemoryFile& file, bool is_mutated) {
+void PoolOwner::SayFile(const std::string& bytes, const SealedFile& file, bool is_mutated) {
   coming_ = &file;
   Say(bytes, is_mutated, file.fd());
 }
@@ -183,7 +183,7 @@ void PoolOwner::NoteSaid(const LinkFrame& frame) {
 const char* PoolOwner::Region(const TensorEntry& entry) const {
   const auto it = segments_.find(entry.segment);
   if (it == segments_.end()) return nullptr;
-  const MemoryFile& file = *it->second.file;
+  const SealedFile& file = *it->second.file;
   if (entry.num_bytes > file.bytes() ||
       entry.offset > static_cast<uint64_t>(file.bytes() - entry.num_bytes)) {
     return nullptr;
@@ -205,14 +205,14 @@ void PoolOwner::NoteHeard(const LinkFrame& frame) {
 
 void PoolOwner::SayNewSegment(bool is_mutated) {
   int64_t shared_bytes = 0;
-  std::vector<const MemoryFile*> free;
+  std::vector<const SealedFile*> free;
   for (const auto& file : files_.right) free.push_back(file.get());
   for (const auto& [number, segment] : segments_) {
     shared_bytes += segment.file->bytes();
     free.erase(std::remove(free.begin(), free.end(), segment.file), free.end());
   }
   if (free.empty()) return;
-  const MemoryFile& file = *free[talk_.Below(free.size())];
+  const SealedFile& file = *free[talk_.Below(free.size())];
   if (file.bytes() > LinkTalk::kPoolBytes - shared_bytes) return;
   if (last_segment_ > kMost / 2) return;  // by a mutated frame
   // The numbers need only grow.
@@ -259,7 +259,7 @@ void PoolOwner::AddPooled(TensorsFrame* frame) {
   if (segments_.empty()) return;
   const auto it =
       std::next(segments_.begin(), static_cast<std::ptrdiff_t>(talk_.Below(segments_.size())));
-  const MemoryFile& file = *it->second.file;
+  const SealedFile& file = *it->second.file;
   TensorEntry entry;
   entry.segment = it->first;
   const std::string proto = Describe(&entry);
@@ -326,7 +326,7 @@ bool PoolOwner::IsFree(const TensorEntry& entry, const TensorsFrame& frame) cons
 }
 
 // All of a file are random bytes; those that are said have some of their own.
-void PoolOwner::Fill(const TensorEntry& entry, const std::string& proto, const MemoryFile& file) {
+void PoolOwner::Fill(const TensorEntry& entry, const std::string& proto, const SealedFile& file) {
   if (file.mutable_data() == nullptr) return;
   char* const to = file.mutable_data() + entry.offset;
   if (!proto.empty()) {
@@ -359,7 +359,7 @@ void PoolOwner::SayFloats(uint64_t segment, uint64_t offset, int64_t num_bytes, 
 
 void PoolOwner::SayWrong(uint64_t which) {
   const uint64_t next = last_segment_ + 1;
-  const MemoryFile& right = *files_.right[talk_.Below(files_.right.size())];
+  const SealedFile& right = *files_.right[talk_.Below(files_.right.size())];
   // One that is there, if any is; and a block that is in use, if there is one.
   const uint64_t segment = segments_.empty() ? next : segments_.begin()->first;
   const uint64_t size =
@@ -371,7 +371,7 @@ void PoolOwner::SayWrong(uint64_t which) {
   switch (which) {
     case 0: {
       const auto& files = files_.badly_sealed;
-      const MemoryFile& file = *files[talk_.Below(files.size())];
+      const SealedFile& file = *files[talk_.Below(files.size())];
       return SayFile(FrameBytes(SegmentFrame{next, file.bytes()}), file);
     }
     case 1: {

@@ -31,15 +31,15 @@
 namespace millrace {
 
 // A memory file that a fuzzer shares.
-class MemoryFile {
+class SealedFile {
  public:
   // As a pool seals its own: all but what its owner writes.
   static const int kPoolSeals;
 
-  MemoryFile(int64_t bytes, int seals);
-  ~MemoryFile();
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
+  SealedFile(int64_t bytes, int seals);
+  ~SealedFile();
+  SealedFile(const SealedFile&) = delete;
+  SealedFile& operator=(const SealedFile&) = delete;
 
   const std::shared_ptr<const OwnedFd>& fd() const { return fd_; }
   int64_t bytes() const { return bytes_; }
@@ -58,10 +58,10 @@ class MemoryFile {
 struct SharedFiles {
   SharedFiles();
 
-  std::vector<std::unique_ptr<MemoryFile>> right;  // as large as the pool together
-  std::vector<std::unique_ptr<MemoryFile>> badly_sealed;
-  const MemoryFile too_large{LinkTalk::kPoolBytes + 4096, MemoryFile::kPoolSeals};
-  const MemoryFile empty{0, MemoryFile::kPoolSeals};
+  std::vector<std::unique_ptr<SealedFile>> right;  // as large as the pool together
+  std::vector<std::unique_ptr<SealedFile>> badly_sealed;
+  const SealedFile too_large{LinkTalk::kPoolBytes + 4096, SealedFile::kPoolSeals};
+  const SealedFile empty{0, SealedFile::kPoolSeals};
   std::vector<std::shared_ptr<const OwnedFd>> others;  // of no memory
 };
 
@@ -81,13 +81,13 @@ class PoolOwner {
 
  private:
   struct Segment {
-    const MemoryFile* file = nullptr;
+    const SealedFile* file = nullptr;
     std::map<uint64_t, int64_t> blocks;  // that were not released: their bytes, by offset
   };
 
   void Say(const std::string& bytes, bool is_mutated = false,
            std::shared_ptr<const OwnedFd> fd = nullptr);
-  void SayFile(const std::string& bytes, const MemoryFile& file, bool is_mutated = false);
+  void SayFile(const std::string& bytes, const SealedFile& file, bool is_mutated = false);
   void SayNewSegment(bool is_mutated);
   void SayGone(bool is_mutated);
   void SayTensors(bool is_mutated);
@@ -99,7 +99,7 @@ class PoolOwner {
   // Dtype, shape and size. What its bytes must be; empty: any will do.
   std::string Describe(TensorEntry* entry);
   bool IsFree(const TensorEntry& entry, const TensorsFrame& frame) const;
-  void Fill(const TensorEntry& entry, const std::string& proto, const MemoryFile& file);
+  void Fill(const TensorEntry& entry, const std::string& proto, const SealedFile& file);
   void NoteSaid(const LinkFrame& frame);
   void NoteHeard(const LinkFrame& frame);
   const char* Region(const TensorEntry& entry) const;
@@ -107,7 +107,7 @@ class PoolOwner {
   const SharedFiles& files_;
   std::map<uint64_t, Segment> segments_;
   uint64_t last_segment_ = 0;
-  const MemoryFile* coming_ = nullptr;  // it was sent, and its SEGMENT was not whole
+  const SealedFile* coming_ = nullptr;  // it was sent, and its SEGMENT was not whole
   uint32_t next_index_ = 0;
   std::vector<Tensor> kept_;  // by the task behind the link
   LinkTalk talk_;             // goes first
