@@ -380,6 +380,40 @@ TEST(ByteLinkTest, AnEndThatKeepsTooMuchStopsItsSenderUntilItLetsGo) {
   EXPECT_EQ(world.links[0]->queued_bytes(), 0);
 }
 
+// When a step takes its tensors is its own affair, and may be never: that is told by Acknowledge.
+// covers: clusters: a step that never takes its tensors stops no other step of its link: credit
+//   comes back as the bytes come, not as they are used
+TEST(ByteLinkTest, CreditComesBackThoughNoStepTakesItsTensors) {
+  for (const bool has_pools : {false, true}) {
+    SCOPED_TRACE(has_pools);
+    SimulatedWay::Options way;
+    way.passes_descriptors = has_pools;
+    World world(1, way);
+    for (ByteLinkOptions& options : world.options) {
+      options.window_bytes = kMinWindowBytes;
+      options.max_pool_bytes = has_pools ? 8 * kMinWindowBytes : 0;
+    }
+    world.ends[1]->acknowledges = true;  // and never does; it keeps all that comes
+    world.OpenBoth();
+    // Three windows in frames, and three in parts or in the pool.
+    uint32_t sent = 0;
+    for (const int64_t elements : {10'000, 100'000}) {
+      for (int64_t bytes = 0; bytes < 3 * kMinWindowBytes; bytes += 4 * elements) {
+        ASSERT_OK(world.links[0]->Send(Of(7, sent++, Filled(elements, 1))));
+      }
+    }
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(world.ends[1]->tensors().size(), sent);
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+    EXPECT_EQ(world.ends[0]->received(7), 0u);
+    ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(10'000, 1))));
+    ASSERT_OK(world.links[0]->Send(Of(8, 1, Filled(100'000, 1))));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(CountLines(*world.ends[1], "tensors step=8"), 2);
+    EXPECT_EQ(world.ends[0]->num_losses(), 0) << world.ends[0]->lost();
+  }
+}
+
 // covers: clusters: messages without tensors that nobody takes end the link, within a bound
 TEST(ByteLinkTest, MessagesThatNobodyTakesEndTheLink) {
   World world;
