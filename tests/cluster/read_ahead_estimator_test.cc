@@ -42,8 +42,7 @@ constexpr int64_t kFloats = 50, kSteps = 20;
 
 // Each element of w goes to that of x.
 EstimatorSpec Follow(const Scope& scope, const Features& features, const Labels&, Mode mode) {
-  const Variable w =
-      MakeVariable(scope.WithName("w"), Shape{kFloats}, DT_FLOAT, OnesInitializer());
+  const Variable w = MakeVariable(scope.WithName("w"), Shape{kFloats}, DT_FLOAT, OnesInitializer());
   EstimatorSpec spec{.mode = mode, .predictions = w.value};
   spec.loss = ReduceMean(scope, Square(scope, Sub(scope, w.value, features["x"])));
   spec.train_op = AdamOptimizer({.learning_rate = 0.1})
