@@ -10,9 +10,8 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
-// covers: clusters: no more parts of large tensors are on their way than a line needs, fast or
-// slow,
-//   near or far, and answers that nobody asked for change nothing
+// covers: clusters: no more parts of large tensors are on their way than a line needs, be it fast
+//   or slow, near or far, and answers that nobody asked for change nothing
 
 namespace millrace {
 namespace {
