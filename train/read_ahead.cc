@@ -207,7 +207,11 @@ StatusOr<ReadAhead> ReadAhead::Make(const Scope& model, const Step& step) {
     Output after;  // one read for all that the step has
     for (Node* const read : use.reads) {
       const Readers readers = ReadersOf(*read, job, needed);
-      if (readers.elsewhere.empty()) continue;
+      if (readers.elsewhere.empty()) {
+        // It came first when gradients came a round trip later.
+        for (Node* const writer : use.writers) root.graph()->AddControlEdge(read, writer);
+        continue;
+      }
       if (!may) {
         result.left_.push_back(variable->name());
         break;

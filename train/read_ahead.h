@@ -14,12 +14,15 @@
 //   ps -> task     variables | the step's count, end       variables, the step's count, end
 //
 // What always holds:
-//   * A step sees all updates of its own task. With one trainer the values are those of training
+//   * A step sees all updates of its own task's steps. With one trainer the values are those of
+//   training
 //     without read-ahead, bit by bit, also where floats travel as bfloat16.
-//   * It does not see what others have updated since the step before ended: a long pause between
+//   * It does not see what others have updated since the step before ended (where that step changes
+//     nothing on a variable's server: since it began): a long pause between
 //     two steps makes values old. Staleness (train/loss_guard.h) counts from the read, so it counts
 //     the pause. Values of the global step's parameter server are read after the step's count,
-//     those of another server after the own updates there.
+//     those of another server after the own updates there: what others update between these and the
+//     count is not seen and not counted.
 //   * Only these nodes are read ahead: reads of whole resource variables on another job than their
 //     readers, outside of branches, loops and functions, without control inputs; of trainable
 //     variables, of the global step, and of what the step does not change. All others stay in the

@@ -781,7 +781,7 @@ void ByteLink::Tick() {
               " bytes wait"));
         } else if (waited >= options_.max_wait_for_credit) {
           lost = absl::UnavailableError(absl::StrCat(
-              name_, ": the peer must return credit for a frame within ",
+              name_, ": the peer must read on and return credit for a frame within ",
               absl::FormatDuration(options_.max_wait_for_credit), ", got too little for ",
               absl::FormatDuration(waited), " while ", queue_.tensor_bytes(), " bytes wait"));
         } else {

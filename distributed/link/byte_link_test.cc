@@ -862,7 +862,7 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
       world.Pass(0, 10);
     }
     EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
-                  "the peer must return credit for a frame within 2m, got too little for ");
+                  "the peer must read on and return credit for a frame within 2m, got too little for ");
     EXPECT_EQ(world.links[0]->queued_bytes(), 0);
   }
 }

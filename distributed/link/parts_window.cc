@@ -6,7 +6,7 @@
 namespace millrace {
 
 bool PartsWindow::MayLeave(int64_t bytes, absl::Time now) {
-  if (under_way_ + bytes <= window_) {
+  if (under_way_ + bytes <= limit()) {
     waits_since_ = absl::InfiniteFuture();
     return true;
   }
@@ -27,33 +27,39 @@ int64_t PartsWindow::Mark(absl::Time now) {
   return first_mark_ + static_cast<int64_t>(marks_.size()) - 1;
 }
 
-absl::Duration PartsWindow::Fastest(absl::Duration took, absl::Time now) {
-  if (now - period_began_ >= kMemory) {
-    fastest_before_ = fastest_;
-    fastest_ = absl::InfiniteDuration();
-    period_began_ = now;
-  }
-  fastest_ = std::min(fastest_, took);
-  return std::min(fastest_, fastest_before_);
-}
-
 void PartsWindow::Arrived(int64_t number, absl::Time now) {
   for (; first_mark_ <= number && !marks_.empty(); ++first_mark_) {
     const Marked mark = marks_.front();
     marks_.pop_front();
     under_way_ -= mark.bytes;
+    if (waits_since_ != absl::InfiniteFuture()) waits_since_ = now;
     if (first_mark_ < number) continue;  // its own answer is late, or was lost with a wrong one
-    const absl::Duration took = now - mark.left;
-    const absl::Duration fastest = Fastest(took, now);
-    if (took - fastest > std::max(kMaxQueueing, fastest / 4)) {
-      window_ = std::max(window_ - mark.bytes / 8, kMinBytes);
+    least_ = std::min(least_, now - mark.left);
+    fastest_ = std::min(fastest_, least_);
+    if (number >= round_ends_) EndRound(now);
+  }
+}
+
+void PartsWindow::EndRound(absl::Time now) {
+  if (drained_ == absl::InfinitePast()) drained_ = now;
+  if (drains_ > 0) {
+    if (--drains_ == 0) fastest_ = least_;
+  } else {
+    if (least_ - fastest_ > std::max(kMaxQueueing, fastest_ / 4)) {
+      window_ = std::max(window_ - window_ / 8, kMinBytes);
       has_queued_ = true;
     } else if (was_full_) {
-      window_ = std::min(window_ + (has_queued_ ? mark.bytes / 8 : mark.bytes), kMaxBytes);
+      window_ = std::min(window_ + (has_queued_ ? window_ / 8 : window_), kMaxBytes);
     }
-    was_full_ = false;
-    if (waits_since_ != absl::InfiniteFuture()) waits_since_ = now;
+    if (now - drained_ >= kMemory) {
+      drains_ = 2;
+      drained_ = now;
+    }
   }
+  // The next round's first mark leaves after this.
+  round_ends_ = first_mark_ + static_cast<int64_t>(marks_.size()) + 1;
+  was_full_ = false;
+  least_ = absl::InfiniteDuration();
 }
 
 absl::Duration PartsWindow::Waited(absl::Time now) const {

@@ -9,11 +9,16 @@
 // milliseconds within a host and by half a second on a slow line. The window lets as much be on its
 // way as the line needs and little more:
 //
-//   - after each kMarkBytes of parts the owner sends a mark, which the peer answers when it has
+//   - behind each kMarkBytes of parts the owner sends a mark, which the peer answers when it has
 //     read all before it;
-//   - an answer that took kMaxQueueing, or a quarter, longer than the fastest one of late means
-//     that parts queue: the window shrinks, down to kMinBytes. Else it grows while parts wait for
-//     it, by an eighth in each round trip; twofold until parts have queued for the first time.
+//   - a round is over when a mark of it is answered. When all answers of a round took kMaxQueueing,
+//     or a quarter, longer than the fastest one, parts queue: the window shrinks by an eighth, down
+//     to kMinBytes. Else, if parts have waited for it, it grows by an eighth; twofold until parts
+//     have queued for the first time. One late answer says nothing: the reader was late;
+//   - every kMemory the window is halved for two rounds. Then nothing queues, and the answers of
+//   the
+//     second one say anew how fast the fastest is: a sender that never pauses would take its own
+//     queue for the line.
 //
 // The idea is LEDBAT's (RFC 6817): the delay of one's own bytes says how much queues.
 //
@@ -21,6 +26,7 @@
 // does makes the window larger or smaller than it should be, no more. Failure: none. A peer may
 // answer what it was not asked: that changes nothing.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 
@@ -34,7 +40,7 @@ class PartsWindow {
   static constexpr int64_t kMinBytes = int64_t{1} << 20;
   static constexpr int64_t kMaxBytes = int64_t{64} << 20;
   static constexpr absl::Duration kMaxQueueing = absl::Microseconds(500);
-  // For how long the fastest answer counts, at least; twice as long at most.
+  // For how long the fastest answer counts.
   static constexpr absl::Duration kMemory = absl::Seconds(10);
 
   // Whether a part of `bytes`, less than kMinBytes - kMarkBytes, may leave. If not, it waits from
@@ -62,20 +68,24 @@ class PartsWindow {
     absl::Time left;
   };
 
-  // The fastest answer of late, with this one.
-  absl::Duration Fastest(absl::Duration took, absl::Time now);
+  // What may be on its way now.
+  int64_t limit() const { return drains_ > 0 ? std::max(window_ / 2, kMinBytes) : window_; }
+  void EndRound(absl::Time now);
 
   int64_t window_ = kMinBytes;
   int64_t under_way_ = 0;  // without an answer
   int64_t unmarked_ = 0;   // of these, behind the last mark
   std::deque<Marked> marks_;
   int64_t first_mark_ = 1;  // the number of the first one of them
-  bool has_queued_ = false;
-  bool was_full_ = false;  // a part has waited since the last answer
   absl::Time waits_since_ = absl::InfiniteFuture();
-  // Of the last whole period of kMemory and of this one.
-  absl::Duration fastest_before_ = absl::InfiniteDuration(), fastest_ = absl::InfiniteDuration();
-  absl::Time period_began_ = absl::InfinitePast();
+
+  int64_t round_ends_ = 1;                             // with the answer to this mark
+  bool was_full_ = false;                              // a part has waited in this round
+  absl::Duration least_ = absl::InfiniteDuration();    // of the round's answers
+  absl::Duration fastest_ = absl::InfiniteDuration();  // since the window was halved, or ever
+  bool has_queued_ = false;
+  int drains_ = 0;  // rounds with half the window that are left
+  absl::Time drained_ = absl::InfinitePast();
 };
 
 }  // namespace millrace

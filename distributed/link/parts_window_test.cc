@@ -27,6 +27,8 @@ class Line {
   Line(double bytes_per_s, absl::Duration round_trip)
       : bytes_per_s_(bytes_per_s), round_trip_(round_trip) {}
 
+  // Some answers come later by up to so much, and none before the one before it.
+  void set_jitter(absl::Duration jitter) { jitter_ = jitter; }
   // Sends parts as the window allows for so long. Returns the bytes that were read in that time.
   int64_t Run(absl::Duration duration, PartsWindow* window) {
     const absl::Time end = now_ + duration;
@@ -37,7 +39,15 @@ class Line {
         free_at_ = std::max(free_at_, now_) + absl::Seconds(kPartBytes / bytes_per_s_);
         most_queued_ = std::max(most_queued_, free_at_ - now_);
         read += kPartBytes;
-        if (window->NeedsMark()) answers_.push_back({window->Mark(now_), free_at_ + round_trip_});
+        if (window->NeedsMark()) {
+          // One of twenty is late.
+          random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+          const double drawn = static_cast<double>(random_ >> 11) * 0x1p-53;
+          const absl::Duration late =
+              drawn < 0.05 ? jitter_ * (drawn / 0.05) : absl::ZeroDuration();
+          last_answer_ = std::max(last_answer_, free_at_ + round_trip_ + late);
+          answers_.push_back({window->Mark(now_), last_answer_});
+        }
       }
       EXPECT_FALSE(answers_.empty()) << "a part that waits is behind a mark";
       if (answers_.empty()) return read;
@@ -57,7 +67,9 @@ class Line {
   const absl::Duration round_trip_;
   absl::Time now_ = kStart, free_at_ = kStart;
   std::deque<std::pair<int64_t, absl::Time>> answers_;
-  absl::Duration most_queued_;
+  absl::Duration most_queued_, jitter_;
+  absl::Time last_answer_ = kStart;
+  uint64_t random_ = 1;
 };
 
 TEST(PartsWindowTest, BeginsWithItsLeastAndKeepsBackTheRest) {
@@ -101,7 +113,7 @@ TEST(PartsWindowTest, AFarLineIsFilled) {
   line.TakeMostQueued();
   const int64_t read = line.Run(absl::Seconds(2), &window);
   EXPECT_GE(read, 1'800'000'000);
-  EXPECT_LT(line.TakeMostQueued(), absl::Milliseconds(15));
+  EXPECT_LT(line.TakeMostQueued(), absl::Milliseconds(20));
 }
 
 TEST(PartsWindowTest, ANearLineIsFilledAndLittleQueues) {
@@ -112,6 +124,25 @@ TEST(PartsWindowTest, ANearLineIsFilledAndLittleQueues) {
   line.TakeMostQueued();
   EXPECT_GE(line.Run(absl::Seconds(1), &window), 2'700'000'000);
   EXPECT_LT(line.TakeMostQueued(), absl::Milliseconds(2));
+}
+
+// A reader that is late at times is no queue.
+TEST(PartsWindowTest, ALineWithJitterIsFilled) {
+  Line line(1e9, absl::Milliseconds(20));
+  line.set_jitter(absl::Milliseconds(15));
+  PartsWindow window;
+  line.Run(absl::Seconds(4), &window);
+  EXPECT_GE(line.Run(absl::Seconds(4), &window), 2'400'000'000);
+}
+
+// What its own parts queue is never the line's, however long it sends without a pause.
+TEST(PartsWindowTest, ASenderThatNeverPausesQueuesNoMoreAfterMinutes) {
+  Line line(125e6, absl::Milliseconds(50));
+  PartsWindow window;
+  line.Run(absl::Seconds(10), &window);
+  line.TakeMostQueued();
+  EXPECT_GE(line.Run(absl::Minutes(3), &window), int64_t{20'000'000'000});
+  EXPECT_LT(line.TakeMostQueued(), absl::Milliseconds(60));
 }
 
 TEST(PartsWindowTest, ALineThatBecomesSlowQueuesItsLeast) {

@@ -56,7 +56,7 @@ void SendQueue::DropStep(int64_t step_id, Dropped* dropped) {
     Count(purpose, -transfer->cost());
     dropped->transfers.splice(dropped->transfers.end(), transfers_, transfer);
   }
-  if (transfers_.empty()) parts_.StopWaiting();
+  parts_.StopWaiting();  // the next Fill says whether another one waits
   if (frames_.empty() && transfers_.empty()) credit_.StopWaiting();
 }
 

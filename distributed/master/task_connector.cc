@@ -34,20 +34,23 @@ struct Attempts {
     std::string last_error = "no answer yet";
     std::shared_ptr<Devices> devices;
     Status refusal;  // it will not let us in
-    // What it says is what a task of another release says. While a job is replaced, its old tasks
+    // What it says is what a task of another release says, or another program: one that is about to
+    // leave the port, or a proxy whose task is not there. While a job is replaced, its old tasks
     // are there a little longer, and others come.
     bool is_of_other_release = false;
     bool is_told = false;  // the log has said so
 
     void Hear(const Status& answer) {
-      is_of_other_release = !IsRefusal(answer) && TellsOfOtherRelease(answer);
+      // Tasks of other releases look at the version before they look for the method.
+      if (absl::IsUnimplemented(answer)) {
+        last_error =
+            absl::StrCat("GetStatus: the task must be one of Millrace, got another program",
+                         answer.message().empty() ? "" : ": ", answer.message());
+      }
+      is_of_other_release =
+          !IsRefusal(answer) && (TellsOfOtherRelease(answer) || absl::IsUnimplemented(answer));
       if (is_of_other_release) return;
       if (IsRefusal(answer) || absl::IsFailedPrecondition(answer)) refusal = answer;
-      // Each task of ours has the method, of whatever release.
-      if (absl::IsUnimplemented(answer)) {
-        refusal = FailedPrecondition("GetStatus: the task must be one of Millrace, got another ",
-                                     "program (", answer.message(), ")");
-      }
     }
   };
   explicit Attempts(std::shared_ptr<EndableWait::Shared> w) : wait(std::move(w)) {}
@@ -69,21 +72,22 @@ void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
   options.cancellation = attempts->wait->calls();
   options.asks_for_refusal = true;
-  control->GetStatus(options, devices.get(),
-                     [attempts, devices, clock = await.clock, i](const Status& answer) {
-                       {
-                         MutexLock lock(&attempts->mu);
-                         Attempts::Task& task = attempts->tasks[i];
-                         MR_DCHECK(task.asked && !task.answered,
-                                   "one question at a time, and none after the answer");
-                         task.asked = false;
-                         task.answered = answer.ok() && !devices->empty();
-                         task.last_error = std::string(answer.message());
-                         task.next_attempt = clock->Now() + kConnectPause;
-                         task.Hear(answer);
-                       }
-                       attempts->wait->Wake();
-                     });
+  control->GetStatus(
+      options, devices.get(), [attempts, devices, clock = await.clock, i](const Status& answer) {
+        {
+          MutexLock lock(&attempts->mu);
+          Attempts::Task& task = attempts->tasks[i];
+          MR_DCHECK(task.asked && !task.answered,
+                    "one question at a time, and none after the answer");
+          task.asked = false;
+          task.answered = answer.ok() && !devices->empty();
+          task.last_error = std::string(answer.ok() && devices->empty() ? "it named no devices"
+                                                                        : answer.message());
+          task.next_attempt = clock->Now() + kConnectPause;
+          task.Hear(answer);
+        }
+        attempts->wait->Wake();
+      });
 }
 
 // Until all have answered.
@@ -106,7 +110,8 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
         missing.push_back(Whereabouts(*task.control));
         if (task.is_of_other_release && !std::exchange(task.is_told, true)) {
           LogWarning("Session on ", options.own_task, ": waits for another task at the place of ",
-                     missing.back(), ", which is of another release: ", task.last_error);
+                     missing.back(),
+                     ", which is of another release, or another program: ", task.last_error);
         }
         if (task.asked) continue;
         if (task.next_attempt <= now) {

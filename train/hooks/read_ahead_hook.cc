@@ -24,7 +24,12 @@ Status ReadAheadHook::Begin(HookSetup* setup) {
                                                      .global_step = global_step,
                                                      .also = options_.fetches}));
   LogInfo(name(), ": ", ahead_.ToString());
-  if (!ahead_.empty()) group_ = setup->AddGroup({.fetches = ahead_.next(), .feeds = ahead_.fed()});
+  if (!ahead_.empty()) {
+    // The count too: what is read ahead may be of other servers alone, and the step is a whole one.
+    std::vector<Output> fetches = ahead_.next();
+    fetches.push_back(after);
+    group_ = setup->AddGroup({.fetches = std::move(fetches), .feeds = ahead_.fed()});
+  }
   return absl::OkStatus();
 }
 
@@ -35,6 +40,7 @@ Status ReadAheadHook::AfterCreateSession(RunContext*, const CreatedSession&) {
 
 StatusOr<GroupMask> ReadAheadHook::BeforeRun(RunContext* context) {
   if (ahead_.empty()) return kNoGroups;
+  if (context->now() - kept_at_ > kMaxAge) values_.clear();
   if (values_.empty()) {
     MR_ASSIGN_OR_RETURN(values_, context->session()->Run({}, ahead_.first()));
   }
@@ -45,7 +51,8 @@ StatusOr<GroupMask> ReadAheadHook::BeforeRun(RunContext* context) {
   return MaskOf(group_);
 }
 
-Status ReadAheadHook::AfterRun(RunContext*, const RunValues& values) {
+Status ReadAheadHook::AfterRun(RunContext* context, const RunValues& values) {
+  kept_at_ = context->now();
   for (size_t i = 0; i < ahead_.fed().size(); ++i) {
     values_.push_back(values.value(group_, static_cast<int>(i)));
   }
