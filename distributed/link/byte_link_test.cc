@@ -861,8 +861,9 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
       talk.Say(FrameBytes(ReceivedFrame{returned, {}}));  // it lives
       world.Pass(0, 10);
     }
-    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
-                  "the peer must read on and return credit for a frame within 2m, got too little for ");
+    EXPECT_STATUS(
+        world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+        "the peer must read on and return credit for a frame within 2m, got too little for ");
     EXPECT_EQ(world.links[0]->queued_bytes(), 0);
   }
 }
