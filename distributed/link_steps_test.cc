@@ -192,6 +192,22 @@ TEST_P(LinkStepsTest, StepsTrainWithoutACall) {
   EXPECT_TRUE(tasks.Settle());
 }
 
+// What has come between the worker and each ps, and how many writes that took.
+struct PsCounts {
+  LinkedTasks::Came there, back;
+  int64_t writes_there = 0, writes_back = 0;
+};
+using Counts = std::map<std::string, PsCounts>;
+
+Counts CountsOf(LinkedTasks* links) {
+  Counts counts;
+  for (const char* ps : {kPs0, kPs1}) {
+    counts[ps] = {links->came(kWorker, ps), links->came(ps, kWorker),
+                  links->num_writes(kWorker, ps), links->num_writes(ps, kWorker)};
+  }
+  return counts;
+}
+
 TEST_P(LinkStepsTest, ATrainingStepIsTwoWritesEachWay) {
   constexpr int kSteps = 50;
   ThreeTasks tasks(GetParam());
@@ -204,32 +220,27 @@ TEST_P(LinkStepsTest, ATrainingStepIsTwoWritesEachWay) {
   };
   ASSERT_NO_FATAL_FAILURE(steps(3));
   LinkedTasks& links = tasks.links();
-  std::map<std::string, LinkedTasks::Came> there, back;
-  std::map<std::string, int64_t> writes_there, writes_back;
-  for (const char* ps : {kPs0, kPs1}) {
-    there[ps] = links.came(kWorker, ps);
-    back[ps] = links.came(ps, kWorker);
-    writes_there[ps] = links.num_writes(kWorker, ps);
-    writes_back[ps] = links.num_writes(ps, kWorker);
-  }
+  const Counts before = CountsOf(&links);
   ASSERT_NO_FATAL_FAILURE(steps(kSteps));
   for (const char* ps : {kPs0, kPs1}) {
     const LinkedTasks::Came to_ps = links.came(kWorker, ps), from_ps = links.came(ps, kWorker);
     // RUN, and the gradient of its variable.
-    EXPECT_EQ(to_ps.runs - there[ps].runs, kSteps);
-    EXPECT_EQ(to_ps.tensors - there[ps].tensors, kSteps);
-    EXPECT_EQ(to_ps.messages() - there[ps].messages(), 2 * kSteps);
+    EXPECT_EQ(to_ps.runs - before.at(ps).there.runs, kSteps);
+    EXPECT_EQ(to_ps.tensors - before.at(ps).there.tensors, kSteps);
+    EXPECT_EQ(to_ps.messages() - before.at(ps).there.messages(), 2 * kSteps);
     // The variable; the edge by which the step waits for the update; END.
-    EXPECT_EQ(from_ps.ends - back[ps].ends, kSteps);
-    EXPECT_EQ(from_ps.tensors - back[ps].tensors, 2 * kSteps);
-    EXPECT_EQ(from_ps.messages() - back[ps].messages(), 3 * kSteps);
+    EXPECT_EQ(from_ps.ends - before.at(ps).back.ends, kSteps);
+    EXPECT_EQ(from_ps.tensors - before.at(ps).back.tensors, 2 * kSteps);
+    EXPECT_EQ(from_ps.messages() - before.at(ps).back.messages(), 3 * kSteps);
     // All of it was acknowledged, and no acknowledgement took a write of its own: but for those of
     // the last steps, which Settle asks for.
-    EXPECT_EQ(to_ps.received - there[ps].received, 2 * kSteps);
-    EXPECT_EQ(from_ps.received - back[ps].received, kSteps);
+    EXPECT_EQ(to_ps.received - before.at(ps).there.received, 2 * kSteps);
+    EXPECT_EQ(from_ps.received - before.at(ps).back.received, kSteps);
     if (GetParam() == LinkedTasks::Kind::kBytes) {
-      EXPECT_LE(links.num_writes(kWorker, ps) - writes_there[ps], 2 * kSteps + kSteps / 10);
-      EXPECT_LE(links.num_writes(ps, kWorker) - writes_back[ps], 2 * kSteps + kSteps / 10);
+      EXPECT_LE(links.num_writes(kWorker, ps) - before.at(ps).writes_there,
+                2 * kSteps + kSteps / 10);
+      EXPECT_LE(links.num_writes(ps, kWorker) - before.at(ps).writes_back,
+                2 * kSteps + kSteps / 10);
     }
   }
   // Each graph is bound once.
@@ -310,26 +321,19 @@ TEST_P(LinkStepsTest, AStepThatIsFedItsVariablesIsAWriteEachWay) {
   // Until it is known what the nodes cost.
   ASSERT_NO_FATAL_FAILURE(steps(150));
   LinkedTasks& links = tasks.links();
-  std::map<std::string, LinkedTasks::Came> there, back;
-  std::map<std::string, int64_t> writes_there, writes_back;
-  for (const char* ps : {kPs0, kPs1}) {
-    there[ps] = links.came(kWorker, ps);
-    back[ps] = links.came(ps, kWorker);
-    writes_there[ps] = links.num_writes(kWorker, ps);
-    writes_back[ps] = links.num_writes(ps, kWorker);
-  }
+  const Counts before = CountsOf(&links);
   ASSERT_NO_FATAL_FAILURE(steps(kSteps));
   for (const char* ps : {kPs0, kPs1}) {
     const LinkedTasks::Came to_ps = links.came(kWorker, ps), from_ps = links.came(ps, kWorker);
     // RUN and the gradient; the variable and END.
-    EXPECT_EQ(to_ps.tensors - there[ps].tensors, kSteps);
-    EXPECT_EQ(to_ps.messages() - there[ps].messages(), 2 * kSteps);
-    EXPECT_EQ(from_ps.tensors - back[ps].tensors, kSteps);
-    EXPECT_EQ(from_ps.messages() - back[ps].messages(), 2 * kSteps);
+    EXPECT_EQ(to_ps.tensors - before.at(ps).there.tensors, kSteps);
+    EXPECT_EQ(to_ps.messages() - before.at(ps).there.messages(), 2 * kSteps);
+    EXPECT_EQ(from_ps.tensors - before.at(ps).back.tensors, kSteps);
+    EXPECT_EQ(from_ps.messages() - before.at(ps).back.messages(), 2 * kSteps);
     if (GetParam() == LinkedTasks::Kind::kBytes) {
       // On a busy machine a node looks expensive now and then, and RUN leaves before it.
-      EXPECT_LE(links.num_writes(kWorker, ps) - writes_there[ps], kSteps + kSteps / 2);
-      EXPECT_LE(links.num_writes(ps, kWorker) - writes_back[ps], kSteps + kSteps / 2);
+      EXPECT_LE(links.num_writes(kWorker, ps) - before.at(ps).writes_there, kSteps + kSteps / 2);
+      EXPECT_LE(links.num_writes(ps, kWorker) - before.at(ps).writes_back, kSteps + kSteps / 2);
     }
   }
   // 200 steps of its own updates: the batch lies on y = 3 x + 1.

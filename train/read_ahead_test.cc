@@ -156,6 +156,19 @@ TEST(ReadAheadTest, APenaltyNextToItsWeightReadsItThereBeforeTheUpdate) {
   EXPECT_TRUE(RunsAfter(*UpdateOf(w), read));
 }
 
+// Its readers need nothing of another task, and the update comes with RUN now.
+TEST(ReadAheadTest, AReadForItsServerAloneIsBeforeTheUpdate) {
+  Model m;
+  const Variable w = m.Weight("w");
+  const Output apart = ReadVariable(m.ps.WithName("apart"), w);
+  m.also.push_back(Identity(m.ps.WithName("norm"), apart));
+  const Output loss = ReduceSum(m.here, Square(m.here, Mul(m.here, m.x, w.value)));
+  ASSERT_OK_AND_ASSIGN(const ReadAhead ahead, m.Make(m.Minimize(loss)));
+  EXPECT_EQ(NamesOf(ahead.fed()), Names({"w/Read/ReadVariableOp:0"}));
+  ASSERT_NE(UpdateOf(w), nullptr);
+  EXPECT_TRUE(RunsAfter(*UpdateOf(w), apart.node()));
+}
+
 TEST(ReadAheadTest, AVariableWhoseHandleGoesIntoABranchStaysInTheStep) {
   Model m;
   const Variable w = m.Weight("w"), v = m.Weight("v");

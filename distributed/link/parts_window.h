@@ -16,9 +16,8 @@
 //     to kMinBytes. Else, if parts have waited for it, it grows by an eighth; twofold until parts
 //     have queued for the first time. One late answer says nothing: the reader was late;
 //   - every kMemory the window is halved for two rounds. Then nothing queues, and the answers of
-//   the
-//     second one say anew how fast the fastest is: a sender that never pauses would take its own
-//     queue for the line.
+//     the second one say anew how fast the fastest is. A sender that never pauses would otherwise
+//     take its own queue for the line.
 //
 // The idea is LEDBAT's (RFC 6817): the delay of one's own bytes says how much queues.
 //
@@ -47,7 +46,7 @@ class PartsWindow {
   // `now` on, until an answer comes.
   bool MayLeave(int64_t bytes, absl::Time now);
   void Left(int64_t bytes);
-  // As it was before any part left: those that wait will not leave.
+  // Those that wait will not leave.
   void StopWaiting() { waits_since_ = absl::InfiniteFuture(); }
 
   // Whether the owner should send a mark behind what has left.

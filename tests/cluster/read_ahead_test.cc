@@ -2,6 +2,7 @@
 //
 // Training with and without read-ahead on a parameter server and tasks that are servers of this
 // process: values, staleness, recovery, messages.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -15,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/file_system.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -27,6 +29,7 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
+#include "layers/variable_update.h"
 #include "ops/ops.h"
 #include "run/run_file.h"
 #include "runtime/session.h"
@@ -40,6 +43,7 @@
 #include "train/learning_rates.h"
 #include "train/momentum.h"
 #include "train/optimizer.h"
+#include "train/session_run_hook.h"
 #include "train/train.h"
 
 // covers: training: with read-ahead one trainer has the values that it has without, bit by bit, and
@@ -232,6 +236,82 @@ TEST_F(ReadAheadTest, AMonitoredSessionWithTheHookHasTheSameValues) {
   }
   EXPECT_EQ(values[0], values[1]);
   EXPECT_GT(values[0], 2);
+}
+
+// The system's, and as much later as it is told.
+class LateClock : public Clock {
+ public:
+  absl::Time Now() override { return Clock::Real()->Now() + absl::Seconds(late_s_.load()); }
+  bool WaitUntil(CondVar* cv, Mutex* mu, absl::Time deadline) override {
+    return Clock::Real()->WaitUntil(cv, mu, deadline - absl::Seconds(late_s_.load()));
+  }
+  void SleepFor(absl::Duration duration) override { Clock::Real()->SleepFor(duration); }
+  void PassHour() { late_s_ += 3600; }
+
+ private:
+  std::atomic<int64_t> late_s_{0};
+};
+
+// Before the run of that number it changes a variable by a run of its own, and then does `more`.
+class ChangingHook : public SessionRunHook {
+ public:
+  ChangingHook(int64_t run, Operation change, std::function<void()> more)
+      : run_(run), change_(std::move(change)), more_(std::move(more)) {}
+  std::string name() const override { return "ChangingHook"; }
+  StatusOr<GroupMask> BeforeRun(RunContext* context) override {
+    if (context->run_number() != run_) return kNoGroups;
+    MR_RETURN_IF_ERROR(context->session()->Run({}, {}, {change_}).status());
+    more_();
+    return kNoGroups;
+  }
+
+ private:
+  const int64_t run_;
+  const Operation change_;
+  const std::function<void()> more_;
+};
+
+// covers: training: with read-ahead a session's step sees what another run of the program has
+//   changed when it was told so, and after a pause
+TEST_F(ReadAheadTest, WhatAnotherRunHasChangedIsSeenWhenTheHookIsToldAndAfterAPause) {
+  enum class How { kWithout, kNotTold, kTold, kPause };
+  float values[4] = {};
+  for (const How how : {How::kWithout, How::kNotTold, How::kTold, How::kPause}) {
+    const int i = static_cast<int>(how);
+    const Model model = Line(configs_["master"]);
+    const std::vector<Variable> trained = VariablesOf(model.root, "trainable_variables");
+    ASSERT_EQ(trained.size(), 1u);
+    const Operation change =
+        AssignVariable(model.root.ColocatedWith(trained[0].handle.op()).WithName("change"),
+                       trained[0], Const(model.root, 100.0f));
+    LateClock clock;
+    StopAtStepHook stop({.last_step = 6});
+    ReadAheadHook reads({.train_op = model.op, .fetches = {model.loss}});
+    ChangingHook changing(5, change, [&] {
+      if (how == How::kTold) reads.ReadAnew();
+    });
+    MonitoredTrainingSessionOptions options;
+    options.target = servers_["master"]->target();
+    options.checkpoint_dir = absl::StrCat(dir_, "/changed_", i);
+    options.hooks = {&stop, &changing};
+    if (how != How::kWithout) options.hooks.push_back(&reads);
+    options.handle_signals = false;
+    options.clock = &clock;
+    ASSERT_OK_AND_ASSIGN(const auto session, MonitoredTrainingSession(model.root, options));
+    int runs = 0;
+    ASSERT_OK(session->Loop([&]() -> Status {
+      if (runs++ == 5 && how == How::kPause) clock.PassHour();
+      return session->Run(model.batches[0], {model.loss}, {model.op}).status();
+    }));
+    ASSERT_OK_AND_ASSIGN(values[i],
+                         SavedFloat(absl::StrCat(options.checkpoint_dir, "/model.ckpt-6"), "w"));
+  }
+  const float without = values[0], not_told = values[1], told = values[2], pause = values[3];
+  EXPECT_FLOAT_EQ(without, 3 + 0.75f * 97);
+  EXPECT_EQ(told, without);
+  EXPECT_EQ(pause, without);
+  // The step had the gradient of the weight before.
+  EXPECT_GT(not_told, 99);
 }
 
 // --- Staleness -----------------------------------------------------------------------------------
