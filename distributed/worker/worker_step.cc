@@ -256,7 +256,8 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   if (block || !status.ok()) return PartsEnded(status);
   parts_.Start(runs, options, [self](const Status& ended) { self->PartsEnded(ended); });
   started_.store(true, std::memory_order_release);
-  SetTimer(deadline);
+  MutexLock lock(&mu_);
+  if (timer_ != nullptr) timer_->Set(deadline);
 }
 
 // A step that began without it could not be ended when there is no memory left for it.
@@ -267,9 +268,11 @@ void WorkerStep::MakeTimer() {
   });
 }
 
-void WorkerStep::SetTimer(absl::Time when) {
+// Without a timer the step has ended, maybe just now and by the timer's own thread: options_ may be
+// gone with the worker.
+void WorkerStep::SetTimerIn(absl::Duration pause) {
   MutexLock lock(&mu_);
-  if (timer_ != nullptr) timer_->Set(when);
+  if (timer_ != nullptr) timer_->Set(options_->timers->Now() + pause);
 }
 
 void WorkerStep::TimeIsOver() {
@@ -277,9 +280,9 @@ void WorkerStep::TimeIsOver() {
             "Execute sets the timer after it has started the parts");
   if (!overdue_.exchange(true, std::memory_order_relaxed)) {
     parts_.EndOverdue().IgnoreError();
-    SetTimer(options_->timers->Now() + kAnswerTime);
+    SetTimerIn(kAnswerTime);
   } else if (!parts_.LeaveSilent()) {
-    SetTimer(options_->timers->Now() + kLookAgain);
+    SetTimerIn(kLookAgain);
   }
 }
 

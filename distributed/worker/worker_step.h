@@ -91,7 +91,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   FetchTensor FetchFor(int64_t step_id);
   void Execute(bool block, absl::Time deadline);
   void MakeTimer();
-  void SetTimer(absl::Time when);
+  void SetTimerIn(absl::Duration pause);
   void TimeIsOver();
   void PartsEnded(const Status& status);
   void Finish();

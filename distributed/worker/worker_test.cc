@@ -4,15 +4,19 @@
 // master_test.cc.
 #include "distributed/worker/worker.h"
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
@@ -29,6 +33,7 @@
 #include "distributed/worker/step_edges.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "net/timers.h"
 #include "run/training_run.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
@@ -64,6 +69,40 @@ class HastyPeer : public TensorSource {
   Status end;
 };
 
+// A timer fires as soon as it is set, once, in a thread that the destructor waits for.
+class HastyTimers : public Timers {
+ public:
+  ~HastyTimers() override { Join(); }
+  void Join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Clock* clock() override {
+    ++times_asked;
+    return Clock::Real();
+  }
+  std::shared_ptr<Timer> Make(absl::AnyInvocable<void()> fire) override {
+    return std::make_shared<Hasty>(this, std::move(fire));
+  }
+  std::atomic<int> times_asked{0};
+
+ private:
+  class Hasty : public Timer {
+   public:
+    Hasty(HastyTimers* timers, absl::AnyInvocable<void()> fire)
+        : timers_(timers), fire_(std::make_shared<absl::AnyInvocable<void()>>(std::move(fire))) {}
+    void Set(absl::Time) override {
+      if (fire_ != nullptr)
+        timers_->thread_ = std::thread([fire = std::move(fire_)] { (*fire)(); });
+    }
+    void Cancel() override {}
+
+   private:
+    HastyTimers* const timers_;
+    std::shared_ptr<absl::AnyInvocable<void()>> fire_;
+  };
+  std::thread thread_;
+};
+
 struct RunOptions {
   std::vector<std::string> recv_keys;
   bool block = false;
@@ -82,6 +121,7 @@ class WorkerTest : public ::testing::Test {
     options.io_pool = IoPool::Default();
     options.shutdown_bound = shutdown_bound_;
     options.limits = limits_;
+    options.timers = timers_;
     options.source = [this](absl::string_view task) -> std::shared_ptr<TensorSource> {
       return task == kWorker ? peer_ : nullptr;
     };
@@ -197,6 +237,7 @@ class WorkerTest : public ::testing::Test {
 
   absl::Duration shutdown_bound_ = absl::Seconds(10);
   ServerLimits limits_;
+  Timers* timers_ = Timers::Real();
   std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
   std::unique_ptr<Worker> worker_;
   tensorflow::GraphDef graph_;
@@ -294,6 +335,34 @@ TEST_F(WorkerTest, AKernelThatDoesNotAnswerKeepsTheThreadsOfItsWorker) {
     answered->Wait();
     Start();
   }
+}
+
+// The timer of a step may be what ends it. The worker's options, its timers among them, may be gone
+// from then on.
+TEST_F(WorkerTest, AStepThatItsTimerHasEndedAsksItsWorkerNothing) {
+  HastyTimers timers;
+  timers_ = &timers;
+  Start();
+  testing::SetAsyncHook("cancelled", [](KernelContext* context, AsyncKernel::DoneCallback done) {
+    const auto answer = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    CancellationManager::Token token;
+    const bool waits = context->cancellation()->Register(
+        &token, [answer] { (*answer)(absl::CancelledError("as it was told")); });
+    if (!waits) (*answer)(absl::CancelledError("before it began"));
+  });
+  tensorflow::NodeDef* const node = Add("TestProbeAsync", "waits");
+  Set(node, "N", int64_t{0});
+  Set(node, "M", int64_t{1});
+  Set(node, "hook", std::string("cancelled"));
+  int asked_at_end = -1;
+  at_end_ = [&] { asked_at_end = timers.times_asked; };
+  EXPECT_STATUS(
+      RunGraph(Register(), 1,
+               {.recv_keys = {}, .block = false, .deadline = absl::Now() + absl::Hours(1)}),
+      absl::StatusCode::kDeadlineExceeded, "");
+  timers.Join();
+  EXPECT_EQ(timers.times_asked, asked_at_end);
+  worker_ = nullptr;
 }
 
 // What Hash64 makes `mixed` of: the block of 8 bytes that enters the hash as `mixed`.
