@@ -44,6 +44,7 @@
 #include "ops/array/constant.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "runtime/rendezvous.h"
 #include "runtime/session.h"
 
@@ -612,12 +613,17 @@ TEST(AttackTest, LongHandlesThatAreNotThereAreNotKept) {
 
 // A stranger to a server without a token, and one with a token.
 class ClearingTest : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Methods, ClearingTest, ::testing::Values("CleanupAll", "Reset"));
+INSTANTIATE_TEST_SUITE_P(Methods, ClearingTest,
+                         ::testing::Values("CleanupAll", "OwnCleanupAll", "Reset"));
 
 grpc::Status Clear(const char* method, RawClient* ps, RawClient* worker) {
   if (absl::string_view(method) == "Reset") {
     tensorflow::ResetResponse response;
     return worker->Call(absl::StrCat(kMaster, "Reset"), tensorflow::ResetRequest(), &response);
+  }
+  if (absl::string_view(method) == "OwnCleanupAll") {
+    wire::CleanupAllResponse response;
+    return ps->Call("/millrace.WorkerControl/CleanupAll", wire::CleanupAllRequest(), &response);
   }
   tensorflow::CleanupAllResponse response;
   return ps->Call(absl::StrCat(kWorker, "CleanupAll"), tensorflow::CleanupAllRequest(), &response);

@@ -21,7 +21,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/master/grpc_master.h"
 #include "distributed/master/master_interface.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/named_tensor.h"
 #include "gtest/gtest.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"

@@ -15,11 +15,11 @@
 #include "distributed/server_counts.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/raw_client.h"
-#include "distributed/transport/transport.pb.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/array/identity.h"
 #include "ops/array/placeholder.h"
+#include "proto/worker_control.pb.h"
 #include "runtime/session.h"
 
 // covers: clusters: each task counts what it exchanges with each other
@@ -83,7 +83,7 @@ TEST(PeerCountsTest, TheNetworkAndTheLogTell) {
   RawClient client(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port()));
   wire::GetPeerCountsResponse response;
   const grpc::Status status =
-      client.Call("/millrace.Transport/GetPeerCounts", wire::GetPeerCountsRequest(), &response);
+      client.Call("/millrace.WorkerControl/GetPeerCounts", wire::GetPeerCountsRequest(), &response);
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(response.peer_size(), 1);
   const PeerCounts want = CountsOf(*cluster.server("ps", 0)).peers.at(kWorker);
@@ -110,9 +110,9 @@ TEST(PeerCountsTest, TheNetworkAndTheLogTell) {
 TEST(PeerCountsTest, WhatIsNoRequestIsRefused) {
   LoopbackCluster cluster;
   RawClient client(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port()));
-  EXPECT_EQ(
-      client.Call("/millrace.Transport/GetPeerCounts", std::string("\xff\xff\xff")).error_code(),
-      grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(client.Call("/millrace.WorkerControl/GetPeerCounts", std::string("\xff\xff\xff"))
+                .error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 }  // namespace

@@ -115,8 +115,10 @@ TEST_F(SecurityTest, EachMethodOfAllServicesAsksForTheTokenBeforeItReadsTheReque
       methods.push_back(absl::StrCat("/", package, ".WorkerService/", method));
     }
   }
-  for (const char* method : {"GetPeerCounts", "RenewSessions", "FindRun", "EndRun"}) {
-    methods.push_back(absl::StrCat("/millrace.Transport/", method));
+  for (const char* method :
+       {"GetStatus", "CreateWorkerSession", "DeleteWorkerSession", "RegisterGraph",
+        "DeregisterGraph", "CleanupAll", "GetPeerCounts", "RenewSessions", "FindRun", "EndRun"}) {
+    methods.push_back(absl::StrCat("/millrace.WorkerControl/", method));
   }
   for (const char* method : {"RenewSessions", "EndRun", "FindTrainers"}) {
     methods.push_back(absl::StrCat("/millrace.Master/", method));

@@ -39,10 +39,12 @@
 #include "distributed/server_counts.h"
 #include "distributed/server_links.h"
 #include "distributed/task_link_end.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/grpc_control.h"
 #include "distributed/transport/peer_counts.h"
-#include "distributed/transport/transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/service_names.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_service.h"
@@ -121,15 +123,15 @@ struct ServerCore {
     worker->Shutdown(absl::AbortedError("Shutdown"));
   }
 
-  std::shared_ptr<Transport> Peer(absl::string_view task) {
+  std::shared_ptr<WorkerControl> Peer(absl::string_view task) {
     MutexLock lock(&mu);
     const auto it = peers.find(task);
     if (it != peers.end()) return it->second;
     std::shared_ptr<RpcChannel> channel = ChannelLocked(task);
     if (channel == nullptr) return nullptr;
-    std::shared_ptr<Transport> transport = MakeGrpcTransport(std::string(task), std::move(channel));
-    peers[std::string(task)] = transport;
-    return transport;
+    std::shared_ptr<WorkerControl> control = MakeGrpcControl(std::string(task), std::move(channel));
+    peers[std::string(task)] = control;
+    return control;
   }
   // Null for a task that is not in the cluster.
   std::shared_ptr<RpcChannel> Channel(absl::string_view task) {
@@ -150,7 +152,7 @@ struct ServerCore {
   Mutex mu;
   std::map<std::string, std::string, std::less<>> addresses;  // by task; fixed after Start
   std::shared_ptr<const PeerCounters> peer_counters;          // likewise
-  std::map<std::string, std::shared_ptr<Transport>, std::less<>> peers ABSL_GUARDED_BY(mu);
+  std::map<std::string, std::shared_ptr<WorkerControl>, std::less<>> peers ABSL_GUARDED_BY(mu);
   std::map<std::string, std::shared_ptr<RpcChannel>> channels ABSL_GUARDED_BY(mu);
   ServerLinks links;  // closed by Stop; ends of links keep the core until they hear so
   const std::shared_ptr<LinkParts> link_parts = std::make_shared<LinkParts>(&links);
@@ -189,19 +191,19 @@ class ServedSessions : public WatchedSessions {
     return core_->worker->OpenSessions();
   }
   void Ask(const std::string& task, Heard heard) override {
-    const std::shared_ptr<Transport> peer = core_->Peer(task);
+    const std::shared_ptr<WorkerControl> peer = core_->Peer(task);
     if (peer == nullptr) return;
     CallOptions options;
     options.deadline = absl::Now() + kAskTimeout;
-    auto response = std::make_shared<tensorflow::GetStatusResponse>();
-    peer->GetStatus(options, response.get(),
-                    [response, heard = std::move(heard)](const Status& status) {
-                      const bool known = status.ok() && response->device_attributes_size() > 0;
-                      heard(status, known ? response->device_attributes(0).incarnation() : 0);
+    auto devices = std::make_shared<std::vector<tensorflow::DeviceAttributes>>();
+    peer->GetStatus(options, devices.get(),
+                    [devices, heard = std::move(heard)](const Status& status) {
+                      const bool known = status.ok() && !devices->empty();
+                      heard(status, known ? devices->front().incarnation() : 0);
                     });
   }
   std::string Whereabouts(const std::string& task) const override {
-    const std::shared_ptr<Transport> peer = core_->Peer(task);
+    const std::shared_ptr<WorkerControl> peer = core_->Peer(task);
     return peer == nullptr ? task : absl::StrCat(task, " at ", peer->address());
   }
 
@@ -390,7 +392,7 @@ class LocalServer : public Server {
   StopEvent stopped_event_;
 };
 
-// "EndRun" of "/millrace.Transport/EndRun".
+// "EndRun" of "/millrace.WorkerControl/EndRun".
 bool IsNamed(absl::string_view method, absl::string_view name) {
   return absl::EndsWith(method, absl::StrCat("/", name));
 }
@@ -462,9 +464,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   std::vector<std::string> tasks;
   for (const auto& [task, of_task] : core->addresses) tasks.push_back(task);
   core->peer_counters = std::make_shared<PeerCounters>(tasks);
-  // Borrowed: the worker and the master are members of the core.
-  const auto peer = [core = core.get()](absl::string_view task) { return core->Peer(task); };
-  WorkerOptions worker;
+  WorkerOptions worker;  // it and the master borrow the core, whose members they are
   worker.task = name_of(cluster.job(), cluster.task());
   tensorflow::ConfigProto config = ConfigProtoOf(options.config);
   const auto cpus = config.device_count().find("CPU");
@@ -476,7 +476,10 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   worker.run_linger = options.run_linger;
   worker.shutdown_bound = options.stop_bound;
   worker.limits = core->limits;
-  worker.peer = peer;
+  worker.source = [core = core.get()](absl::string_view task) -> std::shared_ptr<TensorSource> {
+    std::shared_ptr<RpcChannel> channel = core->Channel(task);
+    return channel == nullptr ? nullptr : MakeGrpcTensorSource(std::move(channel));
+  };
   worker.peer_counters = core->peer_counters;
   worker.links = &core->links;
   const std::string own = worker.task;
@@ -504,7 +507,7 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
         alive->link_parts);
   };
   core->links.Open(std::move(links));
-  core->peers[own] = MakeInProcessTransport(core->worker.get(), *address);
+  core->peers[own] = MakeInProcessControl(core->worker.get(), *address);
   MasterOptions master;
   master.task = own;
   master.cluster = cluster.cluster();
@@ -513,7 +516,8 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
   master.limits = core->limits;
   master.lease_period = options.lease_period;
   master.close_bound = options.stop_bound;
-  master.peer = peer;
+  master.peer = [core = core.get()](absl::string_view task) { return core->Peer(task); };
+  master.local_part = MakeLocalPart(core->worker.get());
   master.links = core->link_parts;
   core->master = std::make_unique<Master>(std::move(master));
 

@@ -21,9 +21,9 @@
 #include "distributed/server.h"
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/grpc_control.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "gtest/gtest.h"
 #include "net/rpc_channel.h"
 #include "run/run_file.h"
@@ -150,7 +150,7 @@ TEST(ServerRunTest, TheSessionOfARemoteClientThatDiedEndsOnAllTasks) {
 
   // All tasks know it by the handle of the attempt that opened it; to ask the ps for it is no sign
   // of life at its master.
-  const auto ps = MakeGrpcTransport(
+  const auto ps = MakeGrpcControl(
       "/job:ps/replica:0/task:0",
       RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port())));
   const std::vector<std::string> handles = {dead.session_handle() + ".1"};

@@ -25,8 +25,11 @@
 #include "distributed/master/master_interface.h"
 #include "distributed/server.h"
 #include "distributed/testing/raw_client.h"
-#include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/grpc_control.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/service_names.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/attr.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
@@ -137,9 +140,9 @@ class ServerWaitsTest : public ::testing::Test {
     EXPECT_OK(server);
     return server.ok() ? *std::move(server) : nullptr;
   }
-  std::shared_ptr<Transport> ToPs() {
-    return MakeGrpcTransport("/job:ps/replica:0/task:0",
-                             RpcChannel::Make(absl::StrCat("127.0.0.1:", ps_->port())));
+  std::shared_ptr<WorkerControl> ToPs() {
+    return MakeGrpcControl("/job:ps/replica:0/task:0",
+                           RpcChannel::Make(absl::StrCat("127.0.0.1:", ps_->port())));
   }
   static CallOptions Within(absl::Duration time) {
     CallOptions options;
@@ -147,18 +150,18 @@ class ServerWaitsTest : public ::testing::Test {
     return options;
   }
   // Of the ps; hang guards are generous.
-  static Status AskStatus(Transport* task) {
-    tensorflow::GetStatusResponse response;
+  static Status AskStatus(WorkerControl* task) {
+    std::vector<tensorflow::DeviceAttributes> devices;
     Status status;
     Notification done;
-    task->GetStatus(Within(absl::Seconds(60)), &response, [&](const Status& answer) {
+    task->GetStatus(Within(absl::Seconds(60)), &devices, [&](const Status& answer) {
       status = answer;
       done.Notify();
     });
     done.Wait();
     return status;
   }
-  static Status Renew(Transport* task) {
+  static Status Renew(WorkerControl* task) {
     const std::vector<std::string> handles = {"nobody's"};
     std::vector<std::string> unknown;
     Status status;
@@ -277,18 +280,16 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
     return status;
   };
   const CallOptions call = Within(absl::Seconds(60));
-  tensorflow::GetStatusResponse devices;
+  std::vector<tensorflow::DeviceAttributes> devices;
   ASSERT_OK(ask([&](auto done) { ps->GetStatus(call, &devices, done); }));
-  const tensorflow::DeviceAttributes& device = devices.device_attributes(0);
-  tensorflow::CreateWorkerSessionRequest open;
-  open.set_session_handle("session");
+  const tensorflow::DeviceAttributes& device = devices.at(0);
+  SessionOrder open = {.handle = "session"};
   ASSERT_OK(ask([&](auto done) { ps->CreateWorkerSession(call, open, done); }));
 
-  tensorflow::RegisterGraphRequest graph;
-  graph.set_session_handle("session");
-  graph.mutable_graph_def()->mutable_versions()->set_producer(134);
+  tensorflow::GraphDef graph;
+  graph.mutable_versions()->set_producer(134);
   const auto add = [&](const char* op, const char* name) {
-    tensorflow::NodeDef* const node = graph.mutable_graph_def()->add_node();
+    tensorflow::NodeDef* const node = graph.add_node();
     node->set_name(name);
     node->set_op(op);
     node->set_device(device.name());
@@ -309,15 +310,17 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   set(send, "recv_device", receiver);
   set(send, "send_device_incarnation", static_cast<int64_t>(device.incarnation()));
   set(send, "client_terminated", false);
-  tensorflow::RegisterGraphResponse registered;
-  ASSERT_OK(ask([&](auto done) { ps->RegisterGraph(call, graph, &registered, done); }));
+  RegisteredPart registered;
+  ASSERT_OK(ask(
+      [&](auto done) { ps->RegisterGraph(call, PartOrder("session", graph), &registered, done); }));
   tensorflow::RunGraphRequest run;
   run.set_session_handle("session");
-  run.set_graph_handle(registered.graph_handle());
+  run.set_graph_handle(registered.graph_handle);
   run.set_step_id(7);
   // A foreign master's step: what it sends waits until somebody asks for it.
   tensorflow::RunGraphResponse ran;
-  RawClient foreign(absl::StrCat("127.0.0.1:", ps_->port()));
+  const std::string ps_address = absl::StrCat("127.0.0.1:", ps_->port());
+  RawClient foreign(ps_address);
   const grpc::Status ended = foreign.Call(absl::StrCat(kWorkerService, "RunGraph"), run, &ran);
   ASSERT_TRUE(ended.ok()) << ended.error_message();
 
@@ -325,7 +328,7 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   Status refused;
   const absl::Time hang = absl::Now() + absl::Seconds(60);
   for (int i = 0; refused.ok() && absl::Now() < hang; ++i) {
-    open.set_session_handle(absl::StrCat("other ", i));
+    open.handle = absl::StrCat("other ", i);
     refused = ask([&](auto done) { ps->CreateWorkerSession(call, open, done); });
   }
   EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "got one that is stopping");
@@ -334,7 +337,8 @@ TEST_F(ServerWaitsTest, StopWaitsForTensorsThatATaskHasStillToReceive) {
   recv.set_rendezvous_key(RendezvousKey::Make(device.name(), device.incarnation(), receiver, "edge",
                                               /*frame_id=*/0, /*iteration=*/0));
   NamedTensor tensor;
-  EXPECT_OK(ask([&](auto done) { ps->RecvTensor(call, recv, &tensor, done); }));
+  const auto source = MakeGrpcTensorSource(RpcChannel::Make(ps_address));
+  EXPECT_OK(ask([&](auto done) { source->RecvTensor(call, recv, &tensor, done); }));
   ExpectTensorEqual(tensor.value, Tensor::Scalar(3.0f));
   stop.join();
 }

@@ -27,8 +27,11 @@
 #include "distributed/testing/loopback_cluster.h"
 #include "distributed/testing/raw_client.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/grpc_control.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/attr.h"
 #include "graph/node_builder.h"
 #include "graph/op_registry.h"
@@ -130,18 +133,20 @@ TEST(ServerTest, EmbeddingRowsTravelInsteadOfTables) {
 TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
   LoopbackCluster cluster;
   const std::string task = "/job:ps/replica:0/task:0";
-  const auto transport = MakeGrpcTransport(
-      task, RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port())));
-  tensorflow::GetStatusResponse devices;
+  const auto channel =
+      RpcChannel::Make(absl::StrCat("127.0.0.1:", cluster.server("ps", 0)->port()));
+  const auto control = MakeGrpcControl(task, channel);
+  const auto source = MakeGrpcTensorSource(channel);
+  std::vector<tensorflow::DeviceAttributes> devices;
   Notification got;
-  transport->GetStatus({}, &devices, [&](const Status& s) {
+  control->GetStatus({}, &devices, [&](const Status& s) {
     EXPECT_OK(s);
     got.Notify();
   });
   got.Wait();
-  ASSERT_EQ(devices.device_attributes_size(), 1);
+  ASSERT_EQ(devices.size(), 1u);
   const std::string device = task + "/device:CPU:0";
-  const uint64_t incarnation = devices.device_attributes(0).incarnation();
+  const uint64_t incarnation = devices[0].incarnation();
   const auto recv = [&](int64_t step, const std::string& key, int64_t id, NamedTensor* tensor) {
     tensorflow::RecvTensorRequest request;
     request.set_step_id(step);
@@ -151,7 +156,7 @@ TEST(ServerTest, RecvTensorWaitsForAStepThatHasNotBegunAndRefusesOtherKeys) {
     Status result;
     CallOptions options;
     options.deadline = absl::Now() + absl::Milliseconds(500);
-    transport->RecvTensor(options, request, tensor, [&](const Status& s) {
+    source->RecvTensor(options, request, tensor, [&](const Status& s) {
       result = s;
       done.Notify();
     });

@@ -39,8 +39,9 @@
 #include "distributed/master/master_options.h"
 #include "distributed/testing/simulated_links.h"
 #include "distributed/testing/simulated_network.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/scope.h"
@@ -246,9 +247,6 @@ class Job {
     options.io_pool = IoPool::Default();
     options.clock = task->life->place->clock();
     options.timers = task->life->place->timers();
-    options.peer = [this, life = task->life](absl::string_view peer) {
-      return net_.WayTo(life, peer);
-    };
     options.links = links_.of(task->life);
     task->worker = std::make_unique<Worker>(std::move(options));
     net_.Attach(task->life, task->worker.get());
@@ -269,6 +267,7 @@ class Job {
       return net_.WayTo(life, peer);
     };
     options.links = links_.parts(task->life);
+    options.local_part = net_.LocalPartOf(task->life);
     task->master = std::make_unique<Master>(std::move(options));
     task->is_chief = is_chief;
     if (is_chief) task->epoch = ++last_epoch_;
@@ -550,14 +549,13 @@ class Job {
         ledger.of_fenced.insert(call);
       }
     };
-    net_.observer.session_opened = [this](const Life& at,
-                                          const tensorflow::CreateWorkerSessionRequest& request,
+    net_.observer.session_opened = [this](const Life& at, const SessionOrder& order,
                                           const Status& status) {
-      const SessionTerms terms = *SessionTermsOf(request);
-      if (!status.ok() || !terms.run.is_chief) return;
+      const TrainingRun& run = order.terms.run;
+      if (!status.ok() || !run.is_chief) return;
       Ledger& ledger = ledgers_[&at];
-      ledger.epochs[request.session_handle()] = terms.run.epoch;
-      ledger.newest_epoch = std::max(ledger.newest_epoch, terms.run.epoch);
+      ledger.epochs[order.handle] = run.epoch;
+      ledger.newest_epoch = std::max(ledger.newest_epoch, run.epoch);
     };
     net_.observer.step_answers = [this](const Life& at, int64_t call, const Status& status) {
       if (!IsPs(at) || !status.ok()) return;

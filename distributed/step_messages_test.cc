@@ -23,8 +23,9 @@
 #include "distributed/master/master_options.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/transport/transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "graph/scope.h"
@@ -56,7 +57,6 @@ class StepMessagesTest : public ::testing::Test {
       WorkerOptions options;
       options.task = task;
       options.io_pool = IoPool::Default();
-      options.peer = [this](absl::string_view name) { return Peer(name); };
       options.links = links_.of(task);
       workers_[task] = std::make_unique<Worker>(std::move(options));
       links_.Begin(workers_[task].get());
@@ -67,6 +67,7 @@ class StepMessagesTest : public ::testing::Test {
         *ClusterSpec::Make({{"ps", {"ps.example:2222"}}, {"worker", {"w0.example:1"}}});
     options.peer = [this](absl::string_view name) { return Peer(name); };
     options.links = links_.parts(kWorker);
+    options.local_part = MakeLocalPart(workers_.at(kWorker).get());
     master_ = std::make_unique<Master>(std::move(options));
   }
   ~StepMessagesTest() override {
@@ -74,10 +75,10 @@ class StepMessagesTest : public ::testing::Test {
     for (auto& [task, worker] : workers_) worker->Shutdown(absl::AbortedError("Shutdown"));
   }
 
-  std::shared_ptr<Transport> Peer(absl::string_view name) {
+  std::shared_ptr<WorkerControl> Peer(absl::string_view name) {
     const auto it = workers_.find(std::string(name));
     if (it == workers_.end()) return nullptr;
-    return MakeInProcessTransport(it->second.get(), it->first);
+    return MakeInProcessControl(it->second.get(), it->first);
   }
 
   // A session with the model, initialised; its handle.

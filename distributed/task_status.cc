@@ -11,12 +11,12 @@
 #include "core/mutex.h"
 #include "core/refusal.h"
 #include "core/status.h"
-#include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/transport.pb.h"
+#include "distributed/transport/service_names.h"
 #include "graph/device_name.h"
 #include "net/rpc_channel.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 
 namespace millrace {
 namespace {
@@ -192,7 +192,7 @@ std::vector<TaskAnswer> TaskAsker::Ask(absl::Duration timeout) {
     // Why it cannot be called is asked for once.
     options.asks_for_refusal = false;
     Call<wire::GetPeerCountsRequest, wire::GetPeerCountsResponse>(
-        channels_[i].get(), absl::StrCat(kTransportService, "GetPeerCounts"), options, answers, i,
+        channels_[i].get(), absl::StrCat(kControlService, "GetPeerCounts"), options, answers, i,
         [](const Status& read, const wire::GetPeerCountsResponse& answer, TaskAnswer* status) {
           if (read.ok()) TakeCounts(answer, status);
         });

@@ -110,20 +110,28 @@ TEST_P(WireNamesTest, AllMethodsThatWeHaveAreServed) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
         << method << ": " << status.error_message();
   }
+  for (const char* method :
+       {"GetStatus", "CreateWorkerSession", "DeleteWorkerSession", "RenewSessions", "FindRun",
+        "EndRun", "RegisterGraph", "DeregisterGraph", "CleanupAll", "GetPeerCounts"}) {
+    const grpc::Status status =
+        client.Call(absl::StrCat("/millrace.WorkerControl/", method), "\xff");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT)
+        << method << ": " << status.error_message();
+  }
   EXPECT_EQ(client.Call(Worker("NoMethod"), "").error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(WireVersionTest, ACallerOfAnotherVersionIsRefusedAndBothAreNamed) {
   TwoServers servers;
   RawClient client(servers.ps_address());
-  const std::string method = "/tensorflow.grpc.WorkerService/GetStatus";
+  const std::string method = "/millrace.WorkerControl/GetStatus";
   // Other programs say nothing.
   EXPECT_TRUE(client.Call(method, "").ok());
   client.SetMetadata({{kWireVersionKey, absl::StrCat(kWireVersion)}});
   EXPECT_TRUE(client.Call(method, "").ok());
-  // 1: tasks that made steps by calls.
+  // 1: tasks that made steps by calls; 2: those that put terms beside TensorFlow's fields.
   for (const std::string& other :
-       {std::string("1"), absl::StrCat(kWireVersion + 1), std::string("next")}) {
+       {std::string("1"), std::string("2"), absl::StrCat(kWireVersion + 1), std::string("next")}) {
     client.SetMetadata({{kWireVersionKey, other}});
     const grpc::Status status = client.Call(method, "");
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);

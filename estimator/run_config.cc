@@ -77,6 +77,7 @@ struct RunConfig::Values {
   double session_creation_timeout_secs = 7200;
   bool checkpoint_save_graph_def = true;
   bool portable_graph = false;
+  bool read_ahead = false;
 
   // Of TF_CONFIG.
   TfConfigExtras extras;
@@ -176,6 +177,7 @@ Status RunConfig::SetFields(const RunConfigFields& fields, Values* values) {
   take(fields.session_creation_timeout_secs, &values->session_creation_timeout_secs);
   take(fields.checkpoint_save_graph_def, &values->checkpoint_save_graph_def);
   take(fields.portable_graph, &values->portable_graph);
+  take(fields.read_ahead, &values->read_ahead);
   if (fields.experimental_max_worker_delay_secs) {
     values->experimental_max_worker_delay_secs = fields.experimental_max_worker_delay_secs;
   }
@@ -281,6 +283,7 @@ double RunConfig::session_creation_timeout_secs() const {
 }
 bool RunConfig::checkpoint_save_graph_def() const { return values_->checkpoint_save_graph_def; }
 bool RunConfig::portable_graph() const { return values_->portable_graph; }
+bool RunConfig::read_ahead() const { return values_->read_ahead; }
 const ClusterConfig& RunConfig::cluster() const { return values_->cluster; }
 const ClusterSpec& RunConfig::cluster_spec() const { return values_->cluster.cluster(); }
 const std::string& RunConfig::task_type() const { return values_->task_type; }

@@ -81,6 +81,9 @@ struct RunConfigFields {
   // false. true: graphs of pre-made estimators, also those that train (and with them
   // <checkpoint>.meta), have no ops but TensorFlow's; they are slower.
   std::optional<bool> portable_graph = {};
+  // false. true: with parameter servers, the variables of a training step come with the end of the
+  // one before (train/read_ahead.h).
+  std::optional<bool> read_ahead = {};
 };
 
 class RunConfig {
@@ -113,6 +116,7 @@ class RunConfig {
   double session_creation_timeout_secs() const;
   bool checkpoint_save_graph_def() const;
   bool portable_graph() const;
+  bool read_ahead() const;
 
   // Of the task; local for an evaluator.
   const ClusterConfig& cluster() const;

@@ -48,6 +48,7 @@ TEST(RunConfigTest, DefaultsAreTensorFlows) {
   EXPECT_EQ(config.session_creation_timeout_secs(), 7200);
   EXPECT_TRUE(config.checkpoint_save_graph_def());
   EXPECT_FALSE(config.portable_graph());
+  EXPECT_FALSE(config.read_ahead());
   EXPECT_TRUE(config.session_config().allow_soft_placement);
   EXPECT_TRUE(config.session_config().device_filters.empty());
   EXPECT_FALSE(config.device_fn());

@@ -33,6 +33,7 @@
 #include "train/every.h"
 #include "train/hooks/monitored_training_session.h"
 #include "train/hooks/nan_tensor.h"
+#include "train/hooks/read_ahead_hook.h"
 #include "train/hooks/step_log.h"
 #include "train/hooks/stop_at_step.h"
 #include "train/hooks/summary_saver.h"
@@ -190,6 +191,10 @@ class TrainingLoop {
           .last_step = call_.max_steps.value_or(0), .num_steps = call_.steps.value_or(0)}));
     }
     hooks.push_back(std::make_shared<NanTensorHook>(graph_.spec.loss));
+    if (config_.read_ahead()) {
+      hooks.push_back(std::make_shared<ReadAheadHook>(
+          ReadAheadOptions{.train_op = graph_.spec.train_op, .fetches = {graph_.spec.loss}}));
+    }
     const std::optional<int64_t> log_every = config_.log_step_count_steps();
     if (log_every) {
       // A master evaluates between two steps: what is measured over time is another task's.

@@ -12,7 +12,7 @@ inline constexpr char kTokenPrefix[] = "Bearer ";
 
 // Of what tasks say to each other besides TensorFlow's messages. A server refuses calls of another
 // version, naming both; calls that say none are of other programs (TensorFlow's), and served.
-inline constexpr int kWireVersion = 2;
+inline constexpr int kWireVersion = 3;
 inline constexpr char kWireVersionKey[] = "millrace-wire-version";
 
 }  // namespace millrace

@@ -93,14 +93,18 @@ StatusOr<CountedStep> MakeCountedStep(const Scope& model, const Operation& op,
     counted = AssignAddVariable(after.WithName("count_step"), made.global_step, one);
   }
   made.step_after = StepAfter(root.WithName("step_after"), counted, made.global_step);
-  // What was counted when the step began to read comes with it, in one tensor; in a process of
-  // its own a task has no others next to it.
-  if (options.among_others) {
-    made.step_after =
-        Pack(beside.WithName("step_after_and_before"), {made.step_after, made.global_step.value});
-  }
   MR_RETURN_IF_ERROR(model.status());
   return made;
+}
+
+StatusOr<CountedStep> AmongOthers(const Scope& model, CountedStep step) {
+  // In one tensor, which costs no message.
+  const Scope beside = model.WithRootPrefix().WithoutControlDependencies().ColocatedWith(
+      step.global_step.handle.op());
+  step.step_after =
+      Pack(beside.WithName("step_after_and_before"), {step.step_after, step.global_step.value});
+  MR_RETURN_IF_ERROR(model.status());
+  return step;
 }
 
 }  // namespace millrace

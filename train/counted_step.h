@@ -23,13 +23,11 @@ struct CountedStepOptions {
   bool update_ops = true;
   std::optional<Variable> global_step =
       {};  // the graph's otherwise, which is made where it has none
-  // Others count the same step: step_after tells what was counted before, too.
-  bool among_others = false;
 };
 
 struct CountedStep {
   Variable global_step;
-  // Runs all of it: the global step after the own update; among others [after, before], where
+  // Runs all of it: the global step after the own update; AmongOthers: [after, before], where
   // "before" is what was counted when the step began to read.
   Output step_after;
   std::string added = "";  // what a step runs besides the operation, for people
@@ -37,6 +35,9 @@ struct CountedStep {
 
 StatusOr<CountedStep> MakeCountedStep(const Scope& model, const Operation& op,
                                       const CountedStepOptions& options);
+
+// Others count the same step: step_after tells what was counted before, too.
+StatusOr<CountedStep> AmongOthers(const Scope& model, CountedStep step);
 
 // One of them, int32 or int64.
 int64_t StepOf(const Tensor& value);

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/step_runner.h"
 
+#include <utility>
+
 #include "absl/types/span.h"
 
 namespace millrace {
 
-Status StepRunner::Run(const std::vector<Feed>& feeds) {
-  if (prepared_ == nullptr || !AsPrepared(feeds)) return RunByName(feeds);
+Status StepRunner::Run(const std::vector<Feed>& feeds, absl::Span<const Tensor> kept) {
+  if (kept.size() != kept_.size()) {
+    return Internal("StepRunner: a run must have a value for each of ", kept_.size(),
+                    " names, got ", kept.size());
+  }
+  if (prepared_ == nullptr || !AsPrepared(feeds)) {
+    std::vector<Feed> all = feeds;
+    for (size_t i = 0; i < kept.size(); ++i) all.emplace_back(kept_[i], kept[i]);
+    return RunByName(all, feeds.size());
+  }
   for (size_t i = 0; i < feeds.size(); ++i) values_[i] = feeds[i].value;
+  for (size_t i = 0; i < kept.size(); ++i) values_[feeds.size() + i] = kept[i];
   const Status status = prepared_->RunInto(values_, absl::MakeSpan(results_));
   for (Tensor& value : values_) value = Tensor();  // memory for the next batch
   return status;
@@ -25,7 +36,7 @@ bool StepRunner::AsPrepared(const std::vector<Feed>& feeds) const {
   return true;
 }
 
-Status StepRunner::RunByName(const std::vector<Feed>& feeds) {
+Status StepRunner::RunByName(const std::vector<Feed>& feeds, size_t num_given) {
   MR_ASSIGN_OR_RETURN(results_, session_->Run(feeds, fetches_));
   if (prepare_tried_) return absl::OkStatus();
   prepare_tried_ = true;
@@ -35,7 +46,7 @@ Status StepRunner::RunByName(const std::vector<Feed>& feeds) {
     return absl::IsUnimplemented(prepared.status()) ? absl::OkStatus() : prepared.status();
   }
   prepared_ = *std::move(prepared);
-  for (const Feed& feed : feeds) names_.push_back(feed.name);
+  for (size_t i = 0; i < num_given; ++i) names_.push_back(feeds[i].name);
   values_.resize(feeds.size());
   return absl::OkStatus();
 }

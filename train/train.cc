@@ -8,9 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/logging.h"
 #include "graph/graph.h"
 #include "train/counted_step.h"
 #include "train/ps_load.h"
+#include "train/read_ahead.h"
 #include "train/train_events.h"
 #include "train/train_loop.h"
 
@@ -67,16 +69,34 @@ Status Check(const Scope& model, const Operation& op, const TrainOptions& option
   return Prefixed("Train", CheckServingSignature(model, options.signature));
 }
 
+StatusOr<ReadAhead> MakeReadAhead(const Scope& model, const CountedStep& step,
+                                  const TrainOptions& options) {
+  if (!options.read_ahead) return ReadAhead();
+  if (options.target.empty()) {
+    LogInfo("Train: read_ahead does nothing: all variables are in this process");
+    return ReadAhead();
+  }
+  MR_ASSIGN_OR_RETURN(ReadAhead ahead, ReadAhead::Make(model, {.step_after = step.step_after,
+                                                               .global_step = step.global_step,
+                                                               .also = {options.loss}}));
+  LogInfo("Train: ", ahead.ToString());
+  return ahead;
+}
+
 }  // namespace
 
 StatusOr<TrainResult> Train(ScopeAt at, const Operation& op, const TrainOptions& options) {
   const Scope model = at.here();
   MR_RETURN_IF_ERROR(Check(model, op, options));
-  MR_ASSIGN_OR_RETURN(const CountedStep step,
+  MR_ASSIGN_OR_RETURN(CountedStep step,
                       MakeCountedStep(model, op,
                                       {.update_ops = options.update_ops,
-                                       .global_step = options.supervisor.global_step,
-                                       .among_others = !options.target.empty()}));
+                                       .global_step = options.supervisor.global_step}));
+  MR_ASSIGN_OR_RETURN(const ReadAhead ahead, MakeReadAhead(model, step, options));
+  // In a process of its own a task has no others next to it. What is read ahead knows its step.
+  if (!options.target.empty() && ahead.empty()) {
+    MR_ASSIGN_OR_RETURN(step, AmongOthers(model, std::move(step)));
+  }
   // As the model's device function has placed them: the graph was built before this call.
   if (options.is_chief && !options.target.empty()) {
     LogPsLoad("Train", PsLoad::Of(*model.graph()));
@@ -100,7 +120,7 @@ StatusOr<TrainResult> Train(ScopeAt at, const Operation& op, const TrainOptions&
   }
   Supervisor supervisor(model, of_supervisor);
   MR_RETURN_IF_ERROR(supervisor.status());
-  return TrainLoop(model, step, options, &supervisor, events.get()).Run();
+  return TrainLoop(model, step, ahead, options, &supervisor, events.get()).Run();
 }
 
 }  // namespace millrace

@@ -93,6 +93,11 @@ struct TrainOptions {
   // Off: `op` runs all that a step is to run. For a graph with another model, whose "update_ops"
   // need feeds that this one's data do not have.
   bool update_ops = true;
+  // For asynchronous training with parameter servers: the variables of a step come with the end of
+  // the one before, and a step is one message each way for each server, not two. What others update
+  // between two steps is not seen until the next one (train/read_ahead.h, docs/training_runs.md).
+  // Without parameter servers it does nothing; the log says what is read ahead.
+  bool read_ahead = false;
   // A scalar: shown, and guarded against NaN.
   Output loss = {};
   // Called on the chief each so often and at the end; what it returns is printed, unless "".

@@ -34,10 +34,11 @@ constexpr double kRecentSteps = 16;
 
 }  // namespace
 
-TrainLoop::TrainLoop(const Scope& model, const CountedStep& step, const TrainOptions& options,
-                     Supervisor* supervisor, TrainEvents* events)
+TrainLoop::TrainLoop(const Scope& model, const CountedStep& step, const ReadAhead& ahead,
+                     const TrainOptions& options, Supervisor* supervisor, TrainEvents* events)
     : model_(model),
       counted_(step),
+      ahead_(ahead),
       options_(options),
       supervisor_(supervisor),
       events_(events),
@@ -101,7 +102,10 @@ Status TrainLoop::RunInSession(Session* session) {
   evaluated_at_ = shown_at_ = rate_from_ = -1;
   std::vector<FetchName> fetches = {counted_.step_after};
   if (options_.loss.valid()) fetches.emplace_back(options_.loss);
-  StepRunner runner(session, std::move(fetches));
+  const size_t first_ahead = fetches.size();
+  fetches.insert(fetches.end(), ahead_.next().begin(), ahead_.next().end());
+  StepRunner runner(session, std::move(fetches), {ahead_.fed().begin(), ahead_.fed().end()});
+  values_.clear();
   const Feeds no_feeds;
 
   while (options_.steps == 0 || step_ < options_.steps) {
@@ -118,8 +122,9 @@ Status TrainLoop::RunInSession(Session* session) {
       if (!*next) break;
       pending_ = **std::move(next);
     }
+    if (values_.empty() && !ahead_.empty()) MR_RETURN_IF_ERROR(ReadNow(session));
     // Kept until the step is done: with a lost session no batch is lost.
-    const Status ran = runner.Run(pending_ ? *pending_ : no_feeds);
+    const Status ran = runner.Run(pending_ ? *pending_ : no_feeds, values_);
     if (absl::IsOutOfRange(ran)) break;  // the graph's own input has ended
     if (absl::IsInvalidArgument(ran) && result_.own_steps == 0 && !counted_.added.empty()) {
       return Suffixed(ran, absl::StrCat("; a step runs ", counted_.added,
@@ -130,6 +135,7 @@ Status TrainLoop::RunInSession(Session* session) {
     ++result_.own_steps;
     // What other tasks have counted meanwhile may be more.
     step_ = std::max(step_, Counted(runner.result(0)));
+    for (size_t i = 0; i < values_.size(); ++i) values_[i] = runner.result(first_ahead + i);
     result_.global_step = step_;
     if (options_.loss.valid()) {
       const Tensor& loss = runner.result(1);
@@ -153,20 +159,38 @@ Status TrainLoop::RunInSession(Session* session) {
   return AtEnd(session, exported);
 }
 
+Status TrainLoop::ReadNow(Session* session) {
+  // The count first: what others update in between is in the values, and counts as not seen.
+  MR_ASSIGN_OR_RETURN(const std::vector<Tensor> step,
+                      session->Run({}, {counted_.global_step.value}));
+  MR_ASSIGN_OR_RETURN(values_, session->Run({}, ahead_.first()));
+  read_at_ = StepOf(step[0]);
+  return absl::OkStatus();
+}
+
 int64_t TrainLoop::Counted(const Tensor& steps) {
+  if (!ahead_.empty()) {
+    const int64_t after = StepOf(steps);
+    NoteStaleness(std::exchange(read_at_, after), after);
+    return after;
+  }
   if (steps.num_elements() != 2) return StepOf(steps);
   const auto at = [&steps](size_t i) {
     return steps.dtype() == DT_INT32 ? int64_t{steps.flat<int32_t>()[i]} : steps.flat<int64_t>()[i];
   };
+  NoteStaleness(at(1), at(0));
+  return at(0);
+}
+
+void TrainLoop::NoteStaleness(int64_t read_at, int64_t after) {
   // The own update is none of others; a counter that was set back meanwhile says nothing.
-  const int64_t stale = std::max<int64_t>(0, at(0) - at(1) - 1);
+  const int64_t stale = std::max<int64_t>(0, after - read_at - 1);
   Staleness& all = result_.staleness;
   all.max = std::max(all.max, stale);
   all.mean += (static_cast<double>(stale) - all.mean) / static_cast<double>(result_.own_steps);
   ++recent_steps_;
   recent_staleness_ +=
       (static_cast<double>(stale) - recent_staleness_) / std::min(recent_steps_, kRecentSteps);
-  return at(0);
 }
 
 Status TrainLoop::AfterStep(Session* session) {
@@ -194,6 +218,7 @@ Status TrainLoop::AfterStep(Session* session) {
   // AtEnd does the rest of the last step.
   if (last) return absl::OkStatus();
   if (save_.AtStep(step_)) {
+    values_.clear();  // others train on meanwhile
     save_.Next(step_, now_);
     MR_ASSIGN_OR_RETURN(const std::string saved, supervisor_->Save(step_));
     if (!saved.empty()) {  // else it is tried again
@@ -202,6 +227,7 @@ Status TrainLoop::AfterStep(Session* session) {
     }
   }
   if (eval_.AtStep(step_) || eval_.AtTime(now_)) {
+    values_.clear();
     MR_RETURN_IF_ERROR(Evaluate(session));
     eval_.Next(step_, clock_->Now());
   }

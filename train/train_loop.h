@@ -5,7 +5,8 @@
 // TrainLoop: the loop of Train (train/train.h) in the sessions of a Supervisor: steps with their
 // feeds, and what is due between them: progress, checkpoints, evaluations, the export.
 //
-// A batch is kept until its step is done, so that none is lost with a session.
+// A batch is kept until its step is done, so that none is lost with a session. What is read ahead
+// is of one session: each begins with a read of its own.
 //
 // Thread-safety: thread-compatible. Lifetime: what it is made of outlives it.
 // Failure: as Train.
@@ -14,6 +15,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/clock.h"
@@ -24,6 +26,7 @@
 #include "train/counted_step.h"
 #include "train/every.h"
 #include "train/progress.h"
+#include "train/read_ahead.h"
 #include "train/supervisor.h"
 #include "train/train.h"
 #include "train/train_events.h"
@@ -52,8 +55,8 @@ class Due {
 class TrainLoop {
  public:
   // `step`: of the graph `model`, which the supervisor has completed. `events`: null for none.
-  TrainLoop(const Scope& model, const CountedStep& step, const TrainOptions& options,
-            Supervisor* supervisor, TrainEvents* events);
+  TrainLoop(const Scope& model, const CountedStep& step, const ReadAhead& ahead,
+            const TrainOptions& options, Supervisor* supervisor, TrainEvents* events);
   // Until the steps are done, the data ends, or a signal or an error comes; stops the supervisor.
   StatusOr<TrainResult> Run();
 
@@ -62,8 +65,11 @@ class TrainLoop {
   // One session's life, from ready to the end of training or to its loss.
   Status RunInSession(Session* session);
 
+  // What is read ahead, before the first step and after a pause.
+  Status ReadNow(Session* session);
   // The global step after the own one; notes how stale that was.
   int64_t Counted(const Tensor& steps);
+  void NoteStaleness(int64_t read_at, int64_t after);
 
   // What is due besides training; almost always nothing.
   Status AfterStep(Session* session);
@@ -83,6 +89,7 @@ class TrainLoop {
 
   const Scope& model_;
   const CountedStep& counted_;
+  const ReadAhead& ahead_;
   const TrainOptions& options_;
   Supervisor* const supervisor_;
   TrainEvents* const events_;
@@ -99,6 +106,10 @@ class TrainLoop {
   // Of the session.
   int64_t step_ = 0;
   int64_t evaluated_at_ = -1;
+  // Of what is read ahead, for the next step, and the global step that was counted then; none: to
+  // be read now.
+  std::vector<Tensor> values_;
+  int64_t read_at_ = 0;
   Due save_, eval_, report_, summary_;
   int64_t shown_at_ = -1;  // the step that was shown last
   // Since when steps are counted for the rate: from the first own step of a session on, which makes

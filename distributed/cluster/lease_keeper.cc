@@ -27,7 +27,6 @@ struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
     std::shared_ptr<SessionHost> host;
     std::map<std::string, Lost> handles;
     bool asked = false;                        // and has not answered yet
-    bool refuses = false;                      // it has no leases
     absl::Time next = absl::InfiniteFuture();  // when it is asked, if before the next period
   };
   struct Ending {
@@ -203,7 +202,7 @@ std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time n
         continue;
       }
       host.next = absl::InfiniteFuture();
-      if (host.refuses || std::exchange(host.asked, true)) continue;
+      if (std::exchange(host.asked, true)) continue;
       Call& call = due.emplace_back();
       call.host = host.host;
       for (const auto& [handle, lost] : host.handles) call.handles.push_back(handle);
@@ -246,8 +245,8 @@ void LeaseKeeper::Shared::Renewed(const std::string& name, const Status& status,
     // Perhaps of an earlier entry of this name: then its next question may come before the answer
     // to the last one, and handles that are unknown are no longer here.
     host.asked = false;
-    if (absl::IsUnimplemented(status)) host.refuses = true;
-    if (IsUnanswered(status)) {
+    // Unimplemented: each task has leases, so something else has its place for a while.
+    if (IsUnanswered(status) || absl::IsUnimplemented(status)) {
       host.next = clock->Now() + period / kCallsWithoutAnswer;
       changed.SignalAll();
     }

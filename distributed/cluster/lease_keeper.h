@@ -15,8 +15,8 @@
 // of End by its caller) and answered wherever their host does it.
 // Thread-safety: all methods, from any thread; `lost` and `told` come without a lock.
 // Lifetime: calls under way keep what they need. Stop() gives up what is not done.
-// Failure: a task that has not got leases is not asked again; one that refuses to end a session is
-// in the log.
+// Failure: a task that does not know the call is asked again, as one that does not answer, because
+// something else has its place for a while. One that refuses to end a session is in the log.
 
 #include <cstdint>
 #include <map>

@@ -64,7 +64,7 @@ struct ServerLimits : CallLimits {
   // sends them over Unix sockets: of all links together. Of what another task shares with this one,
   // as much is mapped for each link. 0: none; such tensors go through the socket. A link has half
   // of what others leave at most. MILLRACE_LINK_SHARED_BYTES in the environment takes its place.
-  int64_t max_link_shared_bytes = 0;
+  int64_t max_link_shared_bytes = int64_t{512} << 20;
   // Tensors that this task keeps for another one because they have not changed since they came, so
   // that they need not travel again, and as much that others keep for it, to which it refers: of
   // one link, each. Beyond it tensors travel in each step. 0: none are kept.

@@ -2,6 +2,8 @@
 #include "distributed/link/byte_link.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -19,6 +21,11 @@ constexpr int kMaxWrites = 4;
 // More between two Ticks does not count. The process was stopped, or the wall clock was set; what
 // the peer has sent meanwhile is read before the next Tick.
 constexpr absl::Duration kMaxTickGap = absl::Seconds(5);
+
+// PINGs that are marks behind parts of large tensors have such numbers where others have the time,
+// which is far from there; their PONGs bring it back.
+constexpr int64_t kFirstMark = std::numeric_limits<int64_t>::min();
+constexpr int64_t kLastMark = kFirstMark + (int64_t{1} << 60);
 
 static_assert(kMinWindowBytes >= 4 * kMaxFrameBytes,
               "credit.h: a frame waits only when more than three quarters are taken or held");
@@ -63,6 +70,7 @@ ByteLink::ByteLink(std::unique_ptr<ByteWire> wire, std::shared_ptr<LinkEnd> end,
       hello_waits_(options_.waits_for_hello),
       name_(options_.peer_task.empty() ? "Link to a task that has not said HELLO"
                                        : LinkName(options_, options_.peer_task)),
+      queue_(wire_->takes_megabytes()),
       receipts_(options_.window_bytes, segments_, kept_),
       ticked_at_(options_.clock->Now()) {
   hello_ = Hello(/*takes_offer=*/false);
@@ -247,7 +255,13 @@ ByteChain ByteLink::NextBatch() {
   if (!hello_waits_) batch.Append(std::exchange(hello_, std::string()));
   if (state_ == State::kOpening) return batch;
   AddSegments(&batch);
-  queue_.Fill(LinkTime(), &batch);
+  const absl::Time now = LinkTime();
+  queue_.Fill(now, &batch);
+  if (queue_.NeedsMark()) {
+    PingFrame mark;
+    mark.clock_ns = kFirstMark + queue_.Mark(now);
+    batch.Append(Encoded(mark));
+  }
   if (state_ != State::kOpen || (batch.empty() && !receipts_.IsDue())) return batch;
   ByteChain result = receipts_.Take();
   result.Append(std::move(batch));
@@ -621,8 +635,17 @@ Status ByteLink::Take(PingFrame frame, int64_t) {
   return absl::OkStatus();
 }
 
-Status ByteLink::Take(PongFrame, int64_t) {
+Status ByteLink::Take(PongFrame frame, int64_t) {
   std::list<Question> answered;
+  const bool is_mark = frame.ping_clock_ns >= kFirstMark && frame.ping_clock_ns < kLastMark;
+  if (is_mark) {
+    {
+      MutexLock lock(&mu_);
+      queue_.Arrived(frame.ping_clock_ns - kFirstMark, LinkTime());
+    }
+    Pump();
+    return absl::OkStatus();
+  }
   {
     MutexLock lock(&mu_);
     if (pongs_ < pings_) ++pongs_;
@@ -789,7 +812,7 @@ void ByteLink::Tick() {
               " bytes wait"));
         } else if (waited >= options_.max_wait_for_credit) {
           lost = absl::UnavailableError(absl::StrCat(
-              name_, ": the peer must return credit for a frame within ",
+              name_, ": the peer must read on and return credit for a frame within ",
               absl::FormatDuration(options_.max_wait_for_credit), ", got too little for ",
               absl::FormatDuration(waited), " while ", queue_.tensor_bytes(), " bytes wait"));
         } else {

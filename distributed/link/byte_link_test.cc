@@ -269,6 +269,41 @@ TEST(ByteLinkTest, AReaderThatStopsBoundsItsSender) {
   EXPECT_EQ(CountLines(*world.ends[1], "tensors step=9"), 1);
 }
 
+// covers: clusters: a network that takes megabytes gets parts of large tensors as fast as the peer
+//   reads them, so messages and small tensors are not behind all of one
+TEST(ByteLinkTest, PartsOfALargeTensorDoNotFillANetworkThatTakesMegabytes) {
+  for (const bool takes_megabytes : {false, true}) {
+    SimulatedWay::Options way;
+    way.takes_megabytes = takes_megabytes;
+    way.buffer_bytes = uint64_t{256} << 20;
+    World world(1, way);
+    world.OpenBoth();
+    world.way->StopReading(1);
+    constexpr int64_t kElements = 8 << 20;  // 32 MiB
+    ASSERT_OK(world.links[0]->Send(Of(7, 0, Filled(kElements, 3))));
+    ASSERT_TRUE(world.time.Run());
+    const uint64_t parts = world.way->bytes_under_way(0);
+    if (takes_megabytes) {
+      EXPECT_LE(parts, uint64_t{1} << 20 | uint64_t{10} << 10);
+    } else {
+      EXPECT_GE(parts, uint64_t{32} << 20);
+    }
+    // What may overtake is not kept back with them.
+    ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(10'000, 1))));
+    ASSERT_OK(world.links[0]->Send(RunOf(9)));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_GE(world.way->bytes_under_way(0), parts + 40'000);
+    world.way->GoOnReading(1);
+    ASSERT_TRUE(world.time.Run());
+    ASSERT_EQ(world.ends[1]->tensors().size(), 2u);
+    EXPECT_EQ(world.ends[1]->tensors()[1].value.num_elements(),
+              takes_megabytes ? kElements : 10'000);
+    EXPECT_EQ(CountLines(*world.ends[1], "run step=9"), 1);
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+    EXPECT_EQ(world.ends[0]->num_losses() + world.ends[1]->num_losses(), 0);
+  }
+}
+
 // A message is taken whatever its size when no tensors wait.
 TEST(ByteLinkTest, ATensorLargerThanTheBoundTravels) {
   World world;
@@ -343,6 +378,40 @@ TEST(ByteLinkTest, AnEndThatKeepsTooMuchStopsItsSenderUntilItLetsGo) {
   ASSERT_TRUE(world.time.Run());
   EXPECT_EQ(world.ends[1]->tensors().size(), 100u);
   EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+}
+
+// When a step takes its tensors is its own affair, and may be never: that is told by Acknowledge.
+// covers: clusters: a step that never takes its tensors stops no other step of its link: credit
+//   comes back as the bytes come, not as they are used
+TEST(ByteLinkTest, CreditComesBackThoughNoStepTakesItsTensors) {
+  for (const bool has_pools : {false, true}) {
+    SCOPED_TRACE(has_pools);
+    SimulatedWay::Options way;
+    way.passes_descriptors = has_pools;
+    World world(1, way);
+    for (ByteLinkOptions& options : world.options) {
+      options.window_bytes = kMinWindowBytes;
+      options.max_pool_bytes = has_pools ? 8 * kMinWindowBytes : 0;
+    }
+    world.ends[1]->acknowledges = true;  // and never does; it keeps all that comes
+    world.OpenBoth();
+    // Three windows in frames, and three in parts or in the pool.
+    uint32_t sent = 0;
+    for (const int64_t elements : {10'000, 100'000}) {
+      for (int64_t bytes = 0; bytes < 3 * kMinWindowBytes; bytes += 4 * elements) {
+        ASSERT_OK(world.links[0]->Send(Of(7, sent++, Filled(elements, 1))));
+      }
+    }
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(world.ends[1]->tensors().size(), sent);
+    EXPECT_EQ(world.links[0]->queued_bytes(), 0);
+    EXPECT_EQ(world.ends[0]->received(7), 0u);
+    ASSERT_OK(world.links[0]->Send(Of(8, 0, Filled(10'000, 1))));
+    ASSERT_OK(world.links[0]->Send(Of(8, 1, Filled(100'000, 1))));
+    ASSERT_TRUE(world.time.Run());
+    EXPECT_EQ(CountLines(*world.ends[1], "tensors step=8"), 2);
+    EXPECT_EQ(world.ends[0]->num_losses(), 0) << world.ends[0]->lost();
+  }
 }
 
 // covers: clusters: messages without tensors that nobody takes end the link, within a bound
@@ -792,8 +861,9 @@ TEST(ByteLinkTest, APeerThatDoesNothingLosesTheLink) {
       talk.Say(FrameBytes(ReceivedFrame{returned, {}}));  // it lives
       world.Pass(0, 10);
     }
-    EXPECT_STATUS(world.ends[0]->lost(), absl::StatusCode::kUnavailable,
-                  "the peer must return credit for a frame within 2m, got too little for ");
+    EXPECT_STATUS(
+        world.ends[0]->lost(), absl::StatusCode::kUnavailable,
+        "the peer must read on and return credit for a frame within 2m, got too little for ");
     EXPECT_EQ(world.links[0]->queued_bytes(), 0);
   }
 }

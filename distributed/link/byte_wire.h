@@ -48,6 +48,9 @@ class ByteWire {
   virtual ~ByteWire() = default;
   // Whether descriptors in what is written reach the peer; else they are dropped.
   virtual bool passes_descriptors() const { return false; }
+  // Whether the network may take megabytes that the peer is far from reading: the link then keeps
+  // large tensors back, so that the rest can overtake them.
+  virtual bool takes_megabytes() const { return false; }
   // Once, first.
   virtual void Start(std::shared_ptr<User> user) = 0;
   // One at a time. True: the bytes have left. False: they will, then OnWritten is called; or the

@@ -83,6 +83,8 @@ class GrpcWire : public ByteWire {
     call_->Write(MessageOf(std::move(bytes)));
     return false;
   }
+  // The windows of HTTP/2, and two buffers of TCP.
+  bool takes_megabytes() const override { return true; }
   void Close() override { call_->Close(); }
 
  private:

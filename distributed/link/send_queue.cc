@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/link/send_queue.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -55,6 +56,7 @@ void SendQueue::DropStep(int64_t step_id, Dropped* dropped) {
     Count(purpose, -transfer->cost());
     dropped->transfers.splice(dropped->transfers.end(), transfers_, transfer);
   }
+  parts_.StopWaiting();  // the next Fill says whether another one waits
   if (frames_.empty() && transfers_.empty()) credit_.StopWaiting();
 }
 
@@ -62,6 +64,7 @@ void SendQueue::DropTensors(Dropped* dropped) {
   dropped->frames.splice(dropped->frames.end(), frames_);
   dropped->transfers.splice(dropped->transfers.end(), transfers_);
   tensor_bytes_ = bounded_bytes_ = 0;
+  parts_.StopWaiting();
   credit_.StopWaiting();
 }
 
@@ -73,7 +76,7 @@ void SendQueue::DropMessages(Dropped* dropped) {
 void SendQueue::Fill(absl::Time now, ByteChain* batch) {
   bool has_credit = true, has_chunk = false;
   // The last write brought none. What was sent before the large tensor still leaves before it.
-  if (chunk_is_due_ && !transfers_.empty()) {
+  if (chunk_is_due_ && HasChunk(now)) {
     const uint64_t order = transfers_.front().order;
     if ((messages_.empty() || order < messages_.front().order) &&
         (frames_.empty() || order < frames_.front().order)) {
@@ -93,7 +96,7 @@ void SendQueue::Fill(absl::Time now, ByteChain* batch) {
   // They do not wait for all tensors before them: those are overtaken that do not fit in.
   const int64_t most = batch->num_bytes() + kBatchBytes;
   while (!messages_.empty() && batch->num_bytes() < most) FillMessage(batch);
-  while (has_credit && batch->num_bytes() < kBatchBytes && !transfers_.empty()) {
+  while (has_credit && batch->num_bytes() < kBatchBytes && HasChunk(now)) {
     has_credit = FillChunk(now, batch);
     has_chunk = has_chunk || has_credit;
   }
@@ -130,6 +133,14 @@ bool SendQueue::FillFrame(absl::Time now, ByteChain* batch) {
   return true;
 }
 
+bool SendQueue::HasChunk(absl::Time now) {
+  if (transfers_.empty()) return false;
+  const OutgoingTransfer& next = transfers_.front();
+  const uint64_t left = next.value.bytes().size() - next.sent;
+  return !bounds_parts_ ||
+         parts_.MayLeave(static_cast<int64_t>(std::min(left, kMaxFramePayloadBytes)), now);
+}
+
 bool SendQueue::FillChunk(absl::Time now, ByteChain* batch) {
   OutgoingTransfer& next = transfers_.front();
   const absl::string_view left = next.value.bytes().substr(static_cast<size_t>(next.sent));
@@ -151,6 +162,7 @@ bool SendQueue::FillChunk(absl::Time now, ByteChain* batch) {
   const TensorsPurpose purpose = next.announcement.purpose;
   Count(purpose, -static_cast<int64_t>(bytes.size()));
   next.sent += bytes.size();
+  parts_.Left(static_cast<int64_t>(bytes.size()));
   if (bytes.size() == left.size()) {
     Count(purpose, -next.cost());
     transfers_.pop_front();

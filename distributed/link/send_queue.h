@@ -11,7 +11,8 @@
 //      leave with the same write, up to as much again;
 //   2. CHUNKs of large tensors, one tensor after the other; its first one announces it, so the
 //      peer has memory for one of them at a time. If a write had no room for a CHUNK, the next
-//      one begins with it, unless what waits was sent before that tensor.
+//      one begins with it, unless what waits was sent before that tensor. With bounds_parts, no
+//      more of them are on their way than the line needs (parts_window.h).
 //
 // What waits counts as its cost(): of messages, of tensors, and of these without edges of steps,
 // which are references to what the step has anyway. Its owner keeps the bounds.
@@ -20,6 +21,7 @@
 // Failure: that of the peer's credit (credit.h), after which the link ends. Fill may throw when
 // there is no memory: then what it has taken is lost, and nothing may leave any more.
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <string>
@@ -30,6 +32,7 @@
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
 #include "distributed/link/outgoing_tensors.h"
+#include "distributed/link/parts_window.h"
 
 namespace millrace {
 
@@ -52,6 +55,9 @@ class SendQueue {
     std::list<OutgoingTransfer> transfers;
   };
 
+  // `bounds_parts`: the owner sends marks (NeedsMark) and says what was answered.
+  explicit SendQueue(bool bounds_parts = false) : bounds_parts_(bounds_parts) {}
+
   // All of them, behind what waits.
   void Add(std::list<Message>* messages);
   // `cost`: that of `tensors`.
@@ -67,7 +73,15 @@ class SendQueue {
   // The peer's; as SendCredit.
   Status OpenCredit(int64_t window_bytes) { return credit_.Open(window_bytes); }
   Status ReturnCredit(int64_t bytes) { return credit_.Return(bytes); }
-  absl::Duration WaitedForCredit(absl::Time now) const { return credit_.Waited(now); }
+  // Or for an answer to a mark.
+  absl::Duration WaitedForCredit(absl::Time now) const {
+    return std::max(credit_.Waited(now), parts_.Waited(now));
+  }
+
+  // Of what has left; as PartsWindow.
+  bool NeedsMark() const { return bounds_parts_ && parts_.NeedsMark(); }
+  int64_t Mark(absl::Time now) { return parts_.Mark(now); }
+  void Arrived(int64_t mark, absl::Time now) { parts_.Arrived(mark, now); }
 
   int64_t message_bytes() const { return message_bytes_; }
   int64_t tensor_bytes() const { return tensor_bytes_; }
@@ -79,6 +93,8 @@ class SendQueue {
   void FillMessage(ByteChain* batch);
   // The first frame. False without credit.
   bool FillFrame(absl::Time now, ByteChain* batch);
+  // Whether there is one that may leave, but for credit.
+  bool HasChunk(absl::Time now);
   // Of the first transfer. False without credit.
   bool FillChunk(absl::Time now, ByteChain* batch);
 
@@ -89,6 +105,8 @@ class SendQueue {
   uint64_t last_transfer_ = 0;  // its number
   bool chunk_is_due_ = false;   // the last write had no room for one
   SendCredit credit_;
+  const bool bounds_parts_;
+  PartsWindow parts_;
   int64_t message_bytes_ = 0, tensor_bytes_ = 0, bounded_bytes_ = 0;
 };
 

@@ -97,6 +97,33 @@ TEST(SendQueueTest, AllButLargeTensorsLeavesAsItWasSent) {
   EXPECT_EQ(queue.tensor_bytes(), 0);
 }
 
+TEST(SendQueueTest, PartsThatWaitForAnAnswerKeepNothingElseBack) {
+  SendQueue queue(/*bounds_parts=*/true);
+  ASSERT_OK(queue.OpenCredit(kDefaultWindowBytes));
+  AddTensor(&queue, 1, 4 << 20);
+  EXPECT_EQ(Text(NextWrite(&queue)), "TENSORS step=1, CHUNK transfer=1");
+  EXPECT_FALSE(queue.NeedsMark());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Text(NextWrite(&queue)), "CHUNK transfer=1");
+    if (queue.NeedsMark()) queue.Mark(kStart);
+  }
+  EXPECT_EQ(Text(NextWrite(&queue, kStart + absl::Seconds(1))), "");
+  EXPECT_EQ(queue.WaitedForCredit(kStart + absl::Seconds(3)), absl::Seconds(2));
+  AddTensor(&queue, 2, 100);
+  AddRun(&queue, 3);
+  EXPECT_EQ(Text(NextWrite(&queue)), "TENSORS step=2, RUN step=3");
+  queue.Arrived(1, kStart + absl::Seconds(4));
+  EXPECT_EQ(Text(NextWrite(&queue, kStart + absl::Seconds(4))), "CHUNK transfer=1");
+  EXPECT_EQ(queue.WaitedForCredit(kStart + absl::Seconds(5)), absl::ZeroDuration());
+  // The step is over.
+  while (!NextWrite(&queue, kStart + absl::Seconds(5)).empty()) {
+  }
+  EXPECT_GT(queue.WaitedForCredit(kStart + absl::Seconds(6)), absl::ZeroDuration());
+  SendQueue::Dropped dropped;
+  queue.DropStep(1, &dropped);
+  EXPECT_EQ(queue.WaitedForCredit(kStart + absl::Seconds(7)), absl::ZeroDuration());
+}
+
 // Frames of tensors that fill each write do not keep a large tensor from leaving.
 TEST(SendQueueTest, AWriteWithoutRoomForAChunkIsFollowedByOneThatBeginsWithIt) {
   SendQueue queue;

@@ -7,16 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "distributed/link/frame.h"
 #include "distributed/master/task_calls.h"
-#include "distributed/transport/link_version.h"
 #include "graph/place/partition.h"
 
 namespace millrace {
 namespace {
 
-// Whether steps can go to a task, which has answered with `response`.
-Status CheckLinks(const Transport& task, const tensorflow::RegisterGraphResponse& response,
-                  const CompileTarget& target) {
-  const uint64_t version = LinkVersionOf(response);
+// Whether steps can go to a task, whose links have this version.
+Status CheckLinks(const WorkerControl& task, uint64_t version, const CompileTarget& target) {
   if (target.links != nullptr && version == kLinkVersion) return absl::OkStatus();
   const bool is_none = target.links == nullptr || version == 0;
   return FailedPrecondition("Session on ", target.own_task, ": ",
@@ -28,67 +25,66 @@ Status CheckLinks(const Transport& task, const tensorflow::RegisterGraphResponse
 
 // Gives each task its part, all at once, and fills in the handles.
 Status RegisterParts(GraphPartitions parts, const CompileTarget& target, CompiledStep* compiled) {
-  std::vector<tensorflow::RegisterGraphRequest> requests;
-  std::vector<std::shared_ptr<Transport>> transports;
-  std::unique_ptr<Graph> own_graph;
+  std::vector<PartOrder> orders;
+  std::vector<OpenSession> sessions;
   for (const bool own : {false, true}) {
     for (auto& [task, graph] : parts) {
       if ((task == target.own_task) != own) continue;
+      if (own && target.local_part == nullptr) {
+        return Internal("Session: the master of ", task, " must have a worker in its process");
+      }
       const auto it = target.tasks.find(task);
       if (it == target.tasks.end()) {
         return Internal("Session: a partition must be for a task of it, got ", task);
       }
       AddHeldBytes(*graph, &compiled->held);
-      transports.push_back(it->second.task);
-      tensorflow::RegisterGraphRequest& request = requests.emplace_back();
-      request.set_session_handle(it->second.handle);
-      request.set_create_worker_session_called(true);
-      *request.mutable_graph_options() = target.config->graph_options();
+      sessions.push_back(it->second);
+      PartOrder& order = orders.emplace_back();
+      order.session_handle = it->second.handle;
+      order.graph = std::move(graph);
       if (own) {
-        compiled->own_part = static_cast<int>(requests.size()) - 1;
-        own_graph = std::move(graph);
+        compiled->own_part = static_cast<int>(orders.size()) - 1;
+        compiled->local_part = target.local_part;
       } else {
-        graph->ToGraphDef(request.mutable_graph_def(), 0, /*assigned=*/true);
-        graph.reset();
+        order.Flatten();
       }
     }
   }
-  std::vector<tensorflow::RegisterGraphResponse> responses(requests.size());
+  std::vector<RegisteredPart> registered(orders.size());
   std::string where;
-  for (const auto& task : transports) {
-    absl::StrAppend(&where, where.empty() ? "" : ", ", Whereabouts(*task));
+  for (const OpenSession& session : sessions) {
+    absl::StrAppend(&where, where.empty() ? "" : ", ", Whereabouts(*session.task));
   }
   target.on_phase(absl::StrCat("registering its parts on ", where));
-  TaskCalls calls(static_cast<int>(requests.size()),
+  TaskCalls calls(static_cast<int>(orders.size()),
                   absl::StrCat("Session ", target.session_handle, " on ", target.own_task,
                                ", which registers a graph"),
                   target.clock);
-  for (size_t i = 0; i < requests.size(); ++i) {
+  for (size_t i = 0; i < orders.size(); ++i) {
     const int part = static_cast<int>(i);
     CallOptions call = CallWithin(kSetupTimeout, target.timers);
     call.cancellation = target.cancellation;
-    transports[i]->RegisterGraph(call, requests[i],
-                                 part == compiled->own_part ? std::move(own_graph) : nullptr,
-                                 &responses[i], calls.Done(part, *transports[i]));
+    WorkerControl& task = *sessions[i].task;
+    task.RegisterGraph(call, std::move(orders[i]), &registered[i], calls.Done(part, task));
   }
   Status first;
   const std::vector<Status>& statuses = calls.Wait();
-  for (size_t i = 0; i < requests.size(); ++i) {
+  for (size_t i = 0; i < orders.size(); ++i) {
+    const std::shared_ptr<WorkerControl>& task = sessions[i].task;
     if (statuses[i].ok()) {
       CompiledStep::Part& part = compiled->parts.emplace_back();
-      part.transport = transports[i];
-      part.request.set_session_handle(requests[i].session_handle());
+      part.control = task;
+      part.request.set_session_handle(sessions[i].handle);
       part.request.set_create_worker_session_called(true);
-      part.request.set_graph_handle(responses[i].graph_handle());
+      part.request.set_graph_handle(registered[i].graph_handle);
       part.request.set_store_errors_in_response_body(true);
-      part.linked = {transports[i]->task(), part.request.session_handle(),
-                     part.request.graph_handle()};
+      part.linked = {task->task(), sessions[i].handle, registered[i].graph_handle};
       const bool own = static_cast<int>(i) == compiled->own_part;
-      if (first.ok() && !own) first = CheckLinks(*transports[i], responses[i], target);
+      if (first.ok() && !own) first = CheckLinks(*task, registered[i].link_version, target);
     } else if (first.ok()) {
       first = TellsOfRestart(statuses[i]) || TellsOfOtherRelease(statuses[i])
-                  ? target.explain(transports[i], FromTask(transports[i]->task(), statuses[i]))
-                  : FromTask(transports[i]->task(), statuses[i]);
+                  ? target.explain(task, FromTask(task->task(), statuses[i]))
+                  : FromTask(task->task(), statuses[i]);
     }
   }
   const bool has_others = compiled->own_part < 0 || compiled->parts.size() > 1;
@@ -102,13 +98,10 @@ CompiledStep::~CompiledStep() {
   for (size_t i = 0; links != nullptr && i < parts.size(); ++i) links->Forget(parts[i].linked);
   if (forgotten.load(std::memory_order_relaxed)) return;
   for (const Part& part : parts) {
-    auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
-    request->set_session_handle(part.request.session_handle());
-    request->set_create_worker_session_called(true);
-    request->set_graph_handle(part.request.graph_handle());
     // Nobody waits: a task that is gone has forgotten the graph anyway.
-    part.transport->DeregisterGraph(CallWithin(kCleanupTimeout, timers), *request,
-                                    [request](const Status&) {});
+    part.control->DeregisterGraph(CallWithin(kCleanupTimeout, timers),
+                                  part.request.session_handle(), part.request.graph_handle(),
+                                  [](const Status&) {});
   }
 }
 

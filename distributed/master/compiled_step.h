@@ -30,7 +30,8 @@
 #include "core/status.h"
 #include "distributed/master/link_parts.h"
 #include "distributed/master/task_connector.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/local_part.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/graph.h"
 #include "graph/place/placer.h"
 #include "graph/signature.h"
@@ -42,7 +43,7 @@ namespace millrace {
 
 struct CompiledStep {
   struct Part {
-    std::shared_ptr<Transport> transport;
+    std::shared_ptr<WorkerControl> control;
     tensorflow::RunGraphRequest request;  // what is the same for all steps
     LinkedGraph linked;                   // the same for links
   };
@@ -56,6 +57,8 @@ struct CompiledStep {
   void Forget() { forgotten.store(true, std::memory_order_relaxed); }
 
   Timers* timers = Timers::Real();
+  // Runs the own part; null when there is none.
+  std::shared_ptr<LocalPart> local_part;
   // Null when there is only this task's part.
   std::shared_ptr<LinkParts> links;
   std::vector<Part> parts;
@@ -77,6 +80,7 @@ struct CompileTarget {
   std::map<std::string, OpenSession> tasks;           // by name
   // Null: this task has none, and runs steps of its own alone.
   std::shared_ptr<LinkParts> links;
+  std::shared_ptr<LocalPart> local_part;  // of this task
   // The session's; outlive the call.
   StatefulPlacements* placements = nullptr;
   bool* warned_of_missing_gpu = nullptr;
@@ -86,7 +90,7 @@ struct CompileTarget {
   // Hears what is done now, for callers that do not wait to the end.
   std::function<void(std::string)> on_phase;
   // Makes the step's error of a task's answer that tells of a restart. Blocks.
-  std::function<Status(const std::shared_ptr<Transport>& task, const Status& answer)> explain;
+  std::function<Status(const std::shared_ptr<WorkerControl>& task, const Status& answer)> explain;
 };
 
 StatusOr<std::shared_ptr<CompiledStep>> CompileStep(const Graph& graph,

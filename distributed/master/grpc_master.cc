@@ -12,14 +12,14 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "distributed/master/master_messages.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
-#include "distributed/transport/transport.h"
-#include "distributed/transport/transport.pb.h"
 #include "net/status_payloads.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 
 namespace millrace {

@@ -14,8 +14,9 @@
 #include "distributed/master/master_session.h"
 #include "distributed/master/master_step.h"
 #include "distributed/master/task_calls.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/device_name.h"
 #include "graph/signature.h"
 
@@ -389,21 +390,20 @@ Status Master::Reset(const tensorflow::ResetRequest& request) {
                           options_, &keeper_);
   const std::vector<std::string> filters(request.device_filters().begin(),
                                          request.device_filters().end());
-  std::vector<std::shared_ptr<Transport>> tasks;
+  std::vector<std::shared_ptr<WorkerControl>> tasks;
   for (const std::string& job : options_.cluster.jobs()) {
     for (const int task : options_.cluster.tasks(job)) {
       const std::string name = absl::StrCat("/job:", job, "/replica:0/task:", task);
       MR_ASSIGN_OR_RETURN(const bool wanted, PassesDeviceFilters(name, filters));
       if (!wanted && name != options_.task) continue;
-      if (auto transport = options_.peer(name)) tasks.push_back(std::move(transport));
+      if (auto control = options_.peer(name)) tasks.push_back(std::move(control));
     }
   }
-  tensorflow::CleanupAllRequest cleanup;
-  *cleanup.mutable_container() = request.container();
+  const std::vector<std::string> containers(request.container().begin(), request.container().end());
   TaskCalls calls(static_cast<int>(tasks.size()),
                   absl::StrCat("A reset by the master on ", options_.task), options_.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
-    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), cleanup,
+    tasks[i]->CleanupAll(CallWithin(kCleanupTimeout, options_.timers), containers,
                          calls.Done(static_cast<int>(i), *tasks[i]));
   }
   const std::vector<Status>& statuses = calls.Wait();

@@ -41,7 +41,7 @@
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/wait_watch.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/named_tensor.h"
 #include "run/training_run.h"
 
 namespace millrace {

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/named_tensor.h"
 #include "proto/master.pb.h"
 #include "run/training_run.h"
 

@@ -17,7 +17,8 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/cluster/server_limits.h"
 #include "distributed/master/link_parts.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/local_part.h"
+#include "distributed/transport/worker_control.h"
 #include "net/timers.h"
 #include "proto/config.pb.h"
 
@@ -29,7 +30,9 @@ struct MasterOptions {
   // Used where a session says nothing.
   tensorflow::ConfigProto default_config;
   // The way to a task; null for one that is not in the cluster.
-  std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+  std::function<std::shared_ptr<WorkerControl>(absl::string_view task)> peer;
+  // Runs the own task's parts of steps; its sessions and graphs are reached by `peer`.
+  std::shared_ptr<LocalPart> local_part;
   // By which other tasks run their parts of steps. Null: this task has no links, and runs steps of
   // its own alone.
   std::shared_ptr<LinkParts> links;

@@ -16,7 +16,7 @@
 #include "distributed/master/run_finder.h"
 #include "distributed/master/task_calls.h"
 #include "distributed/master/task_connector.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/device_name.h"
 #include "graph/graph.h"
 #include "run/tell_again.h"
@@ -97,17 +97,17 @@ StatusOr<std::vector<std::string>> MasterSession::TasksNamedBy(
 }
 
 Status MasterSession::Connect(const std::vector<std::string>& tasks, WaitEnds ends) {
-  std::vector<std::shared_ptr<Transport>> fresh;
+  std::vector<std::shared_ptr<WorkerControl>> fresh;
   absl::flat_hash_set<std::string> seen;
   {
     MutexLock lock(&mu_);
     for (const std::string& task : tasks) {
       if (tasks_.count(task) != 0 || !seen.insert(task).second) continue;
-      std::shared_ptr<Transport> transport = options_->peer(task);
-      if (transport == nullptr) {
+      std::shared_ptr<WorkerControl> control = options_->peer(task);
+      if (control == nullptr) {
         return InvalidArgument("Session: task ", task, " must be in the cluster");
       }
-      fresh.push_back(std::move(transport));
+      fresh.push_back(std::move(control));
     }
   }
   if (fresh.empty()) return absl::OkStatus();
@@ -135,13 +135,13 @@ Status MasterSession::Connect(const std::vector<std::string>& tasks, WaitEnds en
     closed = closed_;
     if (!handle.ok()) return closed.ok() ? handle.status() : closed;
     for (const ReachedTask& task : reached) {
-      OpenSession open = {task.transport, *handle};
+      OpenSession open = {task.control, *handle};
       // Another Extend may have been faster.
-      if (!closed.ok() || tasks_.count(task.transport->task()) != 0) {
+      if (!closed.ok() || tasks_.count(task.control->task()) != 0) {
         unused.push_back(std::move(open));
         continue;
       }
-      tasks_.emplace(task.transport->task(), std::move(open));
+      tasks_.emplace(task.control->task(), std::move(open));
       devices_.insert(devices_.end(), task.devices.begin(), task.devices.end());
     }
   }
@@ -153,13 +153,13 @@ StatusOr<std::string> MasterSession::OpenOn(absl::Span<const ReachedTask> reache
                                             AwaitOptions await) {
   Clock* const clock = options_->clock;
   const absl::Time deadline = clock->Now() + await.timeout;
-  tensorflow::CreateWorkerSessionRequest request;
-  request.set_isolate_session_state(config_.isolate_session_state());
+  SessionOrder order;
+  order.isolated = config_.isolate_session_state();
   // The workers learn whose session it is, so that those of this task's earlier lives can go.
-  for (const tensorflow::DeviceAttributes& device : OwnDevices(reached)) {
-    *request.add_cluster_device_attributes() = device;
+  if (const auto own = OwnDevices(reached); !own.empty()) {
+    order.opener = {options_->task, own.front().incarnation()};
   }
-  const SessionTerms terms = {.run = KnownRun(run()), .lease = options_->lease};
+  order.terms = {.run = KnownRun(run()), .lease = options_->lease};
   const auto lost = [weak = weak_from_this()](const OpenSession& session) {
     if (const auto self = weak.lock()) self->AskWhyLost(session);
   };
@@ -167,11 +167,11 @@ StatusOr<std::string> MasterSession::OpenOn(absl::Span<const ReachedTask> reache
   for (;;) {
     {
       MutexLock lock(&mu_);
-      request.set_session_handle(absl::StrCat(handle_, ".", ++attempts_));
+      order.handle = absl::StrCat(handle_, ".", ++attempts_);
     }
     await.timeout = deadline - clock->Now();
-    const Status opened = OpenWorkerSessions(reached, request, terms, keeper_, await, lost);
-    if (opened.ok()) return request.session_handle();
+    const Status opened = OpenWorkerSessions(reached, order, keeper_, await, lost);
+    if (opened.ok()) return order.handle;
     if (!TellsOfBusyRun(opened) || clock->Now() >= deadline) return opened;
     if (wait.IsTimeToSay()) {
       LogInfo("CreateSession still waiting for its run: ", opened.message());
@@ -187,11 +187,7 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
     ++asking_;
   }
   // A task tells callers of an ended session why it has ended.
-  auto request = std::make_shared<tensorflow::DeregisterGraphRequest>();
-  request->set_session_handle(lost.handle);
-  request->set_create_worker_session_called(true);
-  const tensorflow::DeregisterGraphRequest& message = *request;
-  const auto hear = [self = shared_from_this(), request, lost](const Status& answer) {
+  const auto hear = [self = shared_from_this(), lost](const Status& answer) {
     if (answer.ok() || TellsOfUnknownGraph(answer)) return self->Asked();  // it is there after all
     if (self->is_closed()) return self->Asked();
     const auto end = [self, lost](const Status& why) {
@@ -213,7 +209,7 @@ void MasterSession::AskWhyLost(const OpenSession& lost) {
   };
   CallOptions options = CallWithin(kCleanupTimeout, options_->timers);
   options.cancellation = &setup_;
-  lost.task->DeregisterGraph(options, message, hear);
+  lost.task->DeregisterGraph(options, lost.handle, /*graph_handle=*/"", hear);
 }
 
 bool MasterSession::is_closed() const {
@@ -253,10 +249,10 @@ Status MasterSession::FindRun(absl::Span<const ReachedTask> reached, const Await
     MutexLock lock(&mu_);
     if (run_.empty() || run_.is_chief || run_found_) return absl::OkStatus();
   }
-  std::vector<std::shared_ptr<Transport>> keepers, others;
+  std::vector<std::shared_ptr<WorkerControl>> keepers, others;
   for (const ReachedTask& task : reached) {
-    if (absl::StartsWith(task.transport->task(), "/job:ps/")) keepers.push_back(task.transport);
-    if (task.transport->task() != options_->task) others.push_back(task.transport);
+    if (absl::StartsWith(task.control->task(), "/job:ps/")) keepers.push_back(task.control);
+    if (task.control->task() != options_->task) others.push_back(task.control);
   }
   if (keepers.empty()) keepers = std::move(others);
   if (keepers.empty()) return absl::OkStatus();
@@ -298,7 +294,7 @@ Status MasterSession::EndRun(const RunEnd& end) {
         LogInfo("Session ", handle_, " tells ", Whereabouts(*left[k].task),
                 " again that its run has ended: it has not answered");
         unanswered.push_back(left[k]);
-      } else if (!status.ok() && !absl::IsUnimplemented(status) && result.ok()) {
+      } else if (!status.ok() && result.ok()) {
         result = FromTask(left[k].task->task(), status);
       }
     }
@@ -346,7 +342,7 @@ StatusOr<RunTrainers> MasterSession::FindTrainers() {
 std::vector<tensorflow::DeviceAttributes> MasterSession::OwnDevices(
     absl::Span<const ReachedTask> reached) const {
   for (const ReachedTask& task : reached) {
-    if (task.transport->task() == options_->task) return task.devices;
+    if (task.control->task() == options_->task) return task.devices;
   }
   std::vector<tensorflow::DeviceAttributes> result;
   MutexLock lock(&mu_);
@@ -376,20 +372,18 @@ void MasterSession::ListDevices(tensorflow::ListDevicesResponse* response) const
   }
 }
 
-void MasterSession::ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id,
+void MasterSession::ExplainRestart(std::shared_ptr<WorkerControl> task, int64_t step_id,
                                    const Status& error, absl::AnyInvocable<void(Status)> done) {
-  auto response = std::make_shared<tensorflow::GetStatusResponse>();
-  const std::shared_ptr<Transport> transport = task;  // also when the answer is its last owner
+  auto devices = std::make_shared<std::vector<tensorflow::DeviceAttributes>>();
+  const std::shared_ptr<WorkerControl> control = task;  // also when the answer is its last owner
   CallOptions options = CallWithin(kCleanupTimeout, options_->timers);
   options.cancellation = &setup_;
-  transport->GetStatus(
-      options, response.get(),
-      [self = shared_from_this(), task = std::move(task), response, step_id, error,
+  control->GetStatus(
+      options, devices.get(),
+      [self = shared_from_this(), task = std::move(task), devices, step_id, error,
        done = std::move(done)](const Status& status) mutable {
         uint64_t found = 0;
-        if (status.ok() && response->device_attributes_size() > 0) {
-          found = response->device_attributes(0).incarnation();
-        }
+        if (status.ok() && !devices->empty()) found = devices->front().incarnation();
         Status result = error;
         {
           MutexLock lock(&self->mu_);
@@ -450,6 +444,7 @@ CompileTarget MasterSession::Target() {
   target.config = &config_;
   target.timers = options_->timers;
   target.links = options_->links;
+  target.local_part = options_->local_part;
   target.placements = &placements_;
   target.warned_of_missing_gpu = &warned_of_missing_gpu_;
   target.cancellation = &setup_;
@@ -458,7 +453,7 @@ CompileTarget MasterSession::Target() {
     MutexLock lock(&mu_);
     compiles_now_ = std::move(phase);
   };
-  target.explain = [this](const std::shared_ptr<Transport>& task, const Status& answer) {
+  target.explain = [this](const std::shared_ptr<WorkerControl>& task, const Status& answer) {
     TaskCalls explained(1, absl::StrCat("Session ", handle_, ", which asks who a task is"),
                         options_->clock);
     ExplainRestart(task, 0, answer, explained.Done(0, *task));

@@ -49,7 +49,7 @@
 #include "distributed/master/trace_clocks.h"
 #include "distributed/master/wait_watch.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "graph/place/placer.h"
 #include "graph/signature.h"
 #include "proto/master.pb.h"
@@ -134,7 +134,7 @@ class MasterSession : public MasterStepOwner, public std::enable_shared_from_thi
                        const Status& status, const MasterOptions& options, LeaseKeeper* keeper);
   void Close(const Status& status);
 
-  void ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id, const Status& error,
+  void ExplainRestart(std::shared_ptr<WorkerControl> task, int64_t step_id, const Status& error,
                       absl::AnyInvocable<void(Status)> done) override;
   TraceClocks* trace_clocks() override { return &trace_clocks_; }
   void StepEnded(MasterStep* step) override;

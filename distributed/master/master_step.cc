@@ -118,9 +118,9 @@ void MasterStep::StartOrThrow(absl::Span<const Tensor> feeds, const MasterStepOp
     call.cancellation = &cancellation_;
     call.deadline = deadline_;
     ++*begun;
-    compiled_->parts[i].transport->RunGraph(
-        call, compiled_->parts[i].request, request_, send_, options.block, &responses_[i],
-        &received_, [self, i](const Status& status) { self->PartDone(i, status); });
+    compiled_->local_part->Run(call, compiled_->parts[i].request, request_, send_, options.block,
+                               &responses_[i], &received_,
+                               [self, i](const Status& status) { self->PartDone(i, status); });
   }
 }
 
@@ -153,7 +153,7 @@ void MasterStep::RecordTimedOut(size_t part, const Status& status) {
   if (const absl::string_view names = WaitedFor(status); !names.empty()) {
     waited_for_[part] = static_cast<int>(part) == compiled_->own_part
                             ? std::string(names)
-                            : absl::StrCat(names, " on ", compiled_->parts[part].transport->task());
+                            : absl::StrCat(names, " on ", compiled_->parts[part].control->task());
   }
   if (!status_.ok() && !IsDerived(status_)) return;
   status_ = TimedOutWaitingFor("");
@@ -167,7 +167,7 @@ std::string MasterStep::WaitsFor() {
   MutexLock lock(&mu_);
   for (size_t i = 0; i < answered_.size(); ++i) {
     if (answered_[i]) continue;
-    absl::StrAppend(&tasks, tasks.empty() ? "" : ", ", Whereabouts(*compiled_->parts[i].transport));
+    absl::StrAppend(&tasks, tasks.empty() ? "" : ", ", Whereabouts(*compiled_->parts[i].control));
   }
   return tasks;
 }
@@ -175,7 +175,7 @@ std::string MasterStep::WaitsFor() {
 void MasterStep::PartDone(size_t part, const Status& status) {
   {
     MutexLock lock(&mu_);
-    MR_DCHECK(!answered_[part], "a transport answers each call once");
+    MR_DCHECK(!answered_[part], "each call is answered once");
     answered_[part] = true;
   }
   if (absl::IsCancelled(status) && cancellation_.IsCancelled()) {
@@ -185,7 +185,7 @@ void MasterStep::PartDone(size_t part, const Status& status) {
       RecordTimedOut(part, status);
     } else {
       Record(TellsOfRestart(status) ? status
-                                    : FromTask(compiled_->parts[part].transport->task(), status),
+                                    : FromTask(compiled_->parts[part].control->task(), status),
              static_cast<int>(part));
     }
   }
@@ -222,13 +222,13 @@ void MasterStep::End() {
   if (part >= 0 && (TellsOfRestart(status) || TellsOfOtherRelease(status))) {
     // A link that another release refused failed in the receiver's or the sender's part: the one
     // that it names restarted.
-    std::shared_ptr<Transport> task = compiled_->parts[static_cast<size_t>(part)].transport;
+    std::shared_ptr<WorkerControl> task = compiled_->parts[static_cast<size_t>(part)].control;
     for (const CompiledStep::Part& other : compiled_->parts) {
-      const std::string& name = other.transport->task();
+      const std::string& name = other.control->task();
       for (const std::string& named :
            {absl::StrCat("\"", name, "\""), absl::StrCat("Push from ", name, ": "),
             absl::StrCat("Push to ", name, ": ")}) {
-        if (absl::StrContains(status.message(), named)) task = other.transport;
+        if (absl::StrContains(status.message(), named)) task = other.control;
       }
     }
     return owner_->ExplainRestart(
@@ -279,8 +279,8 @@ void MasterStep::TakeTrace(tensorflow::StepStats* stats) {
   std::map<std::string, tensorflow::DeviceStepStats*> devices;
   std::vector<TracedPart> parts;
   for (size_t i = 0; i < responses_.size(); ++i) {
-    const Transport& transport = *compiled_->parts[i].transport;
-    parts.push_back({transport.task(), transport.is_local(), ClockExchangeOf(responses_[i])});
+    const WorkerControl& control = *compiled_->parts[i].control;
+    parts.push_back({control.task(), control.is_local(), ClockExchangeOf(responses_[i])});
     for (auto& device : *responses_[i].mutable_step_stats()->mutable_dev_stats()) {
       tensorflow::DeviceStepStats*& merged = devices[device.device()];
       if (merged == nullptr) {

@@ -38,7 +38,8 @@
 #include "distributed/master/compiled_step.h"
 #include "distributed/master/master_interface.h"
 #include "distributed/master/trace_clocks.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/worker_control.h"
 #include "net/timers.h"
 #include "runtime/session/signature_compiler.h"
 
@@ -51,8 +52,8 @@ class MasterStepOwner {
  public:
   virtual ~MasterStepOwner() = default;
   // Asks a task whose `error` tells of a restart who it is now; `done` gets the step's error.
-  virtual void ExplainRestart(std::shared_ptr<Transport> task, int64_t step_id, const Status& error,
-                              absl::AnyInvocable<void(Status)> done) = 0;
+  virtual void ExplainRestart(std::shared_ptr<WorkerControl> task, int64_t step_id,
+                              const Status& error, absl::AnyInvocable<void(Status)> done) = 0;
   // What the session's traced steps have learned of its tasks' clocks; lives as long as the owner.
   virtual TraceClocks* trace_clocks() = 0;
   // The step runs no more; its `done` is called next.

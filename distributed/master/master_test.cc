@@ -27,13 +27,16 @@
 #include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/master/link_parts.h"
-#include "distributed/testing/forwarding_transport.h"
+#include "distributed/testing/forwarding_control.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/unreachable_task.h"
 #include "distributed/testing/watched_clock.h"
-#include "distributed/transport/transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/local_part.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "gmock/gmock.h"
@@ -72,7 +75,6 @@ class MasterTest : public ::testing::Test {
     WorkerOptions options;
     options.task = task;
     options.io_pool = IoPool::Default();
-    options.peer = [this](absl::string_view name) { return Peer(name); };
     options.links = links_->of(task);
     if (auto& old = workers_[task]; old != nullptr) {
       old->Shutdown(absl::UnavailableError("Socket closed"));
@@ -82,7 +84,7 @@ class MasterTest : public ::testing::Test {
     workers_[task] = std::make_unique<Worker>(std::move(options));
     links_->Begin(workers_[task].get());
   }
-  std::shared_ptr<Transport> Peer(absl::string_view name) {
+  std::shared_ptr<WorkerControl> Peer(absl::string_view name) {
     MutexLock lock(&mu_);
     if (const auto it = replaced_.find(std::string(name)); it != replaced_.end()) {
       return it->second;
@@ -102,6 +104,7 @@ class MasterTest : public ::testing::Test {
     options.cluster = cluster_;
     options.peer = [this](absl::string_view name) { return Peer(name); };
     if (options.links == nullptr) options.links = links_->parts(task);
+    options.local_part = std::make_shared<PartOf>(this, task);
     masters_.push_back(std::make_unique<Master>(std::move(options)));
     return masters_.back().get();
   }
@@ -143,33 +146,47 @@ class MasterTest : public ::testing::Test {
   }
 
   // Goes to whichever worker has the name now.
-  class Redirect : public ForwardingTransport {
+  class Redirect : public ForwardingControl {
    public:
     Redirect(MasterTest* test, const std::string& task)
-        : ForwardingTransport(task, task), test_(test) {}
+        : ForwardingControl(task, task), test_(test) {}
 
    private:
-    std::shared_ptr<Transport> To() const override {
-      return MakeInProcessTransport(test_->workers_.at(task()).get(), task());
+    std::shared_ptr<WorkerControl> To() const override {
+      return MakeInProcessControl(test_->workers_.at(task()).get(), task());
     }
     MasterTest* const test_;
   };
 
+  // Run by whichever worker has the name now.
+  class PartOf : public LocalPart {
+   public:
+    PartOf(MasterTest* test, const std::string& task) : test_(test), task_(task) {}
+    void Run(const CallOptions& options, const tensorflow::RunGraphRequest& graph,
+             const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send,
+             bool block, tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+             CallDone done) override {
+      MakeLocalPart(test_->workers_.at(task_).get())
+          ->Run(options, graph, step, send, block, response, received, std::move(done));
+    }
+
+   private:
+    MasterTest* const test_;
+    const std::string task_;
+  };
   // A redirect that lets a test act, or refuse, when a call arrives.
   class Hooked : public Redirect {
    public:
     using Redirect::Redirect;
-    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                             Done d) override {
+    void CreateWorkerSession(const CallOptions& o, const SessionOrder& r, Done d) override {
       const Status status = on_create ? on_create() : absl::OkStatus();
       if (!status.ok()) return d(status);
       Redirect::CreateWorkerSession(o, r, std::move(d));
     }
-    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+    void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part,
                        Done d) override {
       if (on_register) on_register();
-      Redirect::RegisterGraph(o, r, std::move(graph), s, std::move(d));
+      Redirect::RegisterGraph(o, std::move(order), part, std::move(d));
     }
     std::function<Status()> on_create;
     std::function<void()> on_register;
@@ -178,8 +195,7 @@ class MasterTest : public ::testing::Test {
   class SlowToOpen : public Redirect {
    public:
     using Redirect::Redirect;
-    void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest&,
-                             Done d) override {
+    void CreateWorkerSession(const CallOptions& o, const SessionOrder&, Done d) override {
       auto done = std::make_shared<Done>(std::move(d));
       const auto cancelled = [done] { (*done)(absl::CancelledError("cancelled")); };
       CancellationManager::Token token;
@@ -197,7 +213,7 @@ class MasterTest : public ::testing::Test {
 
   ClusterSpec cluster_;
   Mutex mu_;
-  std::map<std::string, std::shared_ptr<Transport>> replaced_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<WorkerControl>> replaced_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Worker>> graveyard_;
   std::vector<std::unique_ptr<Master>> masters_;
@@ -476,21 +492,18 @@ TEST_F(MasterTest, ARestartedTaskEndsItsSessionsForGoodAndANewOneWorks) {
   EXPECT_OK(Run(master, fresh, Batch(0), {}, {"train"}));
 }
 
-// Its links have another version, or there are none, as in a worker of TensorFlow.
+// Its links have another version, or there are none.
 // covers: clusters: a task whose links have another version, or none, is refused by name as its
 //   part is registered
 TEST_F(MasterTest, ATaskOfAnotherReleaseIsRefusedByNameBeforeAStepBegins) {
   class OtherRelease : public Redirect {
    public:
     using Redirect::Redirect;
-    void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                       std::unique_ptr<Graph> graph, tensorflow::RegisterGraphResponse* s,
+    void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part,
                        Done d) override {
-      Redirect::RegisterGraph(o, r, std::move(graph), s,
+      Redirect::RegisterGraph(o, std::move(order), part,
                               [=, this, done = std::move(d)](const Status& status) mutable {
-                                auto* const fields = s->GetReflection()->MutableUnknownFields(s);
-                                fields->Clear();
-                                if (version != 0) fields->AddVarint(1008, version);
+                                part->link_version = version;
                                 done(status);
                               });
     }
@@ -554,9 +567,7 @@ TEST_F(MasterTest, AnotherReleaseIsFoundByANewSignatureToo) {
   class OtherRelease : public Redirect {
    public:
     using Redirect::Redirect;
-    void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
-                       std::unique_ptr<Graph>, tensorflow::RegisterGraphResponse*,
-                       Done done) override {
+    void RegisterGraph(const CallOptions&, PartOrder, RegisteredPart*, Done done) override {
       done(absl::FailedPreconditionError(kRefusal));
     }
   };

@@ -32,14 +32,13 @@ constexpr absl::Duration kDisagreement = absl::Seconds(3);
 struct Round {
   std::set<std::string> ids;         // of those that have claimed runs
   std::vector<std::string> missing;  // tasks that do not know it, and why
-  bool any_has_runs = false;
   int ended = 0;
   RunEnd end;
   TrainingRun found;
   bool superseded = false;
 };
 
-Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingRun& run,
+Round AskAll(absl::Span<const std::shared_ptr<WorkerControl>> tasks, const TrainingRun& run,
              Timers* timers, const EndableWait& wait) {
   std::vector<FoundRun> answers(tasks.size());
   // It lasts as long as one period of the log.
@@ -54,8 +53,6 @@ Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingR
   const std::vector<Status>& statuses = calls.Wait();
   Round round;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    if (absl::IsUnimplemented(statuses[i])) continue;
-    round.any_has_runs = true;
     const FoundRun& answer = answers[i];
     const std::string who = absl::StrCat(tasks[i]->task(), " at ", tasks[i]->address());
     if (!statuses[i].ok()) {
@@ -78,7 +75,7 @@ Round AskAll(absl::Span<const std::shared_ptr<Transport>> tasks, const TrainingR
 
 }  // namespace
 
-StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<Transport>> tasks,
+StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<WorkerControl>> tasks,
                                const TrainingRun& run, const AwaitOptions& options) {
   Clock* const clock = options.clock;
   EndableWait wait(options.ends, "its run", clock);
@@ -91,18 +88,13 @@ StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<Transport>> task
     const Round round = AskAll(tasks, run, options.timers, wait);
     MR_RETURN_IF_ERROR(wait.ended());
     const absl::Time now = clock->Now();
-    if (!round.any_has_runs) {
-      LogInfo(where, ": none of its tasks knows of training runs, run '", run.name,
-              "' is in their default containers");
-      return run.id;
-    }
     if (round.superseded) {
       return absl::AbortedError(absl::StrCat(where, ": run '", run.name, "' (", RunIdText(run.id),
                                              ") must be the newest of its name, got one that "
                                              "another has superseded; look at its logdir again"));
     }
     MR_DCHECK(!round.missing.empty() || !round.ids.empty(),
-              "each task that has runs names this one or is missing");
+              "each task names this run or is missing");
     if (round.ended == 0) disagree_since = absl::InfiniteFuture();
     if (round.ended > 0) {
       const bool agree = round.ids.size() == 1 && round.missing.empty() &&

@@ -20,13 +20,13 @@
 #include "absl/types/span.h"
 #include "core/status.h"
 #include "distributed/master/task_connector.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "run/training_run.h"
 
 namespace millrace {
 
-// The id; "" when no task has got runs (it is another program), and the run was given none.
-StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<Transport>> tasks,
+// The id. `tasks` is not empty.
+StatusOr<std::string> AwaitRun(absl::Span<const std::shared_ptr<WorkerControl>> tasks,
                                const TrainingRun& run, const AwaitOptions& options);
 
 }  // namespace millrace

@@ -24,13 +24,15 @@
 #include "distributed/master/master_interface.h"
 #include "distributed/master/master_options.h"
 #include "distributed/testing/faulty_wire.h"
-#include "distributed/testing/forwarding_transport.h"
+#include "distributed/testing/forwarding_control.h"
 #include "distributed/testing/linked_tasks.h"
 #include "distributed/testing/small_model.h"
 #include "distributed/testing/watched_clock.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/foreign_requests.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -95,11 +97,10 @@ class RunsTest : public ::testing::Test {
     options.task = task;
     options.io_pool = IoPool::Default();
     options.clock = task == kPs ? &ps_clock_ : Clock::Real();
-    options.peer = [this](absl::string_view name) { return Peer(name); };
     options.links = links_.of(task);
     workers_[task] = std::make_unique<Worker>(std::move(options));
     links_.Begin(workers_[task].get());
-    wires_[task] = std::make_shared<FaultyWire>(MakeInProcessTransport(workers_[task].get(), task));
+    wires_[task] = std::make_shared<FaultyWire>(MakeInProcessControl(workers_[task].get(), task));
     if (task == kPs) return;
     MasterOptions master;
     master.task = task;
@@ -107,14 +108,15 @@ class RunsTest : public ::testing::Test {
     master.lease_period = absl::Seconds(10);
     master.clock = task == kWorker0 ? &master_clock_ : Clock::Real();
     master.links = links_.parts(task);
-    master.peer = [this, task](absl::string_view name) -> std::shared_ptr<Transport> {
-      if (name == task) return MakeInProcessTransport(workers_.at(task).get(), task);
+    master.local_part = MakeLocalPart(workers_.at(task).get());
+    master.peer = [this, task](absl::string_view name) -> std::shared_ptr<WorkerControl> {
+      if (name == task) return MakeInProcessControl(workers_.at(task).get(), task);
       if (task == kWorker0 && name == kPs && way_to_ps_ != nullptr) return way_to_ps_;
       return Peer(name);
     };
     masters_[task] = std::make_unique<Master>(std::move(master));
   }
-  std::shared_ptr<Transport> Peer(absl::string_view name) {
+  std::shared_ptr<WorkerControl> Peer(absl::string_view name) {
     const auto it = wires_.find(std::string(name));
     return it == wires_.end() ? nullptr : it->second;
   }
@@ -175,7 +177,7 @@ class RunsTest : public ::testing::Test {
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   LinkedTasks links_{LinkedTasks::Kind::kInProcess};
   std::map<std::string, std::shared_ptr<FaultyWire>> wires_;
-  std::shared_ptr<Transport> way_to_ps_;  // of worker 0's master; null: the wire
+  std::shared_ptr<WorkerControl> way_to_ps_;  // of worker 0's master; null: the wire
   std::map<std::string, std::unique_ptr<Master>> masters_;
 };
 
@@ -303,15 +305,14 @@ TEST_F(RunsTest, AJobThatWasGivenAnothersLogdirWaitsNamedAsLongAsThatOnesChiefLi
 }
 
 // Ends of sessions arrive when the test says so, long after their caller has stopped waiting.
-class LateEnds : public ForwardingTransport {
+class LateEnds : public ForwardingControl {
  public:
-  explicit LateEnds(std::shared_ptr<Transport> to)
-      : ForwardingTransport(to->task(), to->address()), to_(std::move(to)) {}
-  void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest& r,
-                           Done done) override {
+  explicit LateEnds(std::shared_ptr<WorkerControl> to)
+      : ForwardingControl(to->task(), to->address()), to_(std::move(to)) {}
+  void DeleteWorkerSession(const CallOptions&, const std::string& handle, Done done) override {
     {
       MutexLock lock(&mu_);
-      late_.push_back(r);
+      late_.push_back(handle);
     }
     done(absl::DeadlineExceededError("Deadline Exceeded"));
   }
@@ -320,21 +321,21 @@ class LateEnds : public ForwardingTransport {
     return late_.size();
   }
   void Arrive() {
-    std::vector<tensorflow::DeleteWorkerSessionRequest> late;
+    std::vector<std::string> late;
     {
       MutexLock lock(&mu_);
       late.swap(late_);
     }
-    for (const auto& request : late) {
-      to_->DeleteWorkerSession({}, request, [](const Status& status) { EXPECT_OK(status); });
+    for (const std::string& handle : late) {
+      to_->DeleteWorkerSession({}, handle, [](const Status& status) { EXPECT_OK(status); });
     }
   }
 
  private:
-  std::shared_ptr<Transport> To() const override { return to_; }
-  const std::shared_ptr<Transport> to_;
+  std::shared_ptr<WorkerControl> To() const override { return to_; }
+  const std::shared_ptr<WorkerControl> to_;
   Mutex mu_;
-  std::vector<tensorflow::DeleteWorkerSessionRequest> late_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> late_ ABSL_GUARDED_BY(mu_);
 };
 
 TEST_F(RunsTest, TheLateEndOfAnAttemptThatFailedEndsNoOtherSession) {
@@ -541,11 +542,11 @@ TEST_F(RunsTest, AChiefThatRunsNothingLearnsThatAParameterServerHasLostItsSessio
 }
 
 // Questions why a session was lost are answered when the test says so.
-class HeldQuestions : public ForwardingTransport {
+class HeldQuestions : public ForwardingControl {
  public:
-  explicit HeldQuestions(std::shared_ptr<Transport> to)
-      : ForwardingTransport(to->task(), to->address()), to_(std::move(to)) {}
-  void DeregisterGraph(const CallOptions& options, const tensorflow::DeregisterGraphRequest&,
+  explicit HeldQuestions(std::shared_ptr<WorkerControl> to)
+      : ForwardingControl(to->task(), to->address()), to_(std::move(to)) {}
+  void DeregisterGraph(const CallOptions& options, const std::string&, const std::string&,
                        Done done) override {
     cancellation_ = options.cancellation;
     done_ = std::move(done);
@@ -556,8 +557,8 @@ class HeldQuestions : public ForwardingTransport {
   void Answer(const Status& status) { std::exchange(done_, nullptr)(status); }
 
  private:
-  std::shared_ptr<Transport> To() const override { return to_; }
-  const std::shared_ptr<Transport> to_;
+  std::shared_ptr<WorkerControl> To() const override { return to_; }
+  const std::shared_ptr<WorkerControl> to_;
   CancellationManager* cancellation_ = nullptr;
   Done done_;
   Notification asked_;
@@ -648,9 +649,7 @@ TEST_F(RunsTest, AnEndThatWasNotHeardIsToldAgainWhenTheWayIsWhole) {
 }
 
 TEST_F(RunsTest, ASessionOfAMasterWithoutLeasesLivesUntilItIsDeleted) {
-  tensorflow::CreateWorkerSessionRequest request;
-  request.set_session_handle("foreign");
-  ASSERT_OK(ps().CreateWorkerSession(request));
+  ASSERT_OK(ps().CreateWorkerSession({.handle = "foreign"}));
   ASSERT_OK(Create({}));  // starts the thread that watches
   ps_clock_.AdvanceAndSettle(absl::Hours(1));
   ps_clock_.AdvanceAndSettle(absl::Hours(1));
@@ -666,9 +665,10 @@ TEST_F(RunsTest, ASessionOfARemoteClientIsALeaseAtItsMaster) {
   options.cluster = cluster_;
   WatchedClock clock;
   options.clock = &clock;
-  options.peer = [this](absl::string_view name) -> std::shared_ptr<Transport> {
-    return MakeInProcessTransport(workers_.at(std::string(name)).get(), std::string(name));
+  options.peer = [this](absl::string_view name) -> std::shared_ptr<WorkerControl> {
+    return MakeInProcessControl(workers_.at(std::string(name)).get(), std::string(name));
   };
+  options.local_part = MakeLocalPart(workers_.at(kWorker0).get());
   Master remote(std::move(options));
   tensorflow::CreateSessionRequest request;
   AddSessionTerms({.lease = absl::Seconds(60)}, &request);
@@ -699,9 +699,10 @@ TEST_F(RunsTest, ASessionOfARemoteClientWithoutALeaseEndsOnlyAmongTooManyIdleOne
   options.limits.max_idle_sessions = 1;
   WatchedClock clock;
   options.clock = &clock;
-  options.peer = [this](absl::string_view name) -> std::shared_ptr<Transport> {
-    return MakeInProcessTransport(workers_.at(std::string(name)).get(), std::string(name));
+  options.peer = [this](absl::string_view name) -> std::shared_ptr<WorkerControl> {
+    return MakeInProcessControl(workers_.at(std::string(name)).get(), std::string(name));
   };
+  options.local_part = MakeLocalPart(workers_.at(kWorker0).get());
   const absl::Duration idle = options.limits.idle_session_time;
   Master remote(std::move(options));
   const auto pass = [&] {
@@ -753,26 +754,22 @@ class Tokens : public Resource, public HoldsForSessions {
 class WorkerSessionsTest : public RunsTest {
  protected:
   Status Open(const std::string& handle, const SessionTerms& terms) {
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    AddSessionTerms(terms, &request);
-    return ps().CreateWorkerSession(request);
+    return ps().CreateWorkerSession({.handle = handle, .terms = terms});
   }
   // A graph whose one node calls the hook.
   std::string Register(const std::string& session, const std::string& hook) {
-    tensorflow::RegisterGraphRequest request;
-    request.set_session_handle(session);
-    request.mutable_graph_def()->mutable_versions()->set_producer(134);
-    tensorflow::NodeDef* const node = request.mutable_graph_def()->add_node();
+    tensorflow::GraphDef graph;
+    graph.mutable_versions()->set_producer(134);
+    tensorflow::NodeDef* const node = graph.add_node();
     node->set_name("probe");
     node->set_op("TestProbeAsync");
     node->set_device(absl::StrCat(kPs, "/device:CPU:0"));
     (*node->mutable_attr())["N"].set_i(0);
     (*node->mutable_attr())["M"].set_i(0);
     (*node->mutable_attr())["hook"].set_s(hook);
-    tensorflow::RegisterGraphResponse response;
-    EXPECT_OK(ps().RegisterGraph(request, nullptr, &response));
-    return response.graph_handle();
+    const auto part = ps().RegisterGraph({session, std::move(graph)});
+    EXPECT_OK(part);
+    return part.ok() ? part->graph_handle : std::string();
   }
   struct Step {
     tensorflow::RunGraphRequest request;
@@ -814,12 +811,9 @@ TEST_F(WorkerSessionsTest, AResourceIsToldOfEverySessionThatEndsHoweverItEnds) {
   ASSERT_OK(Open("of another run", {.run = Chief("/b", "b1")}));
   EXPECT_TRUE(tokens->ended().empty());
 
-  tensorflow::DeleteWorkerSessionRequest deletion;
-  deletion.set_session_handle("closed");
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
-  deletion.set_session_handle("of another run");
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  ASSERT_OK(ps().DeleteWorkerSession("closed"));
+  ASSERT_OK(ps().DeleteWorkerSession("of another run"));
+  ASSERT_OK(ps().DeleteWorkerSession("of another run"));
   EXPECT_EQ(tokens->ended(), std::vector<std::string>{"closed"});
   ASSERT_OK(Open("newer", {.run = newer}));
   EXPECT_EQ(tokens->ended(), (std::vector<std::string>{"closed", "older"}));
@@ -847,9 +841,7 @@ TEST_F(WorkerSessionsTest, TheStepsOfASessionThatEndsAreCancelledAndSayWhy) {
   fenced.ended.Wait();
   EXPECT_TRUE(IsFenced(fenced.status)) << fenced.status;
   EXPECT_FALSE(leased.ended.HasBeenNotified());
-  tensorflow::DeleteWorkerSessionRequest deletion;
-  deletion.set_session_handle("leased");
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  ASSERT_OK(ps().DeleteWorkerSession("leased"));
   leased.ended.Wait();
   EXPECT_STATUS(leased.status, absl::StatusCode::kAborted, "It has been closed");
 }
@@ -877,10 +869,8 @@ TEST_F(WorkerSessionsTest,
   EXPECT_STATUS(failed.status, absl::StatusCode::kInvalidArgument, "poison");
   Start("dies", Register("dies", "take and wait"), &waiting);
   EXPECT_EQ(given_back.load(), 0);
-  tensorflow::DeleteWorkerSessionRequest deletion;
   for (const char* session : {"fails", "dies"}) {
-    deletion.set_session_handle(session);
-    ASSERT_OK(ps().DeleteWorkerSession(deletion));
+    ASSERT_OK(ps().DeleteWorkerSession(session));
   }
   waiting.ended.Wait();
   // Who hears of the end finds it there.
@@ -929,22 +919,17 @@ TEST_F(WorkerSessionsTest, AStepIsASignOfLife) {
 }
 
 TEST_F(WorkerSessionsTest, ASessionThatWasEndedBeforeItWasOpenedStaysEnded) {
-  tensorflow::DeleteWorkerSessionRequest deletion;
-  deletion.set_session_handle("given up");
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  ASSERT_OK(ps().DeleteWorkerSession("given up"));
   EXPECT_STATUS(Open("given up", {}), absl::StatusCode::kAborted, "It has been closed");
   ASSERT_OK(Open("other", {}));
-  deletion.set_session_handle("other");
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  ASSERT_OK(ps().DeleteWorkerSession("other"));
   EXPECT_STATUS(Open("other", {}), absl::StatusCode::kAborted, "It has been closed");
   EXPECT_EQ(ps().num_sessions(), 0);
 }
 
 TEST_F(WorkerSessionsTest, ASessionWithoutALeaseEndsOnlyAmongTooManyIdleOnes) {
   const auto open = [&](const std::string& handle) {
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    return ps().CreateWorkerSession(request, SessionFrom::kAnotherProcess);
+    return ps().CreateWorkerSession({.handle = handle}, SessionFrom::kAnotherProcess);
   };
   const auto is_open = [&](const std::string& handle) {
     return ps().RenewSessions({handle}).empty();
@@ -973,13 +958,10 @@ TEST_F(WorkerSessionsTest, ASessionWithoutALeaseEndsOnlyAmongTooManyIdleOnes) {
 }
 
 TEST_F(WorkerSessionsTest, HandlesThatNobodyHasOpenedDriveOutNoReason) {
-  tensorflow::DeleteWorkerSessionRequest deletion;
   ASSERT_OK(Open("honest", {}));
-  deletion.set_session_handle("honest");
-  ASSERT_OK(ps().DeleteWorkerSession(deletion));
+  ASSERT_OK(ps().DeleteWorkerSession("honest"));
   for (int i = 0; i < 10'000; ++i) {
-    deletion.set_session_handle(absl::StrCat(std::string(200, 'x'), i));
-    ASSERT_OK(ps().DeleteWorkerSession(deletion));
+    ASSERT_OK(ps().DeleteWorkerSession(absl::StrCat(std::string(200, 'x'), i)));
   }
   EXPECT_STATUS(Open("honest", {}), absl::StatusCode::kAborted, "It has been closed");
 }
@@ -988,10 +970,25 @@ TEST_F(WorkerSessionsTest, ALongNameOfATaskIsNotKept) {
   tensorflow::CreateWorkerSessionRequest request;
   auto* const device = request.add_cluster_device_attributes();
   device->set_name(absl::StrCat(kWorker0, "/device:CPU:0"));
-  EXPECT_EQ(SessionOpener::Of(request).task, kWorker0);
+  const WorkerOptions options;
+  const auto opener = [&] {
+    const auto session =
+        WorkerSession::Of(OrderOf(request), &options, SessionFrom::kAnotherProcess);
+    return session.ok() ? (*session)->opener.task : std::string(session.status().message());
+  };
+  EXPECT_EQ(opener(), kWorker0);
   device->set_name(
       absl::StrCat("/job:", std::string(1 << 20, 'x'), "/replica:0/task:0/device:CPU:0"));
-  EXPECT_EQ(SessionOpener::Of(request).task, "");
+  EXPECT_EQ(opener(), "");
+  // Nor what a master of our own says.
+  const auto said = [&](const std::string& task) {
+    const auto session = WorkerSession::Of({.handle = "a", .opener = {task, 1}}, &options,
+                                           SessionFrom::kAnotherProcess);
+    return session.ok() ? (*session)->opener.task : std::string(session.status().message());
+  };
+  EXPECT_EQ(said(kWorker0), kWorker0);
+  EXPECT_EQ(said("nonsense"), "");
+  EXPECT_EQ(said(absl::StrCat("/job:", std::string(1 << 20, 'x'), "/replica:0/task:0")), "");
 }
 
 TEST_F(WorkerSessionsTest, TermsThatCannotBeKeptOpenNoSession) {

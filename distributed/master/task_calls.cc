@@ -18,7 +18,7 @@ TaskCalls::TaskCalls(int n, std::string what, Clock* clock)
       waits_for_(static_cast<size_t>(n)),
       statuses_(static_cast<size_t>(n)) {}
 
-Transport::Done TaskCalls::Done(int i, const Transport& task) {
+WorkerControl::Done TaskCalls::Done(int i, const WorkerControl& task) {
   {
     MutexLock lock(&mu_);
     waits_for_[static_cast<size_t>(i)] = Whereabouts(task);
@@ -49,7 +49,7 @@ const std::vector<Status>& TaskCalls::Wait() {
   return statuses_;
 }
 
-std::string Whereabouts(const Transport& task) {
+std::string Whereabouts(const WorkerControl& task) {
   return absl::StrCat(task.task(), " at ", task.address());
 }
 

@@ -10,7 +10,7 @@
 //
 // While Wait lasts, the log names every 10 s the tasks that have not answered.
 //
-// Invariant: each Done is called exactly once, as every Transport promises; Wait returns then.
+// Invariant: each Done is called exactly once, as every WorkerControl promises; Wait returns then.
 // Thread-safety: Done's callbacks, from any thread; the rest belongs to one thread, never a poller.
 // Lifetime: destroy it after Wait.
 
@@ -21,7 +21,7 @@
 #include "core/clock.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "net/timers.h"
 
 namespace millrace {
@@ -36,7 +36,7 @@ class TaskCalls {
   // `what` is waited for; for the log.
   TaskCalls(int n, std::string what, Clock* clock);
   // What call number `i`, which goes to `task`, is given.
-  Transport::Done Done(int i, const Transport& task);
+  WorkerControl::Done Done(int i, const WorkerControl& task);
   // The statuses by number, when all have come.
   const std::vector<Status>& Wait();
 
@@ -54,7 +54,7 @@ class TaskCalls {
 inline constexpr absl::Duration kWaitLogPeriod = absl::Seconds(10);
 
 // "/job:ps/replica:0/task:0 at host:port"
-std::string Whereabouts(const Transport& task);
+std::string Whereabouts(const WorkerControl& task);
 
 // Options of a call that must end within `timeout`.
 CallOptions CallWithin(absl::Duration timeout, Timers* timers = Timers::Real());

@@ -22,23 +22,33 @@ constexpr absl::Duration kConnectPause = absl::Milliseconds(100);
 // the time.
 constexpr absl::Duration kLeastOpening = absl::Seconds(1);
 
+using Devices = std::vector<tensorflow::DeviceAttributes>;
+
 // What the attempts to reach several tasks share; they may end after the wait for them.
 struct Attempts {
   struct Task {
-    std::shared_ptr<Transport> transport;
+    std::shared_ptr<WorkerControl> control;
     bool asked = false;
     bool answered = false;
     absl::Time next_attempt = absl::InfinitePast();
     std::string last_error = "no answer yet";
-    std::shared_ptr<tensorflow::GetStatusResponse> response;
+    std::shared_ptr<Devices> devices;
     Status refusal;  // it will not let us in
-    // What it says is what a task of another release says. While a job is replaced, its old tasks
+    // What it says is what a task of another release says, or another program: one that is about to
+    // leave the port, or a proxy whose task is not there. While a job is replaced, its old tasks
     // are there a little longer, and others come.
     bool is_of_other_release = false;
     bool is_told = false;  // the log has said so
 
     void Hear(const Status& answer) {
-      is_of_other_release = !IsRefusal(answer) && TellsOfOtherRelease(answer);
+      // Tasks of other releases look at the version before they look for the method.
+      if (absl::IsUnimplemented(answer)) {
+        last_error =
+            absl::StrCat("GetStatus: the task must be one of Millrace, got another program",
+                         answer.message().empty() ? "" : ": ", answer.message());
+      }
+      is_of_other_release =
+          !IsRefusal(answer) && (TellsOfOtherRelease(answer) || absl::IsUnimplemented(answer));
       if (is_of_other_release) return;
       if (IsRefusal(answer) || absl::IsFailedPrecondition(answer)) refusal = answer;
     }
@@ -52,31 +62,32 @@ struct Attempts {
 
 // Asks one task that is not being asked.
 void Ask(const std::shared_ptr<Attempts>& attempts, size_t i, const AwaitOptions& await) {
-  std::shared_ptr<Transport> transport;
-  std::shared_ptr<tensorflow::GetStatusResponse> response;
+  std::shared_ptr<WorkerControl> control;
+  std::shared_ptr<Devices> devices;
   {
     MutexLock lock(&attempts->mu);
-    transport = attempts->tasks[i].transport;
-    response = attempts->tasks[i].response;
+    control = attempts->tasks[i].control;
+    devices = attempts->tasks[i].devices;
   }
   CallOptions options = CallWithin(kConnectAttempt, await.timers);
   options.cancellation = attempts->wait->calls();
   options.asks_for_refusal = true;
-  transport->GetStatus(options, response.get(),
-                       [attempts, response, clock = await.clock, i](const Status& answer) {
-                         {
-                           MutexLock lock(&attempts->mu);
-                           Attempts::Task& task = attempts->tasks[i];
-                           MR_DCHECK(task.asked && !task.answered,
-                                     "one question at a time, and none after the answer");
-                           task.asked = false;
-                           task.answered = answer.ok() && response->device_attributes_size() > 0;
-                           task.last_error = std::string(answer.message());
-                           task.next_attempt = clock->Now() + kConnectPause;
-                           task.Hear(answer);
-                         }
-                         attempts->wait->Wake();
-                       });
+  control->GetStatus(
+      options, devices.get(), [attempts, devices, clock = await.clock, i](const Status& answer) {
+        {
+          MutexLock lock(&attempts->mu);
+          Attempts::Task& task = attempts->tasks[i];
+          MR_DCHECK(task.asked && !task.answered,
+                    "one question at a time, and none after the answer");
+          task.asked = false;
+          task.answered = answer.ok() && !devices->empty();
+          task.last_error = std::string(answer.ok() && devices->empty() ? "it named no devices"
+                                                                        : answer.message());
+          task.next_attempt = clock->Now() + kConnectPause;
+          task.Hear(answer);
+        }
+        attempts->wait->Wake();
+      });
 }
 
 // Until all have answered.
@@ -95,16 +106,17 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
       for (size_t i = 0; i < attempts->tasks.size(); ++i) {
         Attempts::Task& task = attempts->tasks[i];
         if (task.answered) continue;
-        if (!task.refusal.ok()) return FromTask(task.transport->task(), task.refusal);
-        missing.push_back(Whereabouts(*task.transport));
+        if (!task.refusal.ok()) return FromTask(task.control->task(), task.refusal);
+        missing.push_back(Whereabouts(*task.control));
         if (task.is_of_other_release && !std::exchange(task.is_told, true)) {
           LogWarning("Session on ", options.own_task, ": waits for another task at the place of ",
-                     missing.back(), ", which is of another release: ", task.last_error);
+                     missing.back(),
+                     ", which is of another release, or another program: ", task.last_error);
         }
         if (task.asked) continue;
         if (task.next_attempt <= now) {
           task.asked = true;
-          task.response = std::make_shared<tensorflow::GetStatusResponse>();
+          task.devices = std::make_shared<Devices>();
           to_ask.push_back(i);
         } else {
           wake = std::min(wake, task.next_attempt);
@@ -139,7 +151,7 @@ Status AwaitAnswers(const std::shared_ptr<Attempts>& attempts, const AwaitOption
 // Where worker sessions are kept.
 class WorkerHost : public SessionHost {
  public:
-  WorkerHost(std::shared_ptr<Transport> task, Timers* timers)
+  WorkerHost(std::shared_ptr<WorkerControl> task, Timers* timers)
       : task_(std::move(task)), timers_(timers) {}
   const std::string& name() const override { return task_->task(); }
   void Renew(const std::vector<std::string>& handles, absl::Duration timeout,
@@ -151,28 +163,23 @@ class WorkerHost : public SessionHost {
                              const Status& status) mutable { done(status, *unknown); });
   }
   void End(const std::string& handle, absl::Duration timeout, Done done) override {
-    auto request = std::make_shared<tensorflow::DeleteWorkerSessionRequest>();
-    request->set_session_handle(handle);
-    const tensorflow::DeleteWorkerSessionRequest& message = *request;
-    task_->DeleteWorkerSession(CallWithin(timeout, timers_), message,
-                               [request = std::move(request), done = std::move(done)](
-                                   const Status& status) mutable { done(status); });
+    task_->DeleteWorkerSession(CallWithin(timeout, timers_), handle, std::move(done));
   }
 
  private:
-  const std::shared_ptr<Transport> task_;
+  const std::shared_ptr<WorkerControl> task_;
   Timers* const timers_;
 };
 
 }  // namespace
 
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
-    absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options) {
+    absl::Span<const std::shared_ptr<WorkerControl>> controls, const AwaitOptions& options) {
   EndableWait wait(options.ends, "its tasks", options.clock);
   const auto attempts = std::make_shared<Attempts>(wait.keep());
   {
     MutexLock lock(&attempts->mu);
-    for (const auto& transport : transports) attempts->tasks.emplace_back().transport = transport;
+    for (const auto& control : controls) attempts->tasks.emplace_back().control = control;
   }
   MR_RETURN_IF_ERROR(wait.ended());
   MR_RETURN_IF_ERROR(AwaitAnswers(attempts, options, &wait));
@@ -180,22 +187,17 @@ StatusOr<std::vector<ReachedTask>> AwaitTasks(
   MutexLock lock(&attempts->mu);
   for (const Attempts::Task& task : attempts->tasks) {
     MR_DCHECK(task.answered, "AwaitAnswers is OK when all have answered, and none is asked again");
-    result.push_back(
-        {task.transport,
-         {task.response->device_attributes().begin(), task.response->device_attributes().end()}});
+    result.push_back({task.control, *task.devices});
   }
   return result;
 }
 
-Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
-                          const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper,
-                          const AwaitOptions& options,
+Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks, const SessionOrder& order,
+                          LeaseKeeper* keeper, const AwaitOptions& options,
                           const std::function<void(const OpenSession&)>& lost) {
-  const std::string& handle = request.session_handle();
-  tensorflow::CreateWorkerSessionRequest leased = request, unleased = request;
-  AddSessionTerms(terms, &leased);
-  AddSessionTerms({.run = terms.run}, &unleased);
+  const std::string& handle = order.handle;
+  SessionOrder unleased = order;
+  unleased.terms.lease = absl::ZeroDuration();
   EndableWait wait(options.ends, "its tasks", options.clock);
   MR_RETURN_IF_ERROR(wait.ended());
   CallOptions call =
@@ -204,8 +206,8 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
   TaskCalls calls(static_cast<int>(tasks.size()),
                   absl::StrCat("Session ", handle, ", which opens on its tasks"), options.clock);
   for (size_t i = 0; i < tasks.size(); ++i) {
-    Transport& task = *tasks[i].transport;
-    task.CreateWorkerSession(call, task.is_local() ? unleased : leased,
+    WorkerControl& task = *tasks[i].control;
+    task.CreateWorkerSession(call, task.is_local() ? unleased : order,
                              calls.Done(static_cast<int>(i), task));
   }
   const std::vector<Status>& statuses = calls.Wait();
@@ -213,20 +215,20 @@ Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
       std::find_if(statuses.begin(), statuses.end(), [](const Status& s) { return !s.ok(); });
   if (failed == statuses.end()) {
     for (const ReachedTask& task : tasks) {
-      if (task.transport->is_local() || terms.lease <= absl::ZeroDuration()) continue;
+      if (task.control->is_local() || order.terms.lease <= absl::ZeroDuration()) continue;
       LeaseKeeper::Lost on_lost;
-      if (lost) on_lost = [lost, session = OpenSession{task.transport, handle}] { lost(session); };
-      keeper->Keep(std::make_shared<WorkerHost>(task.transport, options.timers), handle,
+      if (lost) on_lost = [lost, session = OpenSession{task.control, handle}] { lost(session); };
+      keeper->Keep(std::make_shared<WorkerHost>(task.control, options.timers), handle,
                    std::move(on_lost));
     }
     return absl::OkStatus();
   }
   // Also on the one that failed: perhaps only its answer was lost.
   for (const ReachedTask& task : tasks) {
-    EndWorkerSession({task.transport, handle}, keeper, options.timers);
+    EndWorkerSession({task.control, handle}, keeper, options.timers);
   }
   MR_RETURN_IF_ERROR(wait.ended());
-  return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].transport->task(), *failed);
+  return FromTask(tasks[static_cast<size_t>(failed - statuses.begin())].control->task(), *failed);
 }
 
 void EndWorkerSession(const OpenSession& session, LeaseKeeper* keeper, Timers* timers) {

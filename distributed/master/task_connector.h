@@ -32,14 +32,13 @@
 #include "core/status.h"
 #include "distributed/cluster/lease_keeper.h"
 #include "distributed/master/endable_wait.h"
-#include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "net/timers.h"
 
 namespace millrace {
 
 struct ReachedTask {
-  std::shared_ptr<Transport> transport;
+  std::shared_ptr<WorkerControl> control;
   std::vector<tensorflow::DeviceAttributes> devices;  // at least one
 };
 
@@ -53,25 +52,23 @@ struct AwaitOptions {
 
 // In the order given.
 StatusOr<std::vector<ReachedTask>> AwaitTasks(
-    absl::Span<const std::shared_ptr<Transport>> transports, const AwaitOptions& options);
+    absl::Span<const std::shared_ptr<WorkerControl>> controls, const AwaitOptions& options);
 
 // A session on a task, as that one knows it.
 struct OpenSession {
-  std::shared_ptr<Transport> task;
+  std::shared_ptr<WorkerControl> task;
   std::string handle;
 };
 
-// The session `request`, with these terms, on each task, or, with the first error of a task and its
+// The session of `order` on each task, or, with the first error of a task and its
 // name, on none. No call is longer than `options.timeout` (or a second), or goes on when the wait
 // has ended early.
 //
 // The handle must be one that was never sent before: a task that has not answered may open or end
 // the session of this attempt at any later time. Tasks in this process get no lease. `lost` is
 // called, in any thread, when a task does not know its session any more.
-Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks,
-                          const tensorflow::CreateWorkerSessionRequest& request,
-                          const SessionTerms& terms, LeaseKeeper* keeper,
-                          const AwaitOptions& options,
+Status OpenWorkerSessions(absl::Span<const ReachedTask> tasks, const SessionOrder& order,
+                          LeaseKeeper* keeper, const AwaitOptions& options,
                           const std::function<void(const OpenSession&)>& lost = nullptr);
 
 // Ends a session that nobody uses, without waiting: its task is told now, and again if it does not

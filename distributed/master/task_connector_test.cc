@@ -26,22 +26,19 @@ class LateTask : public UnreachableTask {
  public:
   LateTask(std::string task, int refusals, Status answer = absl::OkStatus())
       : UnreachableTask(std::move(task)), answer_(std::move(answer)), left_(refusals) {}
-  void GetStatus(const CallOptions&, tensorflow::GetStatusResponse* response, Done done) override {
+  void GetStatus(const CallOptions&, std::vector<tensorflow::DeviceAttributes>* devices,
+                 Done done) override {
     asked.fetch_add(1);
     if (left_.fetch_sub(1) > 0) return done(answer_.ok() ? Gone() : answer_);
-    response->add_device_attributes()->set_name(task() + "/device:CPU:0");
+    devices->emplace_back().set_name(task() + "/device:CPU:0");
     done(absl::OkStatus());
   }
-  void CreateWorkerSession(const CallOptions&,
-                           const tensorflow::CreateWorkerSessionRequest& request,
-                           Done done) override {
-    if (!refuses_sessions) session = request.session_handle();
+  void CreateWorkerSession(const CallOptions&, const SessionOrder& order, Done done) override {
+    if (!refuses_sessions) session = order.handle;
     done(refuses_sessions ? Gone() : absl::OkStatus());
   }
-  void DeleteWorkerSession(const CallOptions&,
-                           const tensorflow::DeleteWorkerSessionRequest& request,
-                           Done done) override {
-    if (session == request.session_handle()) session = "";
+  void DeleteWorkerSession(const CallOptions&, const std::string& handle, Done done) override {
+    if (session == handle) session = "";
     done(absl::OkStatus());
   }
   std::atomic<int> asked{0};
@@ -56,7 +53,7 @@ class LateTask : public UnreachableTask {
 // AwaitTasks in a thread of its own.
 class Waiting {
  public:
-  Waiting(std::vector<std::shared_ptr<Transport>> tasks, absl::Duration timeout,
+  Waiting(std::vector<std::shared_ptr<WorkerControl>> tasks, absl::Duration timeout,
           CancellationManager* caller = nullptr)
       : thread_([this, tasks, timeout, caller] {
           AwaitOptions options;
@@ -97,7 +94,7 @@ TEST(TaskConnectorTest, ATaskThatRefusesIsAskedAgainAfterAPauseAndKeepsItsPlace)
   EXPECT_EQ(there->asked.load(), 1);
   ASSERT_OK(waiting.result);
   ASSERT_EQ(waiting.result->size(), 2u);
-  EXPECT_EQ(waiting.result->front().transport, late);
+  EXPECT_EQ(waiting.result->front().control, late);
   ASSERT_EQ(waiting.result->back().devices.size(), 1u);
   EXPECT_EQ(waiting.result->back().devices[0].name(), std::string(kPs1) + "/device:CPU:0");
 }
@@ -163,10 +160,35 @@ TEST(TaskConnectorTest, ATaskOfAnotherReleaseIsWaitedForAndTheLogNamesItOnce) {
       }
     }
     const std::string log = ::testing::internal::GetCapturedStderr();
-    EXPECT_EQ(CountOf(log, std::string(kPs1) +
-                               " at ps.example:2222, which is of another release: " + refusal),
-              1u)
+    EXPECT_EQ(
+        CountOf(log, std::string(kPs1) +
+                         " at ps.example:2222, which is of another release, or another program: " +
+                         refusal),
+        1u)
         << log;
+  }
+}
+
+// Each task of ours has the method, so this is another program: a proxy, perhaps, whose task comes.
+TEST(TaskConnectorTest, AnotherProgramIsWaitedForAndNamedInTheEnd) {
+  for (const bool comes : {true, false}) {
+    auto other = std::make_shared<LateTask>(kPs0, comes ? 1 : 1000,
+                                            absl::UnimplementedError("no such method"));
+    Waiting waiting({other}, absl::Seconds(60));
+    waiting.AwaitAsked(*other, 1);
+    waiting.clock.Advance(absl::Milliseconds(100));
+    if (!comes) {
+      waiting.AwaitAsked(*other, 2);
+      waiting.clock.Advance(absl::Seconds(60));
+    }
+    waiting.Join();
+    if (comes) {
+      ASSERT_OK(waiting.result);
+    } else {
+      EXPECT_STATUS(waiting.result, absl::StatusCode::kDeadlineExceeded,
+                    "got none from /job:ps/replica:0/task:0 at ps.example:2222 (GetStatus: the "
+                    "task must be one of Millrace, got another program: no such method)");
+    }
   }
 }
 
@@ -212,19 +234,17 @@ TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
   auto first = std::make_shared<LateTask>(kPs0, 0);
   auto second = std::make_shared<LateTask>(kPs1, 0);
   const std::vector<ReachedTask> tasks = {{first, {}}, {second, {}}};
-  tensorflow::CreateWorkerSessionRequest request;
-  request.set_session_handle("abc");
+  const SessionOrder order = {.handle = "abc"};
   FakeClock clock;
   LeaseKeeper keeper(&clock, absl::Seconds(10));
   const AwaitOptions options = Within(absl::Seconds(60), &clock);
-  ASSERT_OK(OpenWorkerSessions(tasks, request, {}, &keeper, options));
+  ASSERT_OK(OpenWorkerSessions(tasks, order, &keeper, options));
   EXPECT_EQ(first->session, "abc");
   EXPECT_EQ(second->session, "abc");
   CloseWorkerSessions({{first, "abc"}, {second, "abc"}}, &keeper, &clock);
   EXPECT_EQ(first->session, "");
   second->refuses_sessions = true;
-  EXPECT_STATUS(OpenWorkerSessions(tasks, request, {}, &keeper, options),
-                absl::StatusCode::kUnavailable,
+  EXPECT_STATUS(OpenWorkerSessions(tasks, order, &keeper, options), absl::StatusCode::kUnavailable,
                 "From /job:ps/replica:0/task:1:\n/job:ps/replica:0/task:1 is gone");
   EXPECT_EQ(first->session, "");
 }
@@ -233,8 +253,7 @@ TEST(TaskConnectorTest, ASessionIsOpenOnAllTasksOrOnNone) {
 class SlowTask : public UnreachableTask {
  public:
   using UnreachableTask::UnreachableTask;
-  void CreateWorkerSession(const CallOptions& options,
-                           const tensorflow::CreateWorkerSessionRequest&, Done done) override {
+  void CreateWorkerSession(const CallOptions& options, const SessionOrder&, Done done) override {
     deadline = options.deadline;
     auto shared = std::make_shared<Done>(std::move(done));
     CancellationManager::Token token;
@@ -244,10 +263,8 @@ class SlowTask : public UnreachableTask {
     }
     asked.Notify();
   }
-  void DeleteWorkerSession(const CallOptions&,
-                           const tensorflow::DeleteWorkerSessionRequest& request,
-                           Done done) override {
-    deleted.push_back(request.session_handle());
+  void DeleteWorkerSession(const CallOptions&, const std::string& handle, Done done) override {
+    deleted.push_back(handle);
     done(absl::OkStatus());
   }
   Notification asked;
@@ -269,11 +286,8 @@ TEST(TaskConnectorTest, WhateverEndsTheWaitEndsTheCallsThatOpenASessionAndTheirH
     options.ends.*end = &manager;
     const std::vector<ReachedTask> tasks = {{slow, {}}};
     Status opened;
-    std::thread opening([&] {
-      tensorflow::CreateWorkerSessionRequest request;
-      request.set_session_handle("abc");
-      opened = OpenWorkerSessions(tasks, request, {}, &keeper, options);
-    });
+    std::thread opening(
+        [&] { opened = OpenWorkerSessions(tasks, {.handle = "abc"}, &keeper, options); });
     slow->asked.Wait();
     // No longer than the session may wait, by the clock of calls.
     EXPECT_LE(slow->deadline, absl::Now() + absl::Seconds(7));

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_
 #define MILLRACE_DISTRIBUTED_TESTING_FAULTY_WIRE_H_
 
-// FaultyWire: a Transport to another one that looks like a network and can be cut.
+// FaultyWire: a WorkerControl to another one that looks like a network and can be cut.
 //
 //   whole -> cut         nothing arrives: every call is Unavailable
 //         -> deaf        calls arrive and are done, their answers are lost
@@ -18,16 +18,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "distributed/transport/transport.h"
-#include "graph/graph.h"
+#include "absl/types/span.h"
+#include "distributed/transport/worker_control.h"
 #include "run/training_run.h"
 
 namespace millrace {
 
-class FaultyWire : public Transport {
+class FaultyWire : public WorkerControl {
  public:
   enum class State { kWhole, kCut, kDeaf };
-  explicit FaultyWire(std::shared_ptr<Transport> to) : to_(std::move(to)) {}
+  explicit FaultyWire(std::shared_ptr<WorkerControl> to) : to_(std::move(to)) {}
 
   void Set(State state) { state_.store(state); }
   int renewals() const { return renewals_.load(); }
@@ -35,19 +35,18 @@ class FaultyWire : public Transport {
   const std::string& task() const override { return to_->task(); }
   const std::string& address() const override { return to_->address(); }
 
-  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
+  void GetStatus(const CallOptions& o, std::vector<tensorflow::DeviceAttributes>* devices,
+                 Done d) override {
     if (IsCut()) return d(Lost());
-    to_->GetStatus(o, r, std::move(d));
+    to_->GetStatus(o, devices, std::move(d));
   }
-  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                           Done d) override {
+  void CreateWorkerSession(const CallOptions& o, const SessionOrder& order, Done d) override {
     if (IsCut()) return d(Lost());
-    to_->CreateWorkerSession(o, r, Heard(std::move(d)));
+    to_->CreateWorkerSession(o, order, Heard(std::move(d)));
   }
-  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                           Done d) override {
+  void DeleteWorkerSession(const CallOptions& o, const std::string& session, Done d) override {
     if (IsCut()) return d(Lost());
-    to_->DeleteWorkerSession(o, r, Heard(std::move(d)));
+    to_->DeleteWorkerSession(o, session, Heard(std::move(d)));
   }
   void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
                      std::vector<std::string>* unknown, Done d) override {
@@ -64,24 +63,18 @@ class FaultyWire : public Transport {
     if (IsCut()) return d(Lost());
     to_->EndRun(o, handle, end, Heard(std::move(d)));
   }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     tensorflow::RegisterGraphResponse* s, Done d) override {
+  void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part, Done d) override {
     if (IsCut()) return d(Lost());
-    to_->RegisterGraph(o, r, s, std::move(d));
+    to_->RegisterGraph(o, std::move(order), part, std::move(d));
   }
-  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+  void DeregisterGraph(const CallOptions& o, const std::string& session, const std::string& graph,
                        Done d) override {
     if (IsCut()) return d(Lost());
-    to_->DeregisterGraph(o, r, std::move(d));
+    to_->DeregisterGraph(o, session, graph, std::move(d));
   }
-  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
+  void CleanupAll(const CallOptions& o, absl::Span<const std::string> containers, Done d) override {
     if (IsCut()) return d(Lost());
-    to_->CleanupAll(o, r, std::move(d));
-  }
-  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                  Done d) override {
-    if (IsCut()) return d(Lost());
-    to_->RecvTensor(o, r, t, std::move(d));
+    to_->CleanupAll(o, containers, std::move(d));
   }
 
  private:
@@ -96,7 +89,7 @@ class FaultyWire : public Transport {
     return [done = std::move(done), lost = Lost()](const Status&) mutable { done(lost); };
   }
 
-  const std::shared_ptr<Transport> to_;
+  const std::shared_ptr<WorkerControl> to_;
   std::atomic<State> state_{State::kWhole};
   std::atomic<int> renewals_{0};
 };

@@ -16,6 +16,7 @@
 #include "core/status.h"
 #include "core/visit.h"
 #include "distributed/cluster/link_environment.h"
+#include "distributed/cluster/server_limits.h"
 #include "distributed/link/byte_chain.h"
 #include "distributed/link/byte_link.h"
 #include "distributed/link/byte_wire.h"
@@ -59,6 +60,7 @@ class LinkedTasks::Network : public SimulatedTime {
     LockedWire(Network* network, std::unique_ptr<ByteWire> wire)
         : network_(network), wire_(std::move(wire)) {}
     bool passes_descriptors() const override { return wire_->passes_descriptors(); }
+    bool takes_megabytes() const override { return wire_->takes_megabytes(); }
     void Start(std::shared_ptr<User> user) override {
       const std::lock_guard<std::recursive_mutex> lock(network_->mu_);
       wire_->Start(std::move(user));
@@ -362,7 +364,8 @@ void LinkedTasks::Open(const std::string& task, const std::string& peer) {
   dialler.peer_incarnation = other.incarnation;
   dialled.task = peer;
   dialled.incarnation = other.incarnation;
-  const StatusOr<int64_t> shared_bytes = LinkSharedBytesOfEnvironment(0);
+  const StatusOr<int64_t> shared_bytes =
+      LinkSharedBytesOfEnvironment(ServerLimits().max_link_shared_bytes);
   EXPECT_TRUE(shared_bytes.ok()) << shared_bytes.status();
   dialler.max_pool_bytes = dialled.max_pool_bytes = shared_bytes.value_or(0);
   std::shared_ptr<SimulatedWay> way;

@@ -47,7 +47,7 @@ class LinkedTasks {
   LinkedTasks& operator=(const LinkedTasks&) = delete;
 
   // Of the kind that the environment variable MILLRACE_LINK_KINDS says: "in_process", which is the
-  // default, or "bytes". Links by bytes have pools when MILLRACE_LINK_SHARED_BYTES says so.
+  // default, or "bytes". Links by bytes have the pools of a server by default.
   static std::unique_ptr<LinkedTasks> OfEnvironment();
 
   // For the options of a task's workers and masters.

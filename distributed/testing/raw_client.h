@@ -2,7 +2,7 @@
 #ifndef MILLRACE_DISTRIBUTED_TESTING_RAW_CLIENT_H_
 #define MILLRACE_DISTRIBUTED_TESTING_RAW_CLIENT_H_
 
-// RawClient: a gRPC client that shares no code with our transport: any method, any bytes, any
+// RawClient: a gRPC client that shares no code with our own: any method, any bytes, any
 // metadata. What a stub of another program sends, and what a stranger may.
 //
 // Thread-safety: one thread at a time. Failure: gRPC's own status; a call ends after 30 s, or as

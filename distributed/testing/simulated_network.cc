@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "core/tensor.h"
-#include "distributed/testing/forwarding_transport.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/testing/forwarding_control.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/worker/in_process_control.h"
 #include "graph/graph.h"
 #include "run/training_run.h"
 
@@ -40,7 +42,7 @@ struct SimulatedNetwork::Call {
   std::string to;
   bool wait_for_ready = false;
   Served serve;  // what is done where it arrives
-  Transport::Done done;
+  WorkerControl::Done done;
   CancellationManager* cancellation = nullptr;
   CancellationManager::Token token = 0;
   bool is_over = false;  // at the caller
@@ -277,7 +279,7 @@ void SimulatedNetwork::End(const std::shared_ptr<Call>& call, const Status& stat
       return call->at->place;
     });
   }
-  Transport::Done done = std::move(call->done);
+  WorkerControl::Done done = std::move(call->done);
   done(status);
 }
 
@@ -287,9 +289,9 @@ void SimulatedNetwork::CancelAtServer(const std::shared_ptr<Call>& call) {
   call->at_server.StartCancel();
 }
 
-// --- The transports ------------------------------------------------------------------------------
+// --- The controls --------------------------------------------------------------------------------
 
-class SimulatedNetwork::Way : public Transport {
+class SimulatedNetwork::Way : public WorkerControl {
  public:
   Way(SimulatedNetwork* network, std::shared_ptr<Life> from, std::string to)
       : network_(network), from_(std::move(from)), to_(std::move(to)) {}
@@ -297,31 +299,30 @@ class SimulatedNetwork::Way : public Transport {
   const std::string& task() const override { return to_; }
   const std::string& address() const override { return to_; }
 
-  void GetStatus(const CallOptions& o, tensorflow::GetStatusResponse* r, Done d) override {
-    Ask<tensorflow::GetStatusResponse>(
-        "GetStatus", o, r, std::move(d),
-        [](Transport* t, const CallOptions& at, auto* response, Done done) {
+  void GetStatus(const CallOptions& o, std::vector<tensorflow::DeviceAttributes>* devices,
+                 Done d) override {
+    Ask<std::vector<tensorflow::DeviceAttributes>>(
+        "GetStatus", o, devices, std::move(d),
+        [](WorkerControl* t, const CallOptions& at, auto* response, Done done) {
           t->GetStatus(at, response, std::move(done));
         });
   }
-  void CreateWorkerSession(const CallOptions& o, const tensorflow::CreateWorkerSessionRequest& r,
-                           Done d) override {
+  void CreateWorkerSession(const CallOptions& o, const SessionOrder& order, Done d) override {
     Tell("CreateWorkerSession", o, std::move(d),
-         [r, network = network_, to = to_](Transport* t, const CallOptions& at, Done done) {
+         [order, network = network_, to = to_](WorkerControl* t, const CallOptions& at, Done done) {
            const std::shared_ptr<Life> life = network->lives_.at(to);
-           t->CreateWorkerSession(at, r, [&](const Status& status) {
+           t->CreateWorkerSession(at, order, [&](const Status& status) {
              if (network->observer.session_opened) {
-               network->observer.session_opened(*life, r, status);
+               network->observer.session_opened(*life, order, status);
              }
              done(status);
            });
          });
   }
-  void DeleteWorkerSession(const CallOptions& o, const tensorflow::DeleteWorkerSessionRequest& r,
-                           Done d) override {
+  void DeleteWorkerSession(const CallOptions& o, const std::string& handle, Done d) override {
     Tell("DeleteWorkerSession", o, std::move(d),
-         [r](Transport* t, const CallOptions& at, Done done) {
-           t->DeleteWorkerSession(at, r, std::move(done));
+         [handle](WorkerControl* t, const CallOptions& at, Done done) {
+           t->DeleteWorkerSession(at, handle, std::move(done));
          });
   }
   void RenewSessions(const CallOptions& o, absl::Span<const std::string> handles,
@@ -329,52 +330,50 @@ class SimulatedNetwork::Way : public Transport {
     Ask<std::vector<std::string>>(
         "RenewSessions", o, unknown, std::move(d),
         [names = std::vector<std::string>(handles.begin(), handles.end())](
-            Transport* t, const CallOptions& at, auto* response, Done done) {
+            WorkerControl* t, const CallOptions& at, auto* response, Done done) {
           t->RenewSessions(at, names, response, std::move(done));
         });
   }
   void FindRun(const CallOptions& o, const std::string& name, const std::string& id,
                FoundRun* found, Done d) override {
     Ask<FoundRun>("FindRun", o, found, std::move(d),
-                  [name, id](Transport* t, const CallOptions& at, auto* response, Done done) {
+                  [name, id](WorkerControl* t, const CallOptions& at, auto* response, Done done) {
                     t->FindRun(at, name, id, response, std::move(done));
                   });
   }
   void EndRun(const CallOptions& o, const std::string& handle, const RunEnd& end, Done d) override {
-    Tell("EndRun", o, std::move(d), [handle, end](Transport* t, const CallOptions& at, Done done) {
-      t->EndRun(at, handle, end, std::move(done));
-    });
+    Tell("EndRun", o, std::move(d),
+         [handle, end](WorkerControl* t, const CallOptions& at, Done done) {
+           t->EndRun(at, handle, end, std::move(done));
+         });
   }
-  void RegisterGraph(const CallOptions& o, const tensorflow::RegisterGraphRequest& r,
-                     tensorflow::RegisterGraphResponse* s, Done d) override {
-    Ask<tensorflow::RegisterGraphResponse>(
-        "RegisterGraph", o, s, std::move(d),
-        [r](Transport* t, const CallOptions& at, auto* response, Done done) {
-          t->RegisterGraph(at, r, response, std::move(done));
-        });
+  void RegisterGraph(const CallOptions& o, PartOrder order, RegisteredPart* part, Done d) override {
+    order.Flatten();
+    Ask<RegisteredPart>("RegisterGraph", o, part, std::move(d),
+                        [session = order.session_handle, graph = std::move(order.graph_def)](
+                            WorkerControl* t, const CallOptions& at, auto* response, Done done) {
+                          t->RegisterGraph(at, PartOrder(session, graph), response,
+                                           std::move(done));
+                        });
   }
-  void DeregisterGraph(const CallOptions& o, const tensorflow::DeregisterGraphRequest& r,
+  void DeregisterGraph(const CallOptions& o, const std::string& session, const std::string& graph,
                        Done d) override {
-    Tell("DeregisterGraph", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
-      t->DeregisterGraph(at, r, std::move(done));
-    });
+    Tell("DeregisterGraph", o, std::move(d),
+         [session, graph](WorkerControl* t, const CallOptions& at, Done done) {
+           t->DeregisterGraph(at, session, graph, std::move(done));
+         });
   }
-  void CleanupAll(const CallOptions& o, const tensorflow::CleanupAllRequest& r, Done d) override {
-    Tell("CleanupAll", o, std::move(d), [r](Transport* t, const CallOptions& at, Done done) {
-      t->CleanupAll(at, r, std::move(done));
-    });
-  }
-  void RecvTensor(const CallOptions& o, const tensorflow::RecvTensorRequest& r, NamedTensor* t,
-                  Done d) override {
-    Ask<NamedTensor>("RecvTensor", o, t, std::move(d),
-                     [r](Transport* to, const CallOptions& at, auto* response, Done done) {
-                       to->RecvTensor(at, r, response, std::move(done));
-                     });
+  void CleanupAll(const CallOptions& o, absl::Span<const std::string> containers, Done d) override {
+    Tell("CleanupAll", o, std::move(d),
+         [names = std::vector<std::string>(containers.begin(), containers.end())](
+             WorkerControl* t, const CallOptions& at, Done done) {
+           t->CleanupAll(at, names, std::move(done));
+         });
   }
 
  private:
-  static std::shared_ptr<Transport> To(const Call& call) {
-    return MakeInProcessTransport(call.at->worker, call.to);
+  static std::shared_ptr<WorkerControl> To(const Call& call) {
+    return MakeInProcessControl(call.at->worker, call.to);
   }
   std::shared_ptr<Call> NewCall(const char* method, Done done) {
     auto call = std::make_shared<Call>();
@@ -419,31 +418,46 @@ class SimulatedNetwork::Way : public Transport {
 
 namespace {
 
-// To the worker of the same life. The executor of a step that blocks its caller waits in ways that
-// a simulation does not see.
-class OwnWorker : public ForwardingTransport {
+// Of the worker of a life. The executor of a step that blocks its caller waits in ways that a
+// simulation does not see.
+class PartOfLife : public LocalPart {
  public:
-  explicit OwnWorker(std::shared_ptr<SimulatedNetwork::Life> life)
-      : ForwardingTransport(life->task, life->task), life_(std::move(life)) {}
-  void RunGraph(const CallOptions& o, const tensorflow::RunGraphRequest& g,
-                const tensorflow::RunGraphRequest& r, absl::Span<const NamedTensor> send, bool,
-                tensorflow::RunGraphResponse* s, std::vector<NamedTensor>* t, Done d) override {
-    ForwardingTransport::RunGraph(o, g, r, send, /*block=*/false, s, t, std::move(d));
+  explicit PartOfLife(std::shared_ptr<SimulatedNetwork::Life> life) : life_(std::move(life)) {}
+  void Run(const CallOptions& o, const tensorflow::RunGraphRequest& graph,
+           const tensorflow::RunGraphRequest& step, absl::Span<const NamedTensor> send, bool,
+           tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
+           CallDone done) override {
+    MakeLocalPart(life_->worker)
+        ->Run(o, graph, step, send, /*block=*/false, response, received, std::move(done));
   }
 
  private:
-  std::shared_ptr<Transport> To() const override {
-    return MakeInProcessTransport(life_->worker, life_->task);
+  const std::shared_ptr<SimulatedNetwork::Life> life_;
+};
+
+// To the worker of the same life.
+class OwnWorker : public ForwardingControl {
+ public:
+  explicit OwnWorker(std::shared_ptr<SimulatedNetwork::Life> life)
+      : ForwardingControl(life->task, life->task), life_(std::move(life)) {}
+
+ private:
+  std::shared_ptr<WorkerControl> To() const override {
+    return MakeInProcessControl(life_->worker, life_->task);
   }
   const std::shared_ptr<SimulatedNetwork::Life> life_;
 };
 
 }  // namespace
 
-std::shared_ptr<Transport> SimulatedNetwork::WayTo(const std::shared_ptr<Life>& from,
-                                                   absl::string_view task) {
+std::shared_ptr<WorkerControl> SimulatedNetwork::WayTo(const std::shared_ptr<Life>& from,
+                                                       absl::string_view task) {
   if (task == from->task) return std::make_shared<OwnWorker>(from);
   return std::make_shared<Way>(this, from, std::string(task));
+}
+
+std::shared_ptr<LocalPart> SimulatedNetwork::LocalPartOf(const std::shared_ptr<Life>& life) {
+  return std::make_shared<PartOfLife>(life);
 }
 
 }  // namespace millrace

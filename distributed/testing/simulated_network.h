@@ -5,7 +5,7 @@
 // SimulatedNetwork: the way of calls between the tasks of one simulation, with a network's faults:
 // sessions, runs and graphs. Steps travel on links (simulated_links.h).
 //
-// It behaves as the gRPC transport does:
+// It behaves as calls over gRPC do:
 //   * a request travels, is done where it arrives, and its answer travels back; calls keep
 //     no order;
 //   * a call ends once, at its caller: by the answer, its deadline (DeadlineExceeded), its
@@ -21,7 +21,7 @@
 // what. It does not say what happens inside of a task between two of them.
 //
 // Threads: as Simulation, whose turns it uses. Lifetime: the simulation outlives it, and it the
-// transports' users. Tasks are killed before their worker is destroyed. Failure: as Transport.
+// controls' users. Tasks are killed before their worker is destroyed. Failure: as WorkerControl.
 
 #include <atomic>
 #include <cstdint>
@@ -36,7 +36,8 @@
 #include "core/cancellation.h"
 #include "core/status.h"
 #include "distributed/testing/simulation.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/local_part.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/worker.h"
 
 namespace millrace {
@@ -60,9 +61,7 @@ class SimulatedNetwork {
     std::function<void(const Life& from, int64_t call)> step_begins;
     std::function<void(const Life& at, int64_t call)> step_arrives;
     std::function<void(const Life& at, int64_t call, const Status&)> step_answers;
-    std::function<void(const Life& at, const tensorflow::CreateWorkerSessionRequest&,
-                       const Status&)>
-        session_opened;
+    std::function<void(const Life& at, const SessionOrder&, const Status&)> session_opened;
     std::function<void(const Life& at, const std::string& session_handle, int64_t call)>
         step_of_session;
   };
@@ -77,7 +76,9 @@ class SimulatedNetwork {
   // Now it can be. The worker lives at life->place, at least until Kill.
   void Attach(const std::shared_ptr<Life>& life, Worker* worker);
   // The way from there to `task`, whoever that is at the time. Within a life it is a function call.
-  std::shared_ptr<Transport> WayTo(const std::shared_ptr<Life>& from, absl::string_view task);
+  std::shared_ptr<WorkerControl> WayTo(const std::shared_ptr<Life>& from, absl::string_view task);
+  // How a master of this life has its own task's parts run.
+  static std::shared_ptr<LocalPart> LocalPartOf(const std::shared_ptr<Life>& life);
   // Its calls end, those to it are lost. What is destroyed afterwards reaches nobody.
   void Kill(const std::shared_ptr<Life>& life);
   bool is_up(const std::string& task) const { return lives_.count(task) != 0; }

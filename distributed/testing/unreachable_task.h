@@ -2,10 +2,10 @@
 #ifndef MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
 #define MILLRACE_DISTRIBUTED_TESTING_UNREACHABLE_TASK_H_
 
-// UnreachableTask: a Transport that answers every call with Unavailable, at
+// UnreachableTask: a WorkerControl that answers every call with Unavailable, at
 // once; tests override the calls that they are about.
 //
-// Thread-safety: as Transport. Lifetime: answers come before the calls return.
+// Thread-safety: as WorkerControl. Lifetime: answers come before the calls return.
 
 #include <atomic>
 #include <memory>
@@ -14,28 +14,28 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/cancellation.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "run/training_run.h"
 
 namespace millrace {
 
-class UnreachableTask : public Transport {
+class UnreachableTask : public WorkerControl {
  public:
   explicit UnreachableTask(std::string task, std::string address = "ps.example:2222")
       : task_(std::move(task)), address_(std::move(address)) {}
 
   const std::string& task() const override { return task_; }
   const std::string& address() const override { return address_; }
-  void GetStatus(const CallOptions&, tensorflow::GetStatusResponse*, Done done) override {
+  void GetStatus(const CallOptions&, std::vector<tensorflow::DeviceAttributes>*,
+                 Done done) override {
     done(Gone());
   }
-  void CreateWorkerSession(const CallOptions&, const tensorflow::CreateWorkerSessionRequest&,
-                           Done done) override {
+  void CreateWorkerSession(const CallOptions&, const SessionOrder&, Done done) override {
     done(Gone());
   }
-  void DeleteWorkerSession(const CallOptions&, const tensorflow::DeleteWorkerSessionRequest&,
-                           Done done) override {
+  void DeleteWorkerSession(const CallOptions&, const std::string&, Done done) override {
     done(Gone());
   }
   void RenewSessions(const CallOptions&, absl::Span<const std::string>, std::vector<std::string>*,
@@ -49,19 +49,14 @@ class UnreachableTask : public Transport {
   void EndRun(const CallOptions&, const std::string&, const RunEnd&, Done done) override {
     done(Gone());
   }
-  void RegisterGraph(const CallOptions&, const tensorflow::RegisterGraphRequest&,
-                     tensorflow::RegisterGraphResponse*, Done done) override {
+  void RegisterGraph(const CallOptions&, PartOrder, RegisteredPart*, Done done) override {
     done(Gone());
   }
-  void DeregisterGraph(const CallOptions&, const tensorflow::DeregisterGraphRequest&,
+  void DeregisterGraph(const CallOptions&, const std::string&, const std::string&,
                        Done done) override {
     done(Gone());
   }
-  void CleanupAll(const CallOptions&, const tensorflow::CleanupAllRequest&, Done done) override {
-    done(Gone());
-  }
-  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
-                  Done done) override {
+  void CleanupAll(const CallOptions&, absl::Span<const std::string>, Done done) override {
     done(Gone());
   }
 
@@ -76,7 +71,8 @@ class UnreachableTask : public Transport {
 class AbsentTask : public UnreachableTask {
  public:
   using UnreachableTask::UnreachableTask;
-  void GetStatus(const CallOptions& options, tensorflow::GetStatusResponse*, Done done) override {
+  void GetStatus(const CallOptions& options, std::vector<tensorflow::DeviceAttributes>*,
+                 Done done) override {
     asked.fetch_add(1);
     auto shared = std::make_shared<Done>(std::move(done));
     CancellationManager::Token token;

@@ -7,6 +7,7 @@
 
 #include "distributed/transport/transport.pb.h"
 #include "google/protobuf/unknown_field_set.h"
+#include "proto/worker_control.pb.h"
 #include "run/run_end_limits.h"
 
 namespace millrace {
@@ -43,8 +44,7 @@ std::string Beginning(const std::string& text, size_t max_bytes) {
 void AddSessionTerms(const SessionTerms& terms, google::protobuf::Message* message) {
   if (terms.run.empty() && terms.lease <= absl::ZeroDuration()) return;
   wire::SessionTerms wire;
-  if (!terms.run.empty()) ToWire(terms.run, wire.mutable_run());
-  wire.set_lease_in_ms(absl::ToInt64Milliseconds(terms.lease));
+  ToWire(terms, &wire);
   std::string bytes;
   wire.SerializeToString(&bytes);
   auto* const fields = message->GetReflection()->MutableUnknownFields(message);
@@ -53,24 +53,35 @@ void AddSessionTerms(const SessionTerms& terms, google::protobuf::Message* messa
 }
 
 StatusOr<SessionTerms> SessionTermsOf(const google::protobuf::Message& message) {
-  SessionTerms terms;
   const std::string* const bytes = FindField(message, wire::SessionTermsField::kTermsFieldNumber);
-  if (bytes == nullptr) return terms;
+  if (bytes == nullptr) return SessionTerms();
   wire::SessionTerms wire;
   if (!wire.ParseFromString(*bytes)) {
     return InvalidArgument(message.GetTypeName(), ": its session terms must be a message, got ",
                            bytes->size(), " other bytes");
   }
-  terms.run = FromWire(wire.run());
+  return KeptTerms(message.GetTypeName(), FromWire(wire));
+}
+
+StatusOr<SessionTerms> KeptTerms(absl::string_view where, SessionTerms terms) {
   MR_RETURN_IF_ERROR(CheckRun(terms.run));
-  if (wire.lease_in_ms() < 0) {
-    return InvalidArgument(message.GetTypeName(), ": a lease must be >= 0 ms, got ",
-                           wire.lease_in_ms());
+  if (terms.lease < absl::ZeroDuration()) {
+    return InvalidArgument(where, ": a lease must be >= 0 ms, got ",
+                           absl::ToInt64Milliseconds(terms.lease));
   }
-  if (wire.lease_in_ms() > 0) {
-    terms.lease = std::clamp(absl::Milliseconds(wire.lease_in_ms()), kMinLease, kMaxLease);
+  if (terms.lease > absl::ZeroDuration()) {
+    terms.lease = std::clamp(terms.lease, kMinLease, kMaxLease);
   }
   return terms;
+}
+
+void ToWire(const SessionTerms& terms, wire::SessionTerms* message) {
+  if (!terms.run.empty()) ToWire(terms.run, message->mutable_run());
+  message->set_lease_in_ms(absl::ToInt64Milliseconds(terms.lease));
+}
+
+SessionTerms FromWire(const wire::SessionTerms& message) {
+  return {.run = FromWire(message.run()), .lease = absl::Milliseconds(message.lease_in_ms())};
 }
 
 void ToWire(const TrainingRun& run, wire::TrainingRun* message) {

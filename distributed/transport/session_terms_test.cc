@@ -6,7 +6,9 @@
 #include "distributed/transport/transport.pb.h"
 #include "gtest/gtest.h"
 #include "net/status_payloads.h"
+#include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/run_end_limits.h"
 
 // covers: clusters: session terms and run status travel next to TensorFlow's fields; malformed ones
@@ -15,7 +17,7 @@
 namespace millrace {
 namespace {
 
-using Request = tensorflow::CreateWorkerSessionRequest;
+using Request = tensorflow::CreateSessionRequest;
 
 // As a peer gets it.
 Request Travelled(const Request& request) {
@@ -26,7 +28,7 @@ Request Travelled(const Request& request) {
 
 TEST(SessionTermsTest, TermsTravelBesideTheFieldsOfARequest) {
   Request request;
-  request.set_session_handle("s");
+  request.set_target("s");
   AddSessionTerms({.run = {.name = "/runs/a",
                            .id = "0123",
                            .is_chief = true,
@@ -35,7 +37,7 @@ TEST(SessionTermsTest, TermsTravelBesideTheFieldsOfARequest) {
                    .lease = absl::Seconds(60)},
                   &request);
   const Request got = Travelled(request);
-  EXPECT_EQ(got.session_handle(), "s");
+  EXPECT_EQ(got.target(), "s");
   ASSERT_OK_AND_ASSIGN(const SessionTerms terms, SessionTermsOf(got));
   EXPECT_EQ(terms.run.name, "/runs/a");
   EXPECT_EQ(terms.run.id, "0123");

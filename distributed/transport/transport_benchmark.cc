@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transport benchmarks: a ps and a worker of this process over loopback.
+// WorkerControl benchmarks: a ps and a worker of this process over loopback.
 //
 //   bazel run -c opt //distributed/transport:transport_benchmark
 //

@@ -18,9 +18,11 @@
 #include "core/tensor.h"
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
-#include "distributed/transport/grpc_transport.h"
-#include "distributed/transport/transport.h"
-#include "distributed/transport/transport.pb.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/grpc_control.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_service.h"
@@ -30,6 +32,7 @@
 #include "net/rpc_server.h"
 #include "net/tensor_coding.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 
 // covers: clusters: an exception while a call's messages are written or read ends that call, once,
@@ -73,7 +76,7 @@ class AnsweringChannel : public RpcChannel {
 struct Heard {
   int times = 0;
   Status status;
-  Transport::Done Done() {
+  CallDone Done() {
     return [this](const Status& s) {
       ++times;
       status = s;
@@ -118,21 +121,22 @@ class TransportMemoryTest : public ::testing::Test {
   }
 
   const std::shared_ptr<AnsweringChannel> channel_ = std::make_shared<AnsweringChannel>();
-  const std::shared_ptr<Transport> transport_ = MakeGrpcTransport(kTask, channel_);
+  const std::shared_ptr<WorkerControl> control_ = MakeGrpcControl(kTask, channel_);
+  const std::shared_ptr<TensorSource> source_ = MakeGrpcTensorSource(channel_);
   const std::string long_name_ = std::string(100, 'x');
 };
 
 TEST_F(TransportMemoryTest, ACallWithoutTensorsEndsOnce) {
-  tensorflow::GetStatusResponse answer;
-  for (int i = 0; i < 3; ++i) answer.add_device_attributes()->set_name(long_name_);
+  wire::GetStatusResponse answer;
+  for (int i = 0; i < 3; ++i) answer.add_device()->set_name(long_name_);
   Answer(answer);
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
-    tensorflow::GetStatusResponse response;
-    transport_->GetStatus(options, &response, heard->Done());
+    std::vector<tensorflow::DeviceAttributes> devices;
+    control_->GetStatus(options, &devices, heard->Done());
   });
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
-    tensorflow::RegisterGraphResponse response;
-    transport_->RegisterGraph(options, {}, &response, heard->Done());
+    RegisteredPart part;
+    control_->RegisterGraph(options, PartOrder(), &part, heard->Done());
   });
 }
 
@@ -143,7 +147,7 @@ TEST_F(TransportMemoryTest, ACallOfOurOwnEndsOnce) {
   Answer(found);
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
     FoundRun run;
-    transport_->FindRun(options, "a", "b", &run, heard->Done());
+    control_->FindRun(options, "a", "b", &run, heard->Done());
   });
   wire::RenewSessionsResponse renewed;
   renewed.add_unknown(long_name_);
@@ -151,7 +155,7 @@ TEST_F(TransportMemoryTest, ACallOfOurOwnEndsOnce) {
   const std::vector<std::string> handles = {long_name_, "b"};
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
     std::vector<std::string> unknown;
-    transport_->RenewSessions(options, handles, &unknown, heard->Done());
+    control_->RenewSessions(options, handles, &unknown, heard->Done());
   });
 }
 
@@ -164,7 +168,7 @@ TEST_F(TransportMemoryTest, ACallWithATensorEndsOnce) {
   }
   EndsOnceWhicheverAllocationFails([&](const CallOptions& options, Heard* heard) {
     NamedTensor tensor;
-    transport_->RecvTensor(options, {}, &tensor, heard->Done());
+    source_->RecvTensor(options, {}, &tensor, heard->Done());
   });
 }
 
@@ -210,7 +214,7 @@ TEST(HandlersMemoryTest, ACallIsAnsweredOnceWhicheverAllocationFails) {
   for (const char* name :
        {"/tensorflow.grpc.WorkerService/GetStatus", "/tensorflow.grpc.WorkerService/CleanupGraph",
         "/tensorflow.grpc.WorkerService/RunGraph", "/tensorflow.grpc.WorkerService/RecvTensor",
-        "/millrace.Transport/FindRun"}) {
+        "/millrace.WorkerControl/FindRun", "/millrace.WorkerControl/GetStatus"}) {
     SCOPED_TRACE(name);
     const RpcServer::Handler& handler = handlers.at(name);
     // Protobuf makes descriptors on their first use, and dies when memory fails then.

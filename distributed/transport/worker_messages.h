@@ -2,15 +2,15 @@
 #ifndef MILLRACE_DISTRIBUTED_TRANSPORT_WORKER_MESSAGES_H_
 #define MILLRACE_DISTRIBUTED_TRANSPORT_WORKER_MESSAGES_H_
 
-// Messages between a GrpcTransport and the worker that serves it: which fields are tensors, which
-// net/tensor_coding.h reads and writes next to the message.
+// Messages of steps of foreign masters: which fields are tensors, which net/tensor_coding.h reads
+// and writes next to the message.
 //
 // Thread-safety: functions of their arguments. Failure: that of MessageWriter.
 
 #include <utility>
 #include <vector>
 
-#include "distributed/transport/transport.h"
+#include "distributed/transport/named_tensor.h"
 #include "net/tensor_coding.h"
 
 namespace millrace {

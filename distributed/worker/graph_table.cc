@@ -21,18 +21,18 @@ Status NoSuchGraph(const std::string& handle) {
 
 }  // namespace
 
-StatusOr<std::shared_ptr<RegisteredGraph>> BuildRegisteredGraph(
-    tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph, const PlanOwner& owner,
-    SharedPlans* plans, const std::string& task) {
+StatusOr<std::shared_ptr<RegisteredGraph>> BuildRegisteredGraph(PartOrder* order,
+                                                                const PlanOwner& owner,
+                                                                SharedPlans* plans,
+                                                                const std::string& task) {
   auto registered = std::make_shared<RegisteredGraph>();
   std::vector<tensorflow::NodeDef> transfers;
-  if (graph != nullptr) {
-    transfers = TransfersIn(*graph);
-    MR_ASSIGN_OR_RETURN(registered->plan, plans->Build(std::move(graph), owner));
+  if (order->graph != nullptr) {
+    transfers = TransfersIn(*order->graph);
+    MR_ASSIGN_OR_RETURN(registered->plan, plans->Build(std::move(order->graph), owner));
   } else {
-    transfers = TransfersIn(request->graph_def());
-    MR_ASSIGN_OR_RETURN(registered->plan,
-                        plans->FindOrBuild(std::move(*request->mutable_graph_def()), owner));
+    transfers = TransfersIn(order->graph_def);
+    MR_ASSIGN_OR_RETURN(registered->plan, plans->FindOrBuild(std::move(order->graph_def), owner));
     registered->transfers = transfers;
   }
   StatusOr<StepEdges> edges = StepEdges::Of(*registered->plan->graph, transfers,

@@ -18,13 +18,12 @@
 
 #include "core/mutex.h"
 #include "core/status.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/sent_reads.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker_options.h"
-#include "graph/graph.h"
 #include "proto/node_def.pb.h"
-#include "proto/worker.pb.h"
 
 namespace millrace {
 
@@ -36,15 +35,15 @@ struct RegisteredGraph {
   std::vector<std::shared_ptr<SentReads>> sent_reads;
   // Nodes that the plan, which others share, has with other tasks' names.
   std::vector<tensorflow::NodeDef> transfers;
-  int64_t num_bytes = 0;  // of the message that registered it
+  int64_t num_bytes = 0;  // of the GraphDef that registered it
 };
 
-// The partition in `request`, which is used up, with a plan of `plans`; or `graph` in its place,
-// when it is not null. `task`: whose partition it is. What plans and StepEdges say of a graph that
-// is malformed.
-StatusOr<std::shared_ptr<RegisteredGraph>> BuildRegisteredGraph(
-    tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph, const PlanOwner& owner,
-    SharedPlans* plans, const std::string& task);
+// The partition in `order`, which is used up, with a plan of `plans`. `task`: whose partition it
+// is. What plans and StepEdges say of a graph that is malformed.
+StatusOr<std::shared_ptr<RegisteredGraph>> BuildRegisteredGraph(PartOrder* order,
+                                                                const PlanOwner& owner,
+                                                                SharedPlans* plans,
+                                                                const std::string& task);
 
 class GraphTable {
  public:

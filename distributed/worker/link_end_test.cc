@@ -37,9 +37,9 @@
 #include "distributed/link/link.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/link/testing/link_kinds.h"
-#include "distributed/transport/link_version.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/run_times.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -137,12 +137,9 @@ class LinkEndTest : public ::testing::Test {
     options.own_arena = Arena::Make(2);
     options.io_pool = IoPool::Default();
     options.limits = limits;
-    options.peer = [](absl::string_view) -> std::shared_ptr<Transport> { return nullptr; };
     options.links = &links_;
     worker_ = std::make_unique<Worker>(std::move(options));
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle("session");
-    EXPECT_OK(worker_->CreateWorkerSession(request));
+    EXPECT_OK(worker_->CreateWorkerSession({.handle = "session"}));
     const std::shared_ptr<Worker> borrowed(std::shared_ptr<Worker>(), worker_.get());
     links_.link =
         OpenInProcessLink({kPs, 1}, std::make_shared<WorkerLinkEnd>(borrowed), {kWorker, 2}, peer_)
@@ -200,14 +197,12 @@ class LinkEndTest : public ::testing::Test {
     return Register();
   }
   std::string Register() {
-    tensorflow::RegisterGraphRequest request;
-    request.set_session_handle("session");
     graph_.mutable_versions()->set_producer(134);
-    request.mutable_graph_def()->Swap(&graph_);
-    tensorflow::RegisterGraphResponse response;
-    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
-    EXPECT_EQ(LinkVersionOf(response), kLinkVersion);
-    return response.graph_handle();
+    const auto part = worker_->RegisterGraph({"session", std::exchange(graph_, {})});
+    EXPECT_OK(part);
+    if (!part.ok()) return "";
+    EXPECT_EQ(part->link_version, kLinkVersion);
+    return part->graph_handle;
   }
   // Of edges in the order of their names.
   static uint64_t FingerprintOf(const std::vector<std::string>& edges) {
@@ -775,11 +770,8 @@ TEST_F(LinkEndTest, ASessionThatEndsAsItsStepAnswersAsksWhatWasTaken) {
       ctx->set_output(0, Tensor::Scalar(1.5f));
       done(absl::OkStatus());
     });
-    const auto call = RunOwnPart(1, RegisterTaker("a", "take"), [&] {
-      tensorflow::DeleteWorkerSessionRequest request;
-      request.set_session_handle("session");
-      EXPECT_OK(worker_->DeleteWorkerSession(request));
-    });
+    const auto call = RunOwnPart(1, RegisterTaker("a", "take"),
+                                 [&] { EXPECT_OK(worker_->DeleteWorkerSession("session")); });
     call->ended.Wait();
     EXPECT_OK(call->status);
     ASSERT_EQ(link->questions.size(), 1u);
@@ -857,20 +849,15 @@ TEST_F(LinkEndTest, AWorkerWithoutLinksRefusesStepsWithOtherTasks) {
   options.task = kWorker;
   options.io_pool = IoPool::Default();
   Worker worker(std::move(options));
-  tensorflow::CreateWorkerSessionRequest create;
-  create.set_session_handle("session");
-  ASSERT_OK(worker.CreateWorkerSession(create));
-  tensorflow::RegisterGraphRequest request;
-  request.set_session_handle("session");
-  request.mutable_graph_def()->mutable_versions()->set_producer(134);
+  ASSERT_OK(worker.CreateWorkerSession({.handle = "session"}));
+  graph_.mutable_versions()->set_producer(134);
   AddEnd("_Recv", "a", kPs, kWorker)->set_device(DeviceOf(kWorker));
-  request.mutable_graph_def()->mutable_node()->Swap(graph_.mutable_node());
-  tensorflow::RegisterGraphResponse registered;
-  ASSERT_OK(worker.RegisterGraph(request, nullptr, &registered));
-  EXPECT_EQ(LinkVersionOf(registered), 0u);
+  ASSERT_OK_AND_ASSIGN(const RegisteredPart registered,
+                       worker.RegisterGraph({"session", std::exchange(graph_, {})}));
+  EXPECT_EQ(registered.link_version, 0u);
   tensorflow::RunGraphRequest run;
   run.set_session_handle("session");
-  run.set_graph_handle(registered.graph_handle());
+  run.set_graph_handle(registered.graph_handle);
   run.set_step_id(1);
   tensorflow::RunGraphResponse response;
   std::vector<NamedTensor> received;

@@ -35,6 +35,7 @@
 #include "core/status.h"
 #include "distributed/cluster/aged_map.h"
 #include "distributed/cluster/lease_table.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/task_devices.h"
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_session.h"

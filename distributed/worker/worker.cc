@@ -9,7 +9,7 @@
 #include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
-#include "distributed/transport/link_version.h"
+#include "distributed/link/frame.h"
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
@@ -53,11 +53,10 @@ StatusOr<std::shared_ptr<WorkerSession>> Worker::FindSession(const std::string& 
   return sessions_.FindAndRenew(handle);
 }
 
-Status Worker::CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request,
-                                   SessionFrom from) {
+Status Worker::CreateWorkerSession(const SessionOrder& order, SessionFrom from) {
   return NoExceptions("CreateWorkerSession", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
-                        WorkerSession::Of(request, &options_, from));
+                        WorkerSession::Of(order, &options_, from));
     Status opened;
     {
       MutexLock lock(&mu_);
@@ -129,10 +128,10 @@ void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
   FinishEnds();
 }
 
-Status Worker::DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request) {
+Status Worker::DeleteWorkerSession(const std::string& session_handle) {
   {
     MutexLock lock(&mu_);
-    sessions_.Close(request.session_handle());
+    sessions_.Close(session_handle);
   }
   FinishEnds();
   return absl::OkStatus();
@@ -256,22 +255,18 @@ Status Worker::CleanupAll(absl::Span<const std::string> containers) {
 
 // --- Graphs and steps ----------------------------------------------------------------------------
 
-Status Worker::RegisterGraph(tensorflow::RegisterGraphRequest request, std::unique_ptr<Graph> graph,
-                             tensorflow::RegisterGraphResponse* response) {
-  return NoExceptions("RegisterGraph",
-                      [&] { return RegisterOrThrow(&request, std::move(graph), response); });
+StatusOr<RegisteredPart> Worker::RegisterGraph(PartOrder order) {
+  return NoExceptions("RegisterGraph", [&] { return RegisterOrThrow(&order); });
 }
 
-Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
-                               std::unique_ptr<Graph> graph,
-                               tensorflow::RegisterGraphResponse* response) {
+StatusOr<RegisteredPart> Worker::RegisterOrThrow(PartOrder* order) {
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
-                      FindSession(request->session_handle()));
+                      FindSession(order->session_handle));
   {
     MutexLock lock(&mu_);
     MR_RETURN_IF_ERROR(takes_);
   }
-  const auto num_bytes = static_cast<int64_t>(request->ByteSizeLong());
+  const auto num_bytes = static_cast<int64_t>(order->graph_def.ByteSizeLong());
   MR_RETURN_IF_ERROR(session->graphs.CheckRoomFor(num_bytes));
   const int64_t kernels = session->kernels->size() + session->functions->stats().functions;
   if (kernels >= options_.limits.max_session_kernels) {
@@ -280,26 +275,24 @@ Status Worker::RegisterOrThrow(tensorflow::RegisterGraphRequest* request,
                        options_.limits.max_session_kernels, kernels + 1);
   }
   MR_ASSIGN_OR_RETURN(std::shared_ptr<RegisteredGraph> registered,
-                      BuildRegisteredGraph(request, std::move(graph), session->plan_owner(),
-                                           &plans_, options_.task));
+                      BuildRegisteredGraph(order, session->plan_owner(), &plans_, options_.task));
   registered->num_bytes = num_bytes;
-  MR_ASSIGN_OR_RETURN(const std::string handle, session->graphs.Add(std::move(registered)));
-  response->set_graph_handle(handle);
-  if (options_.links != nullptr) SetLinkVersion(response);
-  return absl::OkStatus();
+  RegisteredPart part;
+  MR_ASSIGN_OR_RETURN(part.graph_handle, session->graphs.Add(std::move(registered)));
+  if (options_.links != nullptr) part.link_version = kLinkVersion;
+  return part;
 }
 
-Status Worker::DeregisterGraph(const tensorflow::DeregisterGraphRequest& request) {
-  MR_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session,
-                      FindSession(request.session_handle()));
-  return session->graphs.Drop(request.graph_handle());
+Status Worker::DeregisterGraph(const std::string& session_handle, const std::string& graph_handle) {
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSession> session, FindSession(session_handle));
+  return session->graphs.Drop(graph_handle);
 }
 
 void Worker::RunGraph(const tensorflow::RunGraphRequest& graph,
                       const tensorflow::RunGraphRequest& step, EdgesBy edges_by,
                       absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
                       CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
-                      std::vector<NamedTensor>* received, Transport::Done done) {
+                      std::vector<NamedTensor>* received, CallDone done) {
   std::shared_ptr<WorkerSession> session;
   const auto find = [&]() -> StatusOr<std::shared_ptr<RegisteredGraph>> {
     MR_RETURN_IF_ERROR(FailPoint("worker/run_graph"));

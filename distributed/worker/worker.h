@@ -52,8 +52,10 @@
 #include "core/tensor.h"
 #include "distributed/cluster/lease_table.h"
 #include "distributed/cluster/server_limits.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/peer_counts.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/recent_requests.h"
 #include "distributed/worker/running_steps.h"
 #include "distributed/worker/session_table.h"
@@ -63,8 +65,8 @@
 #include "distributed/worker/task_devices.h"
 #include "distributed/worker/worker_options.h"
 #include "distributed/worker/worker_session.h"
-#include "graph/graph.h"
 #include "proto/worker.pb.h"
+#include "run/found_run.h"
 #include "run/run_registry.h"
 #include "run/training_run.h"
 
@@ -82,15 +84,14 @@ class Worker {
     return devices_.Attributes();
   }
 
-  // When all `cluster_device_attributes` are of one task, it is that of the session's master, and
-  // the sessions that this task opened in an earlier life (with another incarnation) end when
-  // nobody renews them. Its SessionTerms say of which run it is, whose id is known by now, and how
-  // long its lease. InvalidArgument for a handle above 256 bytes.
+  // The sessions that its opener opened in an earlier life (with another incarnation) end when
+  // nobody renews them. The id of its run is known by now. InvalidArgument for a handle above 256
+  // bytes, and for terms that cannot be kept.
   // One that another process asks for without a lease may have to go when it is idle
   // (ServerLimits::max_idle_sessions).
-  Status CreateWorkerSession(const tensorflow::CreateWorkerSessionRequest& request,
+  Status CreateWorkerSession(const SessionOrder& order,
                              SessionFrom from = SessionFrom::kThisProcess);
-  Status DeleteWorkerSession(const tensorflow::DeleteWorkerSessionRequest& request);
+  Status DeleteWorkerSession(const std::string& session_handle);
   // Those that are not there (any more).
   std::vector<std::string> RenewSessions(absl::Span<const std::string> handles);
   FoundRun FindRun(absl::string_view name, absl::string_view id) const;
@@ -103,18 +104,16 @@ class Worker {
   int64_t num_run_claims() const;
   // Sessions of the run end with RunEndedError.
   void EndSessionsOfRun(const TrainingRun& run, const RunEnd& end);
-  // `graph` replaces request.graph_def when it is not null: it is this process's own, its nodes are
-  // placed, and its plan is shared with nobody.
-  // The bytes of its constants are copied once: into their tensors.
-  Status RegisterGraph(tensorflow::RegisterGraphRequest request, std::unique_ptr<Graph> graph,
-                       tensorflow::RegisterGraphResponse* response);
-  Status DeregisterGraph(const tensorflow::DeregisterGraphRequest& request);
-  // As Transport::RunGraph. `cancellation` (may be null) outlives `done`.
+  // A graph that is no GraphDef is this process's own: its plan is shared with nobody.
+  // The bytes of a GraphDef's constants are copied once: into their tensors.
+  StatusOr<RegisteredPart> RegisterGraph(PartOrder order);
+  Status DeregisterGraph(const std::string& session_handle, const std::string& graph_handle);
+  // As LocalPart::Run. `cancellation` (may be null) outlives `done`.
   void RunGraph(const tensorflow::RunGraphRequest& graph, const tensorflow::RunGraphRequest& step,
                 EdgesBy edges_by, absl::Span<const NamedTensor> send, bool block,
                 absl::Time deadline, CancellationManager* cancellation,
                 tensorflow::RunGraphResponse* response, std::vector<NamedTensor>* received,
-                Transport::Done done);
+                CallDone done);
   Status CleanupGraph(int64_t step_id);
   // Whether a caller of `method` that cannot prove to be a member of the cluster may clear these
   // containers (none: the default one). PermissionDenied while a session is open here, or
@@ -177,8 +176,7 @@ class Worker {
 
  private:
   StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle);
-  Status RegisterOrThrow(tensorflow::RegisterGraphRequest* request, std::unique_ptr<Graph> graph,
-                         tensorflow::RegisterGraphResponse* response);
+  StatusOr<RegisteredPart> RegisterOrThrow(PartOrder* order);
   // Completes, without the lock, what the sessions' table and the registry have begun: steps are
   // cancelled, graphs dropped, containers freed.
   void FinishEnds();

@@ -14,8 +14,9 @@
 #include "core/testing/counted_new.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/small_model.h"
-#include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -40,22 +41,19 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
   options.own_arena = Arena::Make(1);
   options.io_pool = IoPool::Default();
   Worker worker(std::move(options));
-  tensorflow::CreateWorkerSessionRequest session;
-  session.set_session_handle("session");
-  ASSERT_OK(worker.CreateWorkerSession(session));
-  tensorflow::RegisterGraphRequest graph;
-  graph.set_session_handle("session");
-  tensorflow::NodeDef* const node = graph.mutable_graph_def()->add_node();
+  ASSERT_OK(worker.CreateWorkerSession({.handle = "session"}));
+  tensorflow::GraphDef graph;
+  tensorflow::NodeDef* const node = graph.add_node();
   node->set_name("mute");
   node->set_op("TestSilent");
   node->set_device(std::string(kTask) + "/device:CPU:0");
-  tensorflow::RegisterGraphResponse registered;
-  ASSERT_OK(worker.RegisterGraph(graph, nullptr, &registered));
+  ASSERT_OK_AND_ASSIGN(const RegisteredPart registered,
+                       worker.RegisterGraph({"session", std::move(graph)}));
   Timers::Real();  // its thread
 
   tensorflow::RunGraphRequest request;
   request.set_session_handle("session");
-  request.set_graph_handle(registered.graph_handle());
+  request.set_graph_handle(registered.graph_handle);
   // A step that a failure has ended leaves its state to the next one, which then allocates less:
   // one step without a failure is not the end.
   int without_failure = 0;
@@ -66,7 +64,7 @@ TEST(WorkerMemoryTest, AStepWithALimitEndsWhicheverAllocationFails) {
     std::vector<NamedTensor> received;
     Status status;
     Notification ended;
-    Transport::Done done = [&](const Status& s) {
+    CallDone done = [&](const Status& s) {
       status = s;
       ended.Notify();
     };
@@ -97,29 +95,24 @@ TEST(WorkerMemoryTest, ASessionThatFindsNoMemoryIsCountedNowhere) {
   options.io_pool = IoPool::Default();
   Worker worker(std::move(options));
   const TrainingRun run = {.name = "/a", .id = "a1", .is_chief = true, .chief = "the chief"};
-  tensorflow::CreateWorkerSessionRequest request;
-  request.set_session_handle("session");
-  AddSessionTerms({.run = run, .lease = absl::Hours(1)}, &request);
-  tensorflow::DeleteWorkerSessionRequest close;
-  close.set_session_handle("session");
+  SessionOrder order = {.handle = "session", .terms = {.run = run, .lease = absl::Hours(1)}};
   // The first one makes more than the others, which allocate the same then, in the same order.
-  ASSERT_OK(worker.CreateWorkerSession(request));
-  ASSERT_OK(worker.DeleteWorkerSession(close));
+  ASSERT_OK(worker.CreateWorkerSession(order));
+  ASSERT_OK(worker.DeleteWorkerSession(order.handle));
   bool failed = true;
   for (int64_t n = 1; failed; ++n) {
     SCOPED_TRACE(n);
     // A session that has ended is not opened again.
-    request.set_session_handle(absl::StrCat("session ", n));
-    close.set_session_handle(request.session_handle());
+    order.handle = absl::StrCat("session ", n);
     const int64_t before = Allocations();
     FailAllocation(n);
-    const Status status = worker.CreateWorkerSession(request);
+    const Status status = worker.CreateWorkerSession(order);
     failed = Allocations() - before >= n;
     FailAllocation(0);
     // A line of the log may be lost without harm.
     ASSERT_TRUE(status.ok() || (failed && absl::IsResourceExhausted(status))) << status;
     if (status.ok()) {
-      ASSERT_OK(worker.DeleteWorkerSession(close));
+      ASSERT_OK(worker.DeleteWorkerSession(order.handle));
     }
   }
   EXPECT_EQ(worker.num_sessions(), 0);

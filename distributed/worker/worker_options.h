@@ -16,7 +16,7 @@
 #include "distributed/cluster/server_limits.h"
 #include "distributed/link/peer_links.h"
 #include "distributed/transport/peer_counts.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/tensor_source.h"
 #include "net/timers.h"
 
 namespace millrace {
@@ -35,8 +35,9 @@ struct WorkerOptions {
   // How long Shutdown waits for steps that it has cancelled.
   absl::Duration shutdown_bound = absl::Seconds(10);
   ServerLimits limits = {};
-  // The way to another task, for RecvTensor; null for one that is not in the cluster.
-  std::function<std::shared_ptr<Transport>(absl::string_view task)> peer;
+  // Another task, of which the steps of foreign masters ask tensors; null for one that is not in
+  // the cluster. Null: this task takes no part in such steps with others.
+  std::function<std::shared_ptr<TensorSource>(absl::string_view task)> source;
   // The links to other tasks, on which steps exchange tensors; outlives the worker. Null: this task
   // has none, and takes part only in steps of its own and of foreign masters.
   PeerLinks* links = nullptr;

@@ -12,14 +12,16 @@
 #include "core/exceptions.h"
 #include "core/status.h"
 #include "core/tensor.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
-#include "distributed/transport/transport.pb.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/transport/worker_messages.h"
+#include "distributed/worker/foreign_requests.h"
 #include "distributed/worker/step_edges.h"
 #include "net/status_payloads.h"
 #include "net/tensor_coding.h"
+#include "proto/worker_control.pb.h"
 
 namespace millrace {
 namespace {
@@ -137,8 +139,27 @@ void Weigh(CallWeight weight, const char* service, std::initializer_list<const c
   for (const char* method : methods) (*handlers)[absl::StrCat(service, method)].weight = weight;
 }
 
-// What the task is, and the sessions that masters have here.
-void AddSessionMethods(Worker* worker, Handlers* handlers) {
+// What a worker cleans for a caller.
+Status CleanFor(Worker* worker, bool is_from_member,
+                const google::protobuf::RepeatedPtrField<std::string>& names) {
+  const std::vector<std::string> containers(names.begin(), names.end());
+  // Anybody may call a server without a token.
+  if (!is_from_member) MR_RETURN_IF_ERROR(worker->CheckMayClear("CleanupAll", containers));
+  return worker->CleanupAll(containers);
+}
+
+template <typename Request, typename Response>
+RpcServer::Handler CleanupAll(Worker* worker) {
+  return [worker](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
+    const bool is_from_member = call->is_from_member();
+    Plain<Request, Response>("CleanupAll", [&](const Request& request, Response*) {
+      return CleanFor(worker, is_from_member, request.container());
+    })(std::move(call), bytes);
+  };
+}
+
+// What foreign masters say: what the task is, their sessions and graphs, what steps leave behind.
+void AddForeignMethods(Worker* worker, Handlers* handlers) {
   using namespace tensorflow;  // NOLINT: the messages of a whole service
   Add(kWorkerService, "GetStatus",
       Plain<GetStatusRequest, GetStatusResponse>(
@@ -154,33 +175,31 @@ void AddSessionMethods(Worker* worker, Handlers* handlers) {
       Plain<CreateWorkerSessionRequest, CreateWorkerSessionResponse>(
           "CreateWorkerSession",
           [worker](const CreateWorkerSessionRequest& request, CreateWorkerSessionResponse*) {
-            return worker->CreateWorkerSession(request, SessionFrom::kAnotherProcess);
+            return worker->CreateWorkerSession(OrderOf(request), SessionFrom::kAnotherProcess);
           }),
       handlers);
   Add(kWorkerService, "DeleteWorkerSession",
       Plain<DeleteWorkerSessionRequest, DeleteWorkerSessionResponse>(
           "DeleteWorkerSession",
           [worker](const DeleteWorkerSessionRequest& request, DeleteWorkerSessionResponse*) {
-            return worker->DeleteWorkerSession(request);
+            return worker->DeleteWorkerSession(request.session_handle());
           }),
       handlers);
-}
-
-// The partitions of a session, and what their steps leave behind.
-void AddGraphMethods(Worker* worker, Handlers* handlers) {
-  using namespace tensorflow;  // NOLINT: the messages of a whole service
   Add(kWorkerService, "RegisterGraph",
       Plain<RegisterGraphRequest, RegisterGraphResponse>(
           "RegisterGraph",
-          [worker](RegisterGraphRequest& request, RegisterGraphResponse* response) {
-            return worker->RegisterGraph(std::move(request), nullptr, response);
+          [worker](RegisterGraphRequest& request, RegisterGraphResponse* response) -> Status {
+            MR_ASSIGN_OR_RETURN(const RegisteredPart part,
+                                worker->RegisterGraph(OrderOf(std::move(request))));
+            response->set_graph_handle(part.graph_handle);
+            return absl::OkStatus();
           }),
       handlers);
   Add(kWorkerService, "DeregisterGraph",
       Plain<DeregisterGraphRequest, DeregisterGraphResponse>(
           "DeregisterGraph",
           [worker](const DeregisterGraphRequest& request, DeregisterGraphResponse*) {
-            return worker->DeregisterGraph(request);
+            return worker->DeregisterGraph(request.session_handle(), request.graph_handle());
           }),
       handlers);
   Add(kWorkerService, "CleanupGraph",
@@ -190,22 +209,66 @@ void AddGraphMethods(Worker* worker, Handlers* handlers) {
             return worker->CleanupGraph(request.step_id());
           }),
       handlers);
-  Add(
-      kWorkerService, "CleanupAll",
-      [worker](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
-        const bool is_from_member = call->is_from_member();
-        Plain<CleanupAllRequest, CleanupAllResponse>(
-            "CleanupAll", [&](const CleanupAllRequest& request, CleanupAllResponse*) -> Status {
-              const std::vector<std::string> containers(request.container().begin(),
-                                                        request.container().end());
-              // Anybody may call a server without a token.
-              if (!is_from_member) {
-                MR_RETURN_IF_ERROR(worker->CheckMayClear("CleanupAll", containers));
-              }
-              return worker->CleanupAll(containers);
-            })(std::move(call), bytes);
-      },
+  Add(kWorkerService, "CleanupAll", CleanupAll<CleanupAllRequest, CleanupAllResponse>(worker),
       handlers);
+}
+
+// What our own masters say: the same of sessions and graphs, without steps.
+void AddControlMethods(Worker* worker, Handlers* handlers) {
+  Add(kControlService, "GetStatus",
+      Plain<wire::GetStatusRequest, wire::GetStatusResponse>(
+          "GetStatus",
+          [worker](const wire::GetStatusRequest&, wire::GetStatusResponse* response) {
+            for (const auto& device : worker->DeviceAttributes()) {
+              *response->add_device() = device;
+            }
+            return absl::OkStatus();
+          }),
+      handlers);
+  Add(kControlService, "CreateWorkerSession",
+      Plain<wire::CreateWorkerSessionRequest, wire::CreateWorkerSessionResponse>(
+          "CreateWorkerSession",
+          [worker](const wire::CreateWorkerSessionRequest& request,
+                   wire::CreateWorkerSessionResponse*) {
+            const SessionOrder order = {
+                .handle = request.session_handle(),
+                .opener = {request.master_task(), request.master_incarnation()},
+                .terms = FromWire(request.terms()),
+                .isolated = request.isolated()};
+            return worker->CreateWorkerSession(order, SessionFrom::kAnotherProcess);
+          }),
+      handlers);
+  Add(kControlService, "DeleteWorkerSession",
+      Plain<wire::DeleteWorkerSessionRequest, wire::DeleteWorkerSessionResponse>(
+          "DeleteWorkerSession",
+          [worker](const wire::DeleteWorkerSessionRequest& request,
+                   wire::DeleteWorkerSessionResponse*) {
+            return worker->DeleteWorkerSession(request.session_handle());
+          }),
+      handlers);
+  Add(kControlService, "RegisterGraph",
+      Plain<wire::RegisterGraphRequest, wire::RegisterGraphResponse>(
+          "RegisterGraph",
+          [worker](wire::RegisterGraphRequest& request,
+                   wire::RegisterGraphResponse* response) -> Status {
+            PartOrder order;
+            order.session_handle = request.session_handle();
+            order.graph_def.Swap(request.mutable_graph_def());
+            MR_ASSIGN_OR_RETURN(const RegisteredPart part, worker->RegisterGraph(std::move(order)));
+            response->set_graph_handle(part.graph_handle);
+            response->set_link_version(static_cast<uint32_t>(part.link_version));
+            return absl::OkStatus();
+          }),
+      handlers);
+  Add(kControlService, "DeregisterGraph",
+      Plain<wire::DeregisterGraphRequest, wire::DeregisterGraphResponse>(
+          "DeregisterGraph",
+          [worker](const wire::DeregisterGraphRequest& request, wire::DeregisterGraphResponse*) {
+            return worker->DeregisterGraph(request.session_handle(), request.graph_handle());
+          }),
+      handlers);
+  Add(kControlService, "CleanupAll",
+      CleanupAll<wire::CleanupAllRequest, wire::CleanupAllResponse>(worker), handlers);
 }
 
 // One entry for each master.
@@ -224,7 +287,7 @@ void TellSessions(const Worker& worker, wire::GetPeerCountsResponse::AllOpenSess
 
 // What the task has exchanged with others, and whose sessions it has.
 void AddCountsMethod(Worker* worker, Handlers* handlers) {
-  Add(kTransportService, "GetPeerCounts",
+  Add(kControlService, "GetPeerCounts",
       Plain<wire::GetPeerCountsRequest, wire::GetPeerCountsResponse>(
           "GetPeerCounts",
           [worker](const wire::GetPeerCountsRequest&, wire::GetPeerCountsResponse* response) {
@@ -248,7 +311,7 @@ void AddCountsMethod(Worker* worker, Handlers* handlers) {
 
 // Leases of sessions, and the training runs that they belong to.
 void AddRunMethods(Worker* worker, Handlers* handlers) {
-  Add(kTransportService, "RenewSessions",
+  Add(kControlService, "RenewSessions",
       Plain<wire::RenewSessionsRequest, wire::RenewSessionsResponse>(
           "RenewSessions",
           [worker](const wire::RenewSessionsRequest& request,
@@ -261,7 +324,7 @@ void AddRunMethods(Worker* worker, Handlers* handlers) {
             return absl::OkStatus();
           }),
       handlers);
-  Add(kTransportService, "FindRun",
+  Add(kControlService, "FindRun",
       Plain<wire::FindRunRequest, wire::FindRunResponse>(
           "FindRun",
           [worker](const wire::FindRunRequest& request, wire::FindRunResponse* response) {
@@ -276,7 +339,7 @@ void AddRunMethods(Worker* worker, Handlers* handlers) {
             return absl::OkStatus();
           }),
       handlers);
-  Add(kTransportService, "EndRun",
+  Add(kControlService, "EndRun",
       Plain<wire::EndRunRequest, wire::EndRunResponse>(
           "EndRun",
           [worker](const wire::EndRunRequest& request, wire::EndRunResponse*) {
@@ -310,20 +373,21 @@ void AddStepMethods(Worker* worker, Handlers* handlers) {
 
 Handlers WorkerHandlers(Worker* worker) {
   Handlers handlers;
-  AddSessionMethods(worker, &handlers);
-  AddGraphMethods(worker, &handlers);
+  AddForeignMethods(worker, &handlers);
+  AddControlMethods(worker, &handlers);
   AddCountsMethod(worker, &handlers);
   AddRunMethods(worker, &handlers);
   AddStepMethods(worker, &handlers);
   // All others are heavy: they run kernels, build graphs or decode tensors.
   Weigh(CallWeight::kLight, kWorkerService, {"GetStatus", "RecvTensor", "Logging", "Tracing"},
         &handlers);
-  Weigh(CallWeight::kLight, kTransportService, {"RenewSessions", "FindRun", "GetPeerCounts"},
-        &handlers);
+  Weigh(CallWeight::kLight, kControlService,
+        {"GetStatus", "RenewSessions", "FindRun", "GetPeerCounts"}, &handlers);
   // They cancel steps and free what belonged to them.
   Weigh(CallWeight::kUrgent, kWorkerService,
         {"DeleteWorkerSession", "DeregisterGraph", "CleanupGraph"}, &handlers);
-  Weigh(CallWeight::kUrgent, kTransportService, {"EndRun"}, &handlers);
+  Weigh(CallWeight::kUrgent, kControlService, {"DeleteWorkerSession", "DeregisterGraph", "EndRun"},
+        &handlers);
   return handlers;
 }
 

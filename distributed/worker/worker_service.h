@@ -2,9 +2,10 @@
 #ifndef MILLRACE_DISTRIBUTED_WORKER_WORKER_SERVICE_H_
 #define MILLRACE_DISTRIBUTED_WORKER_WORKER_SERVICE_H_
 
-// Worker service: the handlers of a Worker's methods on an RpcServer. The other side is a
-// GrpcTransport (distributed/transport/grpc_transport.h), or a program with TensorFlow's stubs: a
-// foreign master, whose steps begin by RunGraph, or a foreign worker.
+// Worker service: the handlers of a Worker's methods on an RpcServer, which decode a message, call
+// the worker and encode its answer. Our own service is for our masters (grpc_control.h),
+// TensorFlow's for programs with its stubs: a foreign master, whose steps begin by RunGraph, or a
+// foreign worker.
 //
 // Errors of a step travel in the body of the answer, because gRPC's trailers hold few bytes.
 //

@@ -11,31 +11,25 @@
 
 namespace millrace {
 
-SessionOpener SessionOpener::Of(const tensorflow::CreateWorkerSessionRequest& request) {
-  SessionOpener opener;
-  for (const tensorflow::DeviceAttributes& device : request.cluster_device_attributes()) {
-    // A worker remembers it, with the run's, for longer than the session is open.
-    if (device.name().size() > kMaxHandleBytes) return SessionOpener();
-    const StatusOr<std::string> task = TaskOfDevice(device.name());
-    if (!task.ok() || (!opener.task.empty() && *task != opener.task)) return SessionOpener();
-    if (opener.task.empty()) opener = {*task, device.incarnation()};
-  }
-  return opener;
-}
-
-StatusOr<std::shared_ptr<WorkerSession>> WorkerSession::Of(
-    const tensorflow::CreateWorkerSessionRequest& request, const WorkerOptions* options,
-    SessionFrom from) {
-  if (request.session_handle().size() > kMaxHandleBytes) {
+StatusOr<std::shared_ptr<WorkerSession>> WorkerSession::Of(const SessionOrder& order,
+                                                           const WorkerOptions* options,
+                                                           SessionFrom from) {
+  if (order.handle.size() > kMaxHandleBytes) {
     return InvalidArgument("CreateWorkerSession on ", options->task,
                            ": session_handle must have at most ", kMaxHandleBytes, " bytes, got ",
-                           request.session_handle().size());
+                           order.handle.size());
   }
-  MR_ASSIGN_OR_RETURN(SessionTerms terms, SessionTermsOf(request));
+  MR_ASSIGN_OR_RETURN(
+      SessionTerms terms,
+      KeptTerms(absl::StrCat("CreateWorkerSession on ", options->task), order.terms));
   auto session = std::make_shared<WorkerSession>(options);
-  session->handle = request.session_handle();
-  session->opener = SessionOpener::Of(request);
-  session->isolated = request.isolate_session_state();
+  session->handle = order.handle;
+  // A worker remembers it, with the run's, for longer than the session is open.
+  if (order.opener.task.size() <= kMaxHandleBytes) {
+    const StatusOr<std::string> task = TaskOfDevice(order.opener.task);
+    if (task.ok()) session->opener = {*task, order.opener.incarnation};
+  }
+  session->isolated = order.isolated;
   // A master that does not say who the chief is, is it itself.
   if (terms.run.is_chief && terms.run.chief.empty()) {
     terms.run.chief =

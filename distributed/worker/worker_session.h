@@ -16,12 +16,12 @@
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "distributed/cluster/lease_table.h"
+#include "distributed/transport/worker_control.h"
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/session_life.h"
 #include "distributed/worker/shared_plans.h"
 #include "distributed/worker/task_devices.h"
 #include "distributed/worker/worker_options.h"
-#include "proto/worker.pb.h"
 #include "run/training_run.h"
 #include "runtime/plan.h"
 #include "runtime/session/function_runtime.h"
@@ -31,25 +31,14 @@ namespace millrace {
 // Where a session was asked for.
 enum class SessionFrom { kThisProcess, kAnotherProcess };
 
-// Which process opened a session; no task when its master did not say, or in more than
-// kMaxHandleBytes.
-struct SessionOpener {
-  std::string task;
-  uint64_t incarnation = 0;
-
-  static SessionOpener Of(const tensorflow::CreateWorkerSessionRequest& request);
-  bool IsEarlierLifeOf(const SessionOpener& other) const {
-    return !task.empty() && task == other.task && incarnation != other.incarnation;
-  }
-};
-
 struct WorkerSession {
   explicit WorkerSession(const WorkerOptions* options) : graphs(options) {}
-  // What a request asks for, before it is open: without devices and lease. InvalidArgument for a
-  // handle above kMaxHandleBytes, and for terms that cannot be kept. `options` outlives it.
-  static StatusOr<std::shared_ptr<WorkerSession>> Of(
-      const tensorflow::CreateWorkerSessionRequest& request, const WorkerOptions* options,
-      SessionFrom from);
+  // What is asked for, before it is open: without devices and lease. InvalidArgument for a handle
+  // above kMaxHandleBytes, and for terms that cannot be kept. An opener that is no task, or has a
+  // longer name, is nobody. `options` outlives it.
+  static StatusOr<std::shared_ptr<WorkerSession>> Of(const SessionOrder& order,
+                                                     const WorkerOptions* options,
+                                                     SessionFrom from);
 
   // Nobody closes it for a master in another process that is gone: it asked for no lease.
   bool may_be_idle() const {

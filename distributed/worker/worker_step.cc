@@ -14,6 +14,7 @@
 #include "core/exceptions.h"
 #include "distributed/link/link.h"
 #include "distributed/transport/peer_counts.h"
+#include "distributed/transport/tensor_source.h"
 #include "distributed/worker/peer_error.h"
 #include "distributed/worker/pushed_message.h"
 #include "distributed/worker/session_life.h"
@@ -54,7 +55,7 @@ WorkerStep::WorkerStep(const WorkerOptions* options, std::shared_ptr<StepTable> 
 void WorkerStep::Start(const tensorflow::RunGraphRequest& request, EdgesBy edges_by,
                        absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
                        CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
-                       std::vector<NamedTensor>* received, Transport::Done done) {
+                       std::vector<NamedTensor>* received, CallDone done) {
   const std::shared_ptr<WorkerStep> self = shared_from_this();
   done_ = std::move(done);
   response_ = response;
@@ -136,8 +137,9 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
   // Called by kernels of the step, which keep it.
   return [this, step_id](const std::string& task, const std::string& wire_key,
                          Rendezvous::DoneCallback done) {
-    const std::shared_ptr<Transport> transport = options_->peer ? options_->peer(task) : nullptr;
-    if (transport == nullptr) {
+    const std::shared_ptr<TensorSource> source =
+        options_->source ? options_->source(task) : nullptr;
+    if (source == nullptr) {
       return done(InvalidArgument("Step on ", options_->task, ": tensors must come from a task of ",
                                   "the cluster, got ", task),
                   Tensor(), false);
@@ -161,7 +163,7 @@ FetchTensor WorkerStep::FetchFor(int64_t step_id) {
     if (stats_ != nullptr) call->asked_ns = absl::GetCurrentTimeNanos();
     CallOptions options;
     options.cancellation = call->rendezvous->cancellation();
-    transport->RecvTensor(options, call->request, &call->tensor, [call](const Status& status) {
+    source->RecvTensor(options, call->request, &call->tensor, [call](const Status& status) {
       if (call->stats != nullptr && status.ok()) {
         const int64_t sent_ns = call->tensor.sent_ns;
         TraceTransfer(call->request.rendezvous_key(), call->tensor.value.TotalBytes(),
@@ -255,7 +257,8 @@ void WorkerStep::Execute(bool block, absl::Time deadline) {
   if (block || !status.ok()) return PartsEnded(status);
   parts_.Start(runs, options, [self](const Status& ended) { self->PartsEnded(ended); });
   started_.store(true, std::memory_order_release);
-  SetTimer(deadline);
+  MutexLock lock(&mu_);
+  if (timer_ != nullptr) timer_->Set(deadline);
 }
 
 // A step that began without it could not be ended when there is no memory left for it.
@@ -266,9 +269,11 @@ void WorkerStep::MakeTimer() {
   });
 }
 
-void WorkerStep::SetTimer(absl::Time when) {
+// Without a timer the step has ended, maybe just now and by the timer's own thread: options_ may be
+// gone with the worker.
+void WorkerStep::SetTimerIn(absl::Duration pause) {
   MutexLock lock(&mu_);
-  if (timer_ != nullptr) timer_->Set(when);
+  if (timer_ != nullptr) timer_->Set(options_->timers->Now() + pause);
 }
 
 void WorkerStep::TimeIsOver() {
@@ -276,9 +281,9 @@ void WorkerStep::TimeIsOver() {
             "Execute sets the timer after it has started the parts");
   if (!overdue_.exchange(true, std::memory_order_relaxed)) {
     parts_.EndOverdue().IgnoreError();
-    SetTimer(options_->timers->Now() + kAnswerTime);
+    SetTimerIn(kAnswerTime);
   } else if (!parts_.LeaveSilent()) {
-    SetTimer(options_->timers->Now() + kLookAgain);
+    SetTimerIn(kLookAgain);
   }
 }
 
@@ -402,7 +407,7 @@ void WorkerStep::Finish() {
   }
   MR_DCHECK(done_ != nullptr,
             "a step finishes once: in Start when it cannot begin, else after its last part");
-  Transport::Done done = std::move(done_);
+  CallDone done = std::move(done_);
   NoExceptions("RunGraph", [&]() -> Status {
     done(status);
     return absl::OkStatus();

@@ -30,7 +30,8 @@
 #include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/worker/graph_table.h"
 #include "distributed/worker/pushed_edges.h"
 #include "distributed/worker/session_life.h"
@@ -69,7 +70,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   void Start(const tensorflow::RunGraphRequest& request, EdgesBy edges_by,
              absl::Span<const NamedTensor> send, bool block, absl::Time deadline,
              CancellationManager* cancellation, tensorflow::RunGraphResponse* response,
-             std::vector<NamedTensor>* received, Transport::Done done);
+             std::vector<NamedTensor>* received, CallDone done);
   // The step ends with `status`, unless it fails by itself, or is about to answer, first.
   void Cancel(const Status& status);
   // What becomes of a step that has been cancelled and does not end, as at a deadline: EndOverdue
@@ -90,7 +91,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   FetchTensor FetchFor(int64_t step_id);
   void Execute(bool block, absl::Time deadline);
   void MakeTimer();
-  void SetTimer(absl::Time when);
+  void SetTimerIn(absl::Duration pause);
   void TimeIsOver();
   void PartsEnded(const Status& status);
   void Finish();
@@ -120,7 +121,7 @@ class WorkerStep : public std::enable_shared_from_this<WorkerStep> {
   std::vector<Tensor> args_, results_;  // by position
   tensorflow::RunGraphResponse* response_ = nullptr;
   std::vector<NamedTensor>* received_ = nullptr;
-  Transport::Done done_;
+  CallDone done_;
   CancellationManager* outer_ = nullptr;
   CancellationManager::Token outer_token_ = 0;
   DetachedParts parts_;  // of a step that does not block

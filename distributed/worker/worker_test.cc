@@ -4,15 +4,19 @@
 // master_test.cc.
 #include "distributed/worker/worker.h"
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
@@ -22,12 +26,14 @@
 #include "core/shape.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/server_limits.h"
-#include "distributed/testing/unreachable_task.h"
-#include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
+#include "distributed/transport/tensor_source.h"
+#include "distributed/worker/foreign_requests.h"
 #include "distributed/worker/step_edges.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
+#include "net/timers.h"
 #include "run/training_run.h"
 #include "runtime/kernel.h"
 #include "runtime/rendezvous.h"
@@ -46,11 +52,10 @@ constexpr char kPs[] = "/job:ps/replica:0/task:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0";
 
 // Answers each RecvTensor at once: with `end`, and that of `tensors` which has the edge's name.
-class HastyPeer : public UnreachableTask {
+class HastyPeer : public TensorSource {
  public:
-  HastyPeer() : UnreachableTask(kWorker) {}
   void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest& request,
-                  NamedTensor* tensor, Done done) override {
+                  NamedTensor* tensor, CallDone done) override {
     const auto key = RendezvousKey::Parse(request.rendezvous_key());
     EXPECT_OK(key);
     if (key.ok()) {
@@ -62,6 +67,40 @@ class HastyPeer : public UnreachableTask {
   std::map<std::string, Tensor> tensors;
   std::multiset<std::string> asked;  // "step edge"
   Status end;
+};
+
+// A timer fires as soon as it is set, once, in a thread that the destructor waits for.
+class HastyTimers : public Timers {
+ public:
+  ~HastyTimers() override { Join(); }
+  void Join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  Clock* clock() override {
+    ++times_asked;
+    return Clock::Real();
+  }
+  std::shared_ptr<Timer> Make(absl::AnyInvocable<void()> fire) override {
+    return std::make_shared<Hasty>(this, std::move(fire));
+  }
+  std::atomic<int> times_asked{0};
+
+ private:
+  class Hasty : public Timer {
+   public:
+    Hasty(HastyTimers* timers, absl::AnyInvocable<void()> fire)
+        : timers_(timers), fire_(std::make_shared<absl::AnyInvocable<void()>>(std::move(fire))) {}
+    void Set(absl::Time) override {
+      if (fire_ != nullptr)
+        timers_->thread_ = std::thread([fire = std::move(fire_)] { (*fire)(); });
+    }
+    void Cancel() override {}
+
+   private:
+    HastyTimers* const timers_;
+    std::shared_ptr<absl::AnyInvocable<void()>> fire_;
+  };
+  std::thread thread_;
 };
 
 struct RunOptions {
@@ -82,29 +121,22 @@ class WorkerTest : public ::testing::Test {
     options.io_pool = IoPool::Default();
     options.shutdown_bound = shutdown_bound_;
     options.limits = limits_;
-    options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
+    options.timers = timers_;
+    options.source = [this](absl::string_view task) -> std::shared_ptr<TensorSource> {
       return task == kWorker ? peer_ : nullptr;
     };
     worker_ = std::make_unique<Worker>(std::move(options));
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle("session");
-    EXPECT_OK(worker_->CreateWorkerSession(request));
+    EXPECT_OK(worker_->CreateWorkerSession({.handle = "session"}));
   }
 
   // Of the chief of a run; what follows is in it.
   void OpenRun(const std::string& handle) {
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    AddSessionTerms({.run = {.name = "/a", .id = "a1", .is_chief = true, .chief = "the chief"}},
-                    &request);
-    EXPECT_OK(worker_->CreateWorkerSession(request));
+    EXPECT_OK(worker_->CreateWorkerSession(
+        {.handle = handle,
+         .terms = {.run = {.name = "/a", .id = "a1", .is_chief = true, .chief = "the chief"}}}));
     session_ = handle;
   }
-  void Close(const std::string& handle) {
-    tensorflow::DeleteWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    EXPECT_OK(worker_->DeleteWorkerSession(request));
-  }
+  void Close(const std::string& handle) { EXPECT_OK(worker_->DeleteWorkerSession(handle)); }
 
   std::string Device() const { return std::string(kPs) + "/device:CPU:0"; }
   template <typename T>
@@ -120,13 +152,10 @@ class WorkerTest : public ::testing::Test {
   }
   // What was added since the last time.
   std::string Register() {
-    tensorflow::RegisterGraphRequest request;
-    request.set_session_handle(session_);
     graph_.mutable_versions()->set_producer(134);
-    request.mutable_graph_def()->Swap(&graph_);
-    tensorflow::RegisterGraphResponse response;
-    EXPECT_OK(worker_->RegisterGraph(request, nullptr, &response));
-    return response.graph_handle();
+    const auto part = worker_->RegisterGraph({session_, std::exchange(graph_, {})});
+    EXPECT_OK(part);
+    return part.ok() ? part->graph_handle : std::string();
   }
   // Receives a float under each name from the worker.
   std::string RegisterReceiver(const std::vector<std::string>& edges, int64_t wave = -1) {
@@ -208,6 +237,7 @@ class WorkerTest : public ::testing::Test {
 
   absl::Duration shutdown_bound_ = absl::Seconds(10);
   ServerLimits limits_;
+  Timers* timers_ = Timers::Real();
   std::shared_ptr<HastyPeer> peer_ = std::make_shared<HastyPeer>();
   std::unique_ptr<Worker> worker_;
   tensorflow::GraphDef graph_;
@@ -307,6 +337,34 @@ TEST_F(WorkerTest, AKernelThatDoesNotAnswerKeepsTheThreadsOfItsWorker) {
   }
 }
 
+// The timer of a step may be what ends it. The worker's options, its timers among them, may be gone
+// from then on.
+TEST_F(WorkerTest, AStepThatItsTimerHasEndedAsksItsWorkerNothing) {
+  HastyTimers timers;
+  timers_ = &timers;
+  Start();
+  testing::SetAsyncHook("cancelled", [](KernelContext* context, AsyncKernel::DoneCallback done) {
+    const auto answer = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
+    CancellationManager::Token token;
+    const bool waits = context->cancellation()->Register(
+        &token, [answer] { (*answer)(absl::CancelledError("as it was told")); });
+    if (!waits) (*answer)(absl::CancelledError("before it began"));
+  });
+  tensorflow::NodeDef* const node = Add("TestProbeAsync", "waits");
+  Set(node, "N", int64_t{0});
+  Set(node, "M", int64_t{1});
+  Set(node, "hook", std::string("cancelled"));
+  int asked_at_end = -1;
+  at_end_ = [&] { asked_at_end = timers.times_asked; };
+  EXPECT_STATUS(
+      RunGraph(Register(), 1,
+               {.recv_keys = {}, .block = false, .deadline = absl::Now() + absl::Hours(1)}),
+      absl::StatusCode::kDeadlineExceeded, "");
+  timers.Join();
+  EXPECT_EQ(timers.times_asked, asked_at_end);
+  worker_ = nullptr;
+}
+
 // What Hash64 makes `mixed` of: the block of 8 bytes that enters the hash as `mixed`.
 uint64_t Hash64Block(uint64_t mixed) {
   constexpr uint64_t kMultiplier = 0xc6a4a7935bd1e995ull;
@@ -346,7 +404,7 @@ TEST_F(WorkerTest, OnlyTheEarlierLivesOfTheSameMasterLoseTheirSessions) {
       attributes->set_name(device);
       attributes->set_incarnation(incarnation);
     }
-    EXPECT_OK(worker_->CreateWorkerSession(request));
+    EXPECT_OK(worker_->CreateWorkerSession(OrderOf(request)));
     return worker_->num_sessions();
   };
   const std::string w0 = "/job:worker/replica:0/task:0/device:CPU:0";
@@ -365,13 +423,8 @@ TEST_F(WorkerTest, OnlyTheEarlierLivesOfTheSameMasterLoseTheirSessions) {
 // Two programs that take themselves for one task: each would end the other's sessions for ever.
 TEST_F(WorkerTest, ASessionWhoseLeaseIsRenewedIsNotEndedByAnotherProgramOfItsMastersName) {
   const auto open = [&](const std::string& handle, uint64_t incarnation) {
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    AddSessionTerms({.lease = absl::Hours(1)}, &request);
-    tensorflow::DeviceAttributes* const attributes = request.add_cluster_device_attributes();
-    attributes->set_name("/job:worker/replica:0/task:0/device:CPU:0");
-    attributes->set_incarnation(incarnation);
-    EXPECT_OK(worker_->CreateWorkerSession(request));
+    EXPECT_OK(worker_->CreateWorkerSession(
+        {.handle = handle, .opener = {kWorker, incarnation}, .terms = {.lease = absl::Hours(1)}}));
   };
   open("a", 1);
   open("b", 2);
@@ -437,9 +490,7 @@ TEST_F(WorkerTest, AWorkerThatStopsLetsStepsEndAndTakesNoNewOnes) {
   worker_->RunGraph(request, request, EdgesBy::kRecvTensor, {}, false, absl::InfiniteFuture(),
                     nullptr, &response, &received, [&](const Status& answer) { refused = answer; });
   EXPECT_STATUS(refused, absl::StatusCode::kUnavailable, "is stopping");
-  tensorflow::CreateWorkerSessionRequest create;
-  create.set_session_handle("late");
-  EXPECT_STATUS(worker_->CreateWorkerSession(create), absl::StatusCode::kUnavailable,
+  EXPECT_STATUS(worker_->CreateWorkerSession({.handle = "late"}), absl::StatusCode::kUnavailable,
                 "is stopping");
   slow(absl::OkStatus());
   EXPECT_TRUE(worker_->AwaitSteps(absl::InfiniteFuture()));
@@ -456,16 +507,9 @@ TEST_F(WorkerTest, StrangersMayClearWhatNobodyWantsBackAndNeverWhatBelongsToARun
   Worker worker(std::move(options));
   EXPECT_OK(worker.CheckMayClear("CleanupAll", {}));
   const auto open = [&](const std::string& handle, const TrainingRun& run) {
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    AddSessionTerms({.run = run}, &request);
-    return worker.CreateWorkerSession(request);
+    return worker.CreateWorkerSession({.handle = handle, .terms = {.run = run}});
   };
-  const auto close = [&](const std::string& handle) {
-    tensorflow::DeleteWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    return worker.DeleteWorkerSession(request);
-  };
+  const auto close = [&](const std::string& handle) { return worker.DeleteWorkerSession(handle); };
   constexpr auto kDenied = absl::StatusCode::kPermissionDenied;
   ASSERT_OK(open("a", {}));
   EXPECT_STATUS(worker.CheckMayClear("CleanupAll", {}), kDenied, "and 1 open sessions");
@@ -486,11 +530,9 @@ TEST_F(WorkerTest, StrangersMayClearWhatNobodyWantsBackAndNeverWhatBelongsToARun
 }
 
 TEST_F(WorkerTest, AHandleOfASessionHasAtMost256Bytes) {
-  tensorflow::CreateWorkerSessionRequest request;
-  request.set_session_handle(std::string(256, 'h'));
-  EXPECT_OK(worker_->CreateWorkerSession(request));
-  request.set_session_handle(std::string(257, 'h'));
-  EXPECT_STATUS(worker_->CreateWorkerSession(request), absl::StatusCode::kInvalidArgument,
+  EXPECT_OK(worker_->CreateWorkerSession({.handle = std::string(256, 'h')}));
+  EXPECT_STATUS(worker_->CreateWorkerSession({.handle = std::string(257, 'h')}),
+                absl::StatusCode::kInvalidArgument,
                 "session_handle must have at most 256 bytes, got 257");
 }
 
@@ -505,17 +547,9 @@ TEST_F(WorkerTest, KernelsThatASessionKeepsAreBoundedAlsoWhenTheirGraphsAreDropp
     Set(node, "N", int64_t{0});
     Set(node, "M", int64_t{0});
     Set(node, "hook", std::string("none"));
-    tensorflow::RegisterGraphRequest request;
-    request.set_session_handle(session_);
     graph_.mutable_versions()->set_producer(134);
-    request.mutable_graph_def()->Swap(&graph_);
-    tensorflow::RegisterGraphResponse response;
-    const Status added = worker_->RegisterGraph(request, nullptr, &response);
-    if (!added.ok()) return added;
-    tensorflow::DeregisterGraphRequest drop;
-    drop.set_session_handle(session_);
-    drop.set_graph_handle(response.graph_handle());
-    return worker_->DeregisterGraph(drop);
+    const auto part = worker_->RegisterGraph({session_, std::exchange(graph_, {})});
+    return part.ok() ? worker_->DeregisterGraph(session_, part->graph_handle) : part.status();
   };
   for (int i = 0; i < 10; ++i) ASSERT_OK(add_and_drop(i));
   for (int i = 10; i < 1000; ++i) {

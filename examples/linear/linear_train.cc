@@ -40,6 +40,8 @@ ABSL_FLAG(std::string, log_dir, "", "directory of checkpoints; empty: none");
 ABSL_FLAG(std::string, model_dir, "", "directory of the exported SavedModel; empty: no export");
 ABSL_FLAG(int, max_recoveries, 20, "new sessions after a lost parameter server before giving up");
 ABSL_FLAG(double, session_timeout_secs, 7200, "how long to wait for other tasks");
+ABSL_FLAG(bool, read_ahead, false,
+          "on a cluster: variables come with the end of the step before (docs/training_runs.md)");
 ABSL_FLAG(double, steps_per_second, 0, "at most, of this task; 0: as fast as it goes");
 ABSL_FLAG(double, nan_at_step, -1, "feeds a NaN from this step on, to see what the guard says");
 
@@ -109,6 +111,7 @@ Status Run(const ClusterConfig& cluster, const std::string& target) {
                           .dir = absl::GetFlag(FLAGS_log_dir),
                           .target = target,
                           .is_chief = cluster.is_chief(),
+                          .read_ahead = absl::GetFlag(FLAGS_read_ahead),
                           .loss = model.loss,
                           .eval = [&](Session* session) -> StatusOr<std::string> {
                             MR_ASSIGN_OR_RETURN(const auto out,

@@ -43,6 +43,8 @@ ABSL_FLAG(std::string, data, "",
           "directory with MNIST's idx files (plain or .gz); empty: digits that the program draws");
 ABSL_FLAG(uint64_t, seed, 1, "of initial values, dropout, drawn digits and the order of images");
 ABSL_FLAG(double, keep_prob, 0.5, "share of hidden units that dropout keeps in training");
+ABSL_FLAG(bool, read_ahead, false,
+          "on a cluster: variables come with the end of the step before (docs/training_runs.md)");
 ABSL_FLAG(int, max_recoveries, 20, "new sessions after a lost parameter server before giving up");
 
 namespace millrace {
@@ -91,6 +93,7 @@ Status RunTrainer(const ClusterConfig& cluster, const std::string& target) {
       .dir = absl::GetFlag(FLAGS_log_dir),
       .target = target,
       .is_chief = cluster.is_chief(),
+      .read_ahead = absl::GetFlag(FLAGS_read_ahead),
       .loss = trainer.mean_loss,
       .eval = [&](Session* session) -> StatusOr<std::string> {
         MR_ASSIGN_OR_RETURN(const MnistScore score,

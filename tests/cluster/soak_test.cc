@@ -34,9 +34,8 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "distributed/testing/raw_client.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/service_names.h"
 #include "distributed/transport/session_terms.h"
-#include "distributed/transport/transport.pb.h"
 #include "google/protobuf/message_lite.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
@@ -45,6 +44,7 @@
 #include "ops/array/constant.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 #include "runtime/rendezvous.h"
 #include "tests/cluster/process.h"
@@ -102,7 +102,7 @@ class MethodList {
         incarnation_(target.incarnation),
         placed_(OneConstant(target.device)) {
     AddWorkerMethods();
-    AddTransportMethods();
+    AddControlMethods();
     AddMasterMethods();
   }
   std::vector<Method> Take() { return std::move(methods_); }
@@ -118,21 +118,15 @@ class MethodList {
   void AddWorkerMethods() {
     const tensorflow::GetStatusRequest get_status;
     Add(kWorkerService, "GetStatus", {&get_status});
-    tensorflow::CreateWorkerSessionRequest open, chief, trainer, own;
+    tensorflow::CreateWorkerSessionRequest open, other, own;
     open.set_session_handle("stranger");
-    chief.set_session_handle("the chief");
-    AddSessionTerms(
-        {.run = {.name = "/stranger", .id = "s1", .is_chief = true, .chief = "a stranger"},
-         .lease = absl::Seconds(1)},
-        &chief);
-    trainer.set_session_handle("a trainer");
-    auto* const device = trainer.add_cluster_device_attributes();
+    other.set_session_handle("of another task");
+    auto* const device = other.add_cluster_device_attributes();
     device->set_name("/job:worker/replica:0/task:7/device:CPU:0");
     device->set_incarnation(7);
-    AddSessionTerms({.run = {.name = "/stranger", .id = "s1"}}, &trainer);
     own.set_session_handle(std::string(200, 'h'));
     own.set_isolate_session_state(true);
-    Add(kWorkerService, "CreateWorkerSession", {&open, &chief, &trainer, &own});
+    Add(kWorkerService, "CreateWorkerSession", {&open, &other, &own});
     tensorflow::DeleteWorkerSessionRequest close, close_long;
     close.set_session_handle("stranger");
     close_long.set_session_handle(long_);
@@ -176,24 +170,53 @@ class MethodList {
     Add(kWorkerService, "Tracing", {&tracing});
   }
 
-  void AddTransportMethods() {
+  void AddControlMethods() {
+    const wire::GetStatusRequest get_status;
+    Add(kControlService, "GetStatus", {&get_status});
+    wire::CreateWorkerSessionRequest open, chief, trainer;
+    open.set_session_handle("a member");
+    chief.set_session_handle("the chief");
+    ToWire({.run = {.name = "/stranger", .id = "s1", .is_chief = true, .chief = "a stranger"},
+            .lease = absl::Seconds(1)},
+           chief.mutable_terms());
+    trainer.set_session_handle("a trainer");
+    trainer.set_master_task("/job:worker/replica:0/task:7");
+    trainer.set_master_incarnation(7);
+    ToWire({.run = {.name = "/stranger", .id = "s1"}}, trainer.mutable_terms());
+    Add(kControlService, "CreateWorkerSession", {&open, &chief, &trainer});
+    wire::DeleteWorkerSessionRequest close, close_long;
+    close.set_session_handle("a member");
+    close_long.set_session_handle(long_);
+    Add(kControlService, "DeleteWorkerSession", {&close, &close_long});
+    wire::RegisterGraphRequest graph;
+    graph.set_session_handle("a member");
+    *graph.mutable_graph_def() = placed_;
+    Add(kControlService, "RegisterGraph", {&graph});
+    wire::DeregisterGraphRequest drop;
+    drop.set_session_handle("a member");
+    drop.set_graph_handle(long_);
+    Add(kControlService, "DeregisterGraph", {&drop});
+    wire::CleanupAllRequest clear;
+    clear.add_container(long_);
+    Add(kControlService, "CleanupAll", {&clear});
+    methods_.back().ends_work_of_others = true;
     wire::RenewSessionsRequest renew;
     renew.add_session_handle("stranger");
     renew.add_session_handle(long_);
-    Add(kTransportService, "RenewSessions", {&renew});
+    Add(kControlService, "RenewSessions", {&renew});
     Add(kOwnMasterService, "RenewSessions", {&renew});
     wire::FindRunRequest find;
     find.set_name("/stranger");
-    Add(kTransportService, "FindRun", {&find});
+    Add(kControlService, "FindRun", {&find});
     wire::EndRunRequest end;
     end.set_session_handle("the chief");
     end.mutable_end()->set_global_step(7);
     end.mutable_end()->set_checkpoint(long_);
     end.mutable_end()->set_reason(long_);
-    Add(kTransportService, "EndRun", {&end});
+    Add(kControlService, "EndRun", {&end});
     Add(kOwnMasterService, "EndRun", {&end});
     const wire::GetPeerCountsRequest counts;
-    Add(kTransportService, "GetPeerCounts", {&counts});
+    Add(kControlService, "GetPeerCounts", {&counts});
     wire::FindTrainersRequest trainers;
     trainers.set_session_handle("none");
     Add(kOwnMasterService, "FindTrainers", {&trainers});

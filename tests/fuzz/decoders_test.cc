@@ -39,13 +39,15 @@
 #include "distributed/master/master.h"
 #include "distributed/master/master_options.h"
 #include "distributed/master/master_service.h"
-#include "distributed/testing/unreachable_task.h"
-#include "distributed/transport/grpc_transport.h"
+#include "distributed/transport/call_options.h"
+#include "distributed/transport/named_tensor.h"
 #include "distributed/transport/session_terms.h"
 #include "distributed/transport/step_limit.h"
-#include "distributed/transport/transport.h"
+#include "distributed/transport/tensor_source.h"
 #include "distributed/transport/transport.pb.h"
-#include "distributed/worker/in_process_transport.h"
+#include "distributed/transport/worker_control.h"
+#include "distributed/worker/foreign_requests.h"
+#include "distributed/worker/in_process_control.h"
 #include "distributed/worker/step_edges.h"
 #include "distributed/worker/worker.h"
 #include "distributed/worker/worker_options.h"
@@ -59,6 +61,7 @@
 #include "net/tensor_coding.h"
 #include "proto/master.pb.h"
 #include "proto/worker.pb.h"
+#include "proto/worker_control.pb.h"
 #include "run/training_run.h"
 #include "runtime/rendezvous.h"
 #include "tests/fuzz/fuzz.h"
@@ -216,8 +219,8 @@ TEST(DecodersTest, AnswersWithTensors) {
 }
 
 TEST(DecodersTest, SessionTermsAndStatusPayloadsAndStepLimits) {
-  tensorflow::CreateWorkerSessionRequest with_terms;
-  with_terms.set_session_handle("handle");
+  tensorflow::CreateSessionRequest with_terms;
+  with_terms.set_target("target");
   AddSessionTerms({.run = {.name = "/logs/a",
                            .id = "0123456789abcdef0123456789abcdef",
                            .is_chief = true,
@@ -234,7 +237,7 @@ TEST(DecodersTest, SessionTermsAndStatusPayloadsAndStepLimits) {
   int with_runs = 0, beside = 0, alone = 0, limits = 0;  // that were understood
   Fuzz(30'000, {Raw(with_terms), Raw(failed), PayloadBytes(ended), Raw(limit)},
        [&](const std::string& bytes, Mutator*) {
-         tensorflow::CreateWorkerSessionRequest create;
+         tensorflow::CreateSessionRequest create;
          if (create.ParseFromString(bytes)) {
            const auto terms = SessionTermsOf(create);
            if (terms.ok()) {
@@ -301,6 +304,15 @@ tensorflow::RegisterGraphRequest SmallGraph() {
   return request;
 }
 
+// Of a task that cannot be reached.
+class GoneSource : public TensorSource {
+ public:
+  void RecvTensor(const CallOptions&, const tensorflow::RecvTensorRequest&, NamedTensor*,
+                  CallDone done) override {
+    done(absl::UnavailableError("it is gone"));
+  }
+};
+
 class WorkerDecodersTest : public ::testing::Test {
  protected:
   WorkerDecodersTest() {
@@ -308,16 +320,12 @@ class WorkerDecodersTest : public ::testing::Test {
     options.task = kTask;
     options.own_arena = Arena::Make(1);
     options.io_pool = IoPool::Default();
-    options.peer = [](absl::string_view task) -> std::shared_ptr<Transport> {
-      return std::make_shared<UnreachableTask>(std::string(task));
-    };
+    options.source = [](absl::string_view) { return std::make_shared<GoneSource>(); };
     worker_ = std::make_unique<Worker>(std::move(options));
     Open("session");
   }
   void Open(const std::string& handle) {
-    tensorflow::CreateWorkerSessionRequest request;
-    request.set_session_handle(handle);
-    EXPECT_OK(worker_->CreateWorkerSession(request));
+    EXPECT_OK(worker_->CreateWorkerSession({.handle = handle}));
   }
   std::unique_ptr<Worker> worker_;
 };
@@ -329,13 +337,10 @@ TEST_F(WorkerDecodersTest, RegisteredGraphs) {
     tensorflow::RegisterGraphRequest request;
     if (!DecodeMessage("RegisterGraph", BufferOf(bytes, mutator), &request).ok()) return;
     if (request.session_handle() == "session") request.set_session_handle(handle);
-    tensorflow::RegisterGraphResponse response;
-    if (!worker_->RegisterGraph(std::move(request), nullptr, &response).ok()) return;
+    if (!worker_->RegisterGraph(OrderOf(std::move(request))).ok()) return;
     if (++registered % 1000 != 0) return;
     // So that they do not gather. A handle that was closed is not opened again.
-    tensorflow::DeleteWorkerSessionRequest close;
-    close.set_session_handle(handle);
-    EXPECT_OK(worker_->DeleteWorkerSession(close));
+    EXPECT_OK(worker_->DeleteWorkerSession(handle));
     handle = absl::StrCat("session ", registered);
     Open(handle);
   });
@@ -345,11 +350,11 @@ TEST_F(WorkerDecodersTest, RegisteredGraphs) {
 TEST_F(WorkerDecodersTest, RunRequests) {
   tensorflow::RegisterGraphRequest small = SmallGraph();
   small.mutable_graph_def()->mutable_node()->RemoveLast();  // nothing that would wait
-  tensorflow::RegisterGraphResponse response;
-  ASSERT_OK(worker_->RegisterGraph(std::move(small), nullptr, &response));
+  ASSERT_OK_AND_ASSIGN(const RegisteredPart part,
+                       worker_->RegisterGraph(OrderOf(std::move(small))));
   tensorflow::RunGraphRequest run;
   run.set_session_handle("session");
-  run.set_graph_handle(response.graph_handle());
+  run.set_graph_handle(part.graph_handle);
   run.set_step_id(1);
   auto* const send = run.add_send();
   ASSERT_OK(TensorToProto(Tensor::Vector<float>({1, 2}), send->mutable_tensor()));
@@ -445,9 +450,23 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       "/job:worker/replica:0/task:0/device:CPU:0", "edge", 0, 0);
   tensorflow::CreateWorkerSessionRequest create;
   create.set_session_handle("another");
-  AddSessionTerms({.run = {.name = "/logs/a", .id = "a1", .is_chief = true, .chief = "chief"},
-                   .lease = absl::Seconds(60)},
-                  &create);
+  create.add_cluster_device_attributes()->set_name("/job:worker/replica:0/task:0/device:CPU:0");
+  wire::CreateWorkerSessionRequest own_create;
+  own_create.set_session_handle("one more");
+  own_create.set_master_task("/job:worker/replica:0/task:0");
+  own_create.set_master_incarnation(7);
+  ToWire({.run = {.name = "/logs/a", .id = "a1", .is_chief = true, .chief = "chief"},
+          .lease = absl::Seconds(60)},
+         own_create.mutable_terms());
+  wire::DeleteWorkerSessionRequest own_close;
+  own_close.set_session_handle("one more");
+  tensorflow::RegisterGraphRequest small = SmallGraph();
+  wire::RegisterGraphRequest own_graph;
+  own_graph.set_session_handle("session");
+  own_graph.mutable_graph_def()->Swap(small.mutable_graph_def());
+  wire::DeregisterGraphRequest own_drop;
+  own_drop.set_session_handle("session");
+  own_drop.set_graph_handle("1");
   tensorflow::DeleteWorkerSessionRequest close;
   close.set_session_handle("another");
   tensorflow::DeregisterGraphRequest drop;
@@ -467,7 +486,7 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
   wire::EndRunRequest end;
   end.set_session_handle("session");
   end.mutable_end()->set_global_step(7);
-  const std::string service = "/tensorflow.grpc.WorkerService/", own = "/millrace.Transport/";
+  const std::string service = "/tensorflow.grpc.WorkerService/", own = "/millrace.WorkerControl/";
   const std::map<std::string, std::string> requests = {
       {service + "GetStatus", ""},
       {service + "CreateWorkerSession", Raw(create)},
@@ -482,6 +501,12 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       {service + "RecvTensor", Raw(recv)},
       {service + "Logging", ""},
       {service + "Tracing", ""},
+      {own + "GetStatus", ""},
+      {own + "CreateWorkerSession", Raw(own_create)},
+      {own + "DeleteWorkerSession", Raw(own_close)},
+      {own + "RegisterGraph", Raw(own_graph)},
+      {own + "DeregisterGraph", Raw(own_drop)},
+      {own + "CleanupAll", ""},
       {own + "RenewSessions", Raw(renew)},
       {own + "FindRun", Raw(find)},
       {own + "EndRun", Raw(end)},
@@ -502,7 +527,7 @@ TEST_F(WorkerDecodersTest, RequestsOfEachMethod) {
       EXPECT_EQ(call->ends(), 1);
     });
     // These take anything that is a message.
-    if (request.empty() && name != service + "CleanupAll") {
+    if (request.empty() && !absl::EndsWith(name, "/CleanupAll")) {
       EXPECT_GE(answered, 62);
     }
   }
@@ -574,10 +599,11 @@ class MasterDecodersTest : public WorkerDecodersTest {
     const auto cluster = ClusterSpec::Make({{"ps", {"127.0.0.1:1"}}});
     EXPECT_OK(cluster);
     if (cluster.ok()) options.cluster = *cluster;
-    options.peer = [this](absl::string_view task) -> std::shared_ptr<Transport> {
+    options.peer = [this](absl::string_view task) -> std::shared_ptr<WorkerControl> {
       if (task != kTask) return nullptr;
-      return MakeInProcessTransport(worker_.get(), "127.0.0.1:1");
+      return MakeInProcessControl(worker_.get(), "127.0.0.1:1");
     };
+    options.local_part = MakeLocalPart(worker_.get());
     master_ = std::make_unique<Master>(std::move(options));
   }
   ~MasterDecodersTest() override { master_->Shutdown(absl::AbortedError("over")); }

@@ -192,8 +192,7 @@ TEST(FramesTest, AnyBytesInAnyPieces) {
 }
 
 // covers: clusters: the reader of offers of Unix links survives a seeded mutator, and what it
-// accepts
-//   is written again as it came
+//   accepts is written again as it came
 TEST(UnixOffersTest, AnyBytes) {
   UnixOffer numbered;
   for (size_t i = 0; i < UnixOffer::kRandomBytes; ++i) {

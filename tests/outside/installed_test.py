@@ -497,7 +497,7 @@ class Library(unittest.TestCase):
                         "8millrace14LoadSavedModel", "8millrace6Server5Start",
                         "8millrace13LoadOpLibrary", "millrace_version", "millrace_session_run"]:
             self.assertIn(present, names)
-        for absent in ["MasterSession", "GraphSaver", "FlatEngine", "GrpcTransport", "10Supervisor4Impl",
+        for absent in ["MasterSession", "GraphSaver", "FlatEngine", "GrpcControl", "10Supervisor4Impl",
                        "12_GLOBAL__N_1"]:
             self.assertNotIn(absent, names)
 

@@ -69,6 +69,7 @@ class CountedWire : public ByteWire {
       : wire_(std::move(wire)), counts_(std::move(counts)), end_(end) {}
 
   bool passes_descriptors() const override { return wire_->passes_descriptors(); }
+  bool takes_megabytes() const override { return wire_->takes_megabytes(); }
   void Start(std::shared_ptr<User> user) override {
     wire_->Start(std::make_shared<CountedUser>(std::move(user), counts_, end_));
     counts_->Count(end_, [](WireCounts::End* end) { end->is_started = true; });

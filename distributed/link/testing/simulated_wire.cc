@@ -54,6 +54,7 @@ class SimulatedWay::Wire : public ByteWire {
  public:
   Wire(std::shared_ptr<SimulatedWay> way, int end) : way_(std::move(way)), end_(end) {}
   bool passes_descriptors() const override { return way_->options_.passes_descriptors; }
+  bool takes_megabytes() const override { return way_->options_.takes_megabytes; }
   void Start(std::shared_ptr<User> user) override { way_->Start(end_, std::move(user)); }
   bool Write(ByteChain bytes) override { return way_->Write(end_, bytes, /*later=*/false); }
   bool WriteLater(ByteChain bytes) override { return way_->Write(end_, bytes, /*later=*/true); }

@@ -73,6 +73,7 @@ class SimulatedWay : public std::enable_shared_from_this<SimulatedWay> {
     absl::Duration longest_delay = absl::Milliseconds(3);
     // As a Unix socket: each comes in a piece with the first byte of its own, one at a time.
     bool passes_descriptors = false;
+    bool takes_megabytes = false;
     // Else none finds room where it comes.
     bool has_room_for_descriptors = true;
   };
