@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/server_links.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <utility>
@@ -59,8 +60,9 @@ void ServerLinks::Open(ServerLinksOptions options) {
   pools_ = std::make_shared<LinkPools>(options.limits.max_link_shared_bytes);
   table.link.max_pool_bytes = options.limits.max_link_shared_bytes;
   table.link.pools = pools_;
-  kept_ = std::make_shared<KeptCounts>();
-  table.link.max_kept_bytes = options.limits.max_kept_bytes;
+  const int64_t max_kept_bytes = std::max(options.limits.max_kept_bytes, int64_t{0});
+  kept_ = std::make_shared<KeptCounts>(max_kept_bytes);
+  table.link.max_kept_bytes = max_kept_bytes;
   table.link.kept_counts = kept_;
   table.dial = [channel = options.channel, own = options.task](
                    const std::string& task) -> StatusOr<std::unique_ptr<ByteWire>> {

@@ -65,10 +65,11 @@ struct ServerLimits : CallLimits {
   // as much is mapped for each link. 0: none; such tensors go through the socket. A link has half
   // of what others leave at most. MILLRACE_LINK_SHARED_BYTES in the environment takes its place.
   int64_t max_link_shared_bytes = int64_t{512} << 20;
-  // Tensors that this task keeps for another one because they have not changed since they came, so
-  // that they need not travel again, and as much that others keep for it, to which it refers: of
-  // one link, each. Beyond it tensors travel in each step. 0: none are kept.
-  int64_t max_kept_bytes = int64_t{256} << 20;
+  // Tensors that this task keeps for others because they have not changed since they came, so that
+  // they need not travel again, and as much that others keep for it, to which it refers: of all
+  // links together, each. A link may have a quarter of what others leave. Beyond it tensors travel
+  // in each step. 0: none are kept.
+  int64_t max_kept_bytes = int64_t{1} << 30;
   // Why steps have failed, for tasks that ask for their tensors later; for ten minutes at most.
   // Without it those hear of the failure from their own master only.
   int64_t max_failed_step_bytes = int64_t{4} << 20;

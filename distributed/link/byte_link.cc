@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/dcheck.h"
@@ -85,7 +86,7 @@ std::string ByteLink::Hello(bool takes_offer) const {
   hello.pool_bytes = segments_ != nullptr ? options_.max_pool_bytes : 0;
   hello.offer = options_.offer;
   hello.takes_offer = takes_offer;
-  hello.kept_bytes = options_.max_kept_bytes;
+  hello.kept_bytes = kept_for_peer_.max_bytes();
   return Encoded(hello).ToString();
 }
 
@@ -530,11 +531,21 @@ StatusOr<bool> ByteLink::TakeTensor(int64_t step_id, TensorEntry* entry, int64_t
 Status ByteLink::Take(TensorsFrame frame, int64_t num_bytes) {
   // Of what does not come with the frame. A head has some 5,000 entries of 2^44 bytes: no overflow.
   int64_t pooled_bytes = 0;
+  std::vector<uint64_t> kept_numbers;
   for (const TensorEntry& entry : frame.tensors) {
     if (entry.segment != 0) pooled_bytes += entry.num_bytes;
     if (!entry.is_kept) continue;
     MR_ASSIGN_OR_RETURN(const Tensor kept, kept_for_peer_.Find(entry.keep_number));
     pooled_bytes += kept.TotalBytes();
+    kept_numbers.push_back(entry.keep_number);
+  }
+  // A number is of one edge, and a step counts what is kept again: so a small message cannot name
+  // more than the link may keep.
+  std::sort(kept_numbers.begin(), kept_numbers.end());
+  if (const auto twice = std::adjacent_find(kept_numbers.begin(), kept_numbers.end());
+      twice != kept_numbers.end()) {
+    return InvalidArgument("Link: a message must name a kept tensor once, got number ", *twice,
+                           " twice");
   }
   if (pooled_bytes == 0) {
     MR_RETURN_IF_ERROR(CountReceived(num_bytes));
@@ -833,6 +844,7 @@ void ByteLink::Tick() {
     }
   }
   if (!lost.ok()) return Lose(lost, /*by_peer=*/false);
+  kept_->Age();
   const bool has_news = pool != nullptr && pool->Trim(now);
   if (pings) return SendPing();
   if (owed_is_old || has_news) Pump();

@@ -63,8 +63,8 @@ Status ReceiveCredit::Received(int64_t bytes) {
 Status ReceiveCredit::ReceivedPooled(int64_t credit, int64_t frame_bytes, int64_t pooled_bytes) {
   const int64_t most = CreditOf(frame_bytes, pooled_bytes, window_);
   if (credit < frame_bytes || credit > most) {
-    return InvalidArgument("Link: a frame with tensors in a pool must take ", frame_bytes, " to ",
-                           most, " bytes of the window, got ", credit);
+    return InvalidArgument("Link: a frame with tensors in a pool, or kept ones, must take ",
+                           frame_bytes, " to ", most, " bytes of the window, got ", credit);
   }
   return Received(credit);
 }

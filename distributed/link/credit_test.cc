@@ -140,7 +140,8 @@ TEST(CreditTest, WhatLiesInAPoolLeavesWhileAFrameWould) {
 
 TEST(CreditTest, WhatAFrameSaysOfItsCreditIsChecked) {
   ReceiveCredit credit(kWindow);
-  constexpr char kRule[] = "a frame with tensors in a pool must take 300 to 1300 bytes";
+  constexpr char kRule[] =
+      "a frame with tensors in a pool, or kept ones, must take 300 to 1300 bytes";
   for (const int64_t lie : {int64_t{0}, int64_t{299}, int64_t{1301}, INT64_MIN, INT64_MAX}) {
     EXPECT_STATUS(credit.ReceivedPooled(lie, 300, 1000), absl::StatusCode::kInvalidArgument, kRule);
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/buffer.h"
+#include "core/dcheck.h"
 #include "core/dtype.h"
 
 namespace millrace {
@@ -14,19 +15,60 @@ std::shared_ptr<KeptCounts> OrOwn(std::shared_ptr<KeptCounts> counts) {
   return counts != nullptr ? std::move(counts) : std::make_shared<KeptCounts>();
 }
 
+// False, and takes nothing, when that is not left of `most`.
+bool TakeOf(int64_t most, int64_t bytes, std::atomic<int64_t>* taken) {
+  int64_t before = taken->load(std::memory_order_relaxed);
+  do {
+    if (bytes > most - before) return false;
+  } while (!taken->compare_exchange_weak(before, before + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+// Who comes first has most, and the last ones something.
+int64_t Offer(int64_t most, KeptCounts* counts) {
+  int64_t offered = counts->offered_bytes.load(std::memory_order_relaxed);
+  int64_t bytes;
+  do {
+    bytes = std::min(most, (counts->max_bytes - offered) / 4);
+  } while (!counts->offered_bytes.compare_exchange_weak(offered, offered + bytes,
+                                                        std::memory_order_relaxed));
+  return bytes;
+}
+
 }  // namespace
 
 // --- KeptByPeer ----------------------------------------------------------------------------------
 
 KeptByPeer::Entry::~Entry() {
-  if (number_ != 0) table_->Forget(*this);
+  std::list<Held> gone;  // freed without the lock
+  MutexLock lock(&table_->mu_);
+  if (is_listed_) table_->Unlist(this, &gone);
+}
+
+bool KeptByPeer::Entry::IsLocked(const Tensor& value) const {
+  if (!is_listed_) return false;
+  const Tensor& own = held_->value;
+  return own.SharesBufferWith(value) && own.raw_data() == value.raw_data() &&
+         own.dtype() == value.dtype() && own.shape() == value.shape();
 }
 
 bool KeptByPeer::Entry::Is(const Tensor& value) const {
   MutexLock lock(&table_->mu_);
-  if (table_->is_closed_) return false;
-  return value_->SharesBufferWith(value) && value_->raw_data() == value.raw_data() &&
-         value_->dtype() == value.dtype() && value_->shape() == value.shape();
+  return IsLocked(value);
+}
+
+bool KeptByPeer::Entry::Use(const Tensor& value) {
+  MutexLock lock(&table_->mu_);
+  if (!IsLocked(value) || !is_there()) return false;
+  ++uses_;
+  idle_ = 0;
+  return true;
+}
+
+void KeptByPeer::Entry::EndUse() {
+  MutexLock lock(&table_->mu_);
+  MR_DCHECK(uses_ > 0, "each message that names it ends its own use");
+  --uses_;
 }
 
 KeptByPeer::KeptByPeer(std::shared_ptr<KeptCounts> counts) : counts_(OrOwn(std::move(counts))) {}
@@ -48,30 +90,41 @@ bool KeptByPeer::MayKeep(const Tensor& value) {
 
 std::shared_ptr<KeptByPeer::Entry> KeptByPeer::Keep(const Tensor& value) {
   const int64_t cost = std::max(static_cast<int64_t>(value.buffer()->size()), value.TotalBytes());
-  std::list<Tensor> kept;
-  kept.push_back(value);
-  // Before the lock, which its end may take.
-  std::shared_ptr<Entry> entry(new Entry(shared_from_this(), cost, kept.begin()));
+  std::list<Held> held;
+  held.push_back({value, nullptr});
+  // Before the lock, which its end takes.
+  std::shared_ptr<Entry> entry(new Entry(shared_from_this(), cost, held.begin()));
   MutexLock lock(&mu_);
   if (is_closed_ || cost > max_bytes_ - bytes_) return nullptr;
   const size_t most = values_.size() + forgotten_.size() + 1;
   if (forgotten_.capacity() < most) forgotten_.reserve(2 * most);
-  values_.splice(values_.end(), kept);
+  if (!TakeOf(counts_->max_bytes, cost, &counts_->bytes_at_peers)) return nullptr;
+  held.front().entry = entry.get();
+  values_.splice(values_.end(), held);
   entry->number_ = ++last_number_;
+  entry->is_listed_ = true;
   bytes_ += cost;
-  counts_->bytes_at_peers.fetch_add(cost, std::memory_order_relaxed);
   return entry;
 }
 
-void KeptByPeer::Forget(const Entry& entry) {
-  std::list<Tensor> gone;  // freed without the lock
+void KeptByPeer::Unlist(Entry* entry, std::list<Held>* gone) {
+  entry->is_listed_ = false;
+  gone->splice(gone->end(), values_, entry->held_);
+  bytes_ -= entry->cost_;
+  counts_->bytes_at_peers.fetch_sub(entry->cost_, std::memory_order_relaxed);
+  forgotten_.push_back(entry->number_);
+  forgotten_bytes_.fetch_add(entry->cost_, std::memory_order_relaxed);
+}
+
+void KeptByPeer::Age() {
+  std::list<Held> gone;  // freed without the lock
   MutexLock lock(&mu_);
-  if (is_closed_) return;
-  gone.splice(gone.end(), values_, entry.value_);
-  bytes_ -= entry.cost_;
-  counts_->bytes_at_peers.fetch_sub(entry.cost_, std::memory_order_relaxed);
-  forgotten_.push_back(entry.number_);
-  forgotten_bytes_.fetch_add(entry.cost_, std::memory_order_relaxed);
+  for (auto it = values_.begin(); it != values_.end();) {
+    Entry* const entry = it++->entry;
+    if (entry->uses_ > 0 || ++entry->idle_ < kMaxIdle) continue;
+    entry->MayNotCome();  // as for who sends it next
+    Unlist(entry, &gone);
+  }
 }
 
 std::vector<uint64_t> KeptByPeer::TakeForgotten(size_t most) {
@@ -85,9 +138,10 @@ std::vector<uint64_t> KeptByPeer::TakeForgotten(size_t most) {
 }
 
 void KeptByPeer::Close() {
-  std::list<Tensor> gone;  // freed without the lock
+  std::list<Held> gone;  // freed without the lock
   MutexLock lock(&mu_);
   is_closed_ = true;
+  for (const Held& held : values_) held.entry->is_listed_ = false;
   gone.swap(values_);
   forgotten_.clear();
   counts_->bytes_at_peers.fetch_sub(std::exchange(bytes_, 0), std::memory_order_relaxed);
@@ -107,9 +161,12 @@ int64_t KeptByPeer::bytes() const {
 // --- KeptForPeer ---------------------------------------------------------------------------------
 
 KeptForPeer::KeptForPeer(int64_t max_bytes, std::shared_ptr<KeptCounts> counts)
-    : max_bytes_(max_bytes), counts_(OrOwn(std::move(counts))) {}
+    : counts_(OrOwn(std::move(counts))), max_bytes_(Offer(max_bytes, counts_.get())) {}
 
-KeptForPeer::~KeptForPeer() { Clear(); }
+KeptForPeer::~KeptForPeer() {
+  Clear();
+  counts_->offered_bytes.fetch_sub(max_bytes_, std::memory_order_relaxed);
+}
 
 void KeptForPeer::Count(int64_t bytes) {
   bytes_ += bytes;

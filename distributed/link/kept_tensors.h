@@ -23,8 +23,9 @@
 // entry, until the peer has received them or was told CANCEL: FORGET leaves when nobody holds it.
 // Messages overtake tensors, so FORGET would otherwise come before what it ends.
 //
-// Both ends bound the bytes, and HELLO says the receiver's bound. A peer that goes beyond it, or
-// names what was never kept, breaks the rules of the link.
+// Both ends bound the bytes, of one link and of all links of a task, and HELLO says the receiver's
+// bound. A peer that goes beyond it, or names what was never kept, breaks the rules of the link.
+// What no step has named for two minutes the sender lets go: the session may never send it again.
 
 #include <atomic>
 #include <cstddef>
@@ -44,17 +45,30 @@ namespace millrace {
 // Smaller tensors are not kept, so that a bound of bytes is one of numbers as well.
 inline constexpr int64_t kMinKeptBytes = int64_t{4} << 10;
 
-// Of all links of a task. Relaxed: counters.
+// Of all links of a task, and their bound for each direction. Relaxed: counters, and bounds that
+// guard nothing else.
 struct KeptCounts {
+  explicit KeptCounts(int64_t max_bytes = INT64_MAX) : max_bytes(max_bytes) {}
+
+  const int64_t max_bytes;
   std::atomic<int64_t> kept_tensors{0};    // that left without their bytes
   std::atomic<int64_t> bytes_at_peers{0};  // what peers keep now; buffers, to which this end refers
   std::atomic<int64_t> bytes_for_peers{0};  // what is kept here now
+  std::atomic<int64_t> offered_bytes{0};    // what links have told their peers that they may keep
 };
 
 // Threads: all methods, from any thread and under any lock. Lifetime: entries keep it. Failure: a
 // tensor that cannot be kept travels whole.
 class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
  public:
+  class Entry;
+  struct Held {
+    Tensor value;
+    Entry* entry;
+  };
+  // Calls of Age after which an entry that no message names is let go.
+  static constexpr int kMaxIdle = 120;
+
   // A tensor that the peer was told to keep; it is forgotten with the last reference.
   class Entry {
    public:
@@ -64,8 +78,12 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
 
     uint64_t number() const { return number_; }
     bool is_of(const KeptByPeer* table) const { return table_.get() == table; }
-    // Whether it is this tensor. False once the link is lost.
+    // Whether it is this tensor. False once the link is lost, or the entry was too old.
     bool Is(const Tensor& value) const;
+    // A message is to name it: until EndUse it is not too old. False when it is not this tensor, or
+    // the peer does not have it.
+    bool Use(const Tensor& value);
+    void EndUse();
     bool is_there() const { return state_.load(std::memory_order_acquire) == State::kThere; }
     bool is_lost() const { return state_.load(std::memory_order_acquire) == State::kLost; }
     // By the sender of the message that brings it, once.
@@ -76,13 +94,19 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
     friend class KeptByPeer;
     enum class State { kOnItsWay, kThere, kLost };
 
-    Entry(std::shared_ptr<KeptByPeer> table, int64_t cost, std::list<Tensor>::iterator value)
-        : table_(std::move(table)), cost_(cost), value_(value) {}
+    Entry(std::shared_ptr<KeptByPeer> table, int64_t cost, std::list<Held>::iterator held)
+        : table_(std::move(table)), cost_(cost), held_(held) {}
+    // Under table_->mu_.
+    bool IsLocked(const Tensor& value) const;
 
     const std::shared_ptr<KeptByPeer> table_;
     const int64_t cost_;
-    const std::list<Tensor>::iterator value_;  // in table_->values_, unless that is closed
-    uint64_t number_ = 0;                      // 0: there was no room; set before others see it
+    const std::list<Held>::iterator held_;  // in table_->values_ while the entry is listed
+    uint64_t number_ = 0;                   // 0: there was no room; set before others see it
+    // Under table_->mu_.
+    bool is_listed_ = false;
+    int64_t uses_ = 1;  // by messages; the first is that which brings it
+    int idle_ = 0;      // how often Age found it without a use
     // Release by whoever heard of it, acquire by those who send.
     std::atomic<State> state_{State::kOnItsWay};
   };
@@ -99,10 +123,13 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
   // is this process's own. A buffer that its owner may write to (Buffer::External), or that lies in
   // another task's pool (read-only), is not referred to beyond the step.
   static bool MayKeep(const Tensor& value);
-  // A new entry for a tensor that MayKeep, which the caller then sends with its number. Null when
-  // there is no room, or no link. The whole buffer counts, of which the tensor may be a part.
+  // A new entry for a tensor that MayKeep, which the caller then sends with its number: a use,
+  // until EndUse. Null when there is no room, or no link. The whole buffer counts, of which the
+  // tensor may be a part.
   std::shared_ptr<Entry> Keep(const Tensor& value);
 
+  // By the link, each second: lets go of what was not named for kMaxIdle calls.
+  void Age();
   // By the link: the numbers of entries that are gone, at most so many.
   std::vector<uint64_t> TakeForgotten(size_t most);
   // Of these; without a lock, as each write asks.
@@ -116,7 +143,8 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
   KeptCounts* counts() const { return counts_.get(); }  // never null
 
  private:
-  void Forget(const Entry& entry);
+  // The entry's end, under mu_: its number is to be forgotten, its tensor is moved to `gone`.
+  void Unlist(Entry* entry, std::list<Held>* gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<KeptCounts> counts_;
   mutable Mutex mu_;
@@ -124,7 +152,7 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
   int64_t max_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
-  std::list<Tensor> values_ ABSL_GUARDED_BY(mu_);  // of the entries
+  std::list<Held> values_ ABSL_GUARDED_BY(mu_);  // of the listed entries
   // Has room for all entries: to forget one takes no memory.
   std::vector<uint64_t> forgotten_ ABSL_GUARDED_BY(mu_);
   std::atomic<int64_t> forgotten_bytes_{0};  // relaxed: written under mu_
@@ -134,6 +162,7 @@ class KeptByPeer : public std::enable_shared_from_this<KeptByPeer> {
 // a rule, after which the link ends.
 class KeptForPeer {
  public:
+  // It may have `max_bytes`, or as much as a quarter of what the task's other links leave.
   // `counts` may be null.
   KeptForPeer(int64_t max_bytes, std::shared_ptr<KeptCounts> counts);
   ~KeptForPeer();
@@ -147,12 +176,14 @@ class KeptForPeer {
   void Forget(uint64_t number);
   void Clear();
   int64_t bytes() const { return bytes_; }
+  // What the peer may have kept here.
+  int64_t max_bytes() const { return max_bytes_; }
 
  private:
   void Count(int64_t bytes);
 
-  const int64_t max_bytes_;
   const std::shared_ptr<KeptCounts> counts_;
+  const int64_t max_bytes_;
   int64_t bytes_ = 0;
   HashMap<uint64_t, Tensor> tensors_;
 };

@@ -120,6 +120,63 @@ TEST(KeptByPeerTest, AnEntryIsTheTensorInItsPlaceOnly) {
   EXPECT_EQ(table->Keep(other), nullptr);
 }
 
+TEST(KeptByPeerTest, WhatNoMessageNamesForLongIsForgotten) {
+  const auto table = std::make_shared<KeptByPeer>(nullptr);
+  table->Open(int64_t{1} << 20);
+  const Tensor value = FloatsOf(64 * kKiB, 1);
+  const EntryPtr entry = table->Keep(value);
+  ASSERT_NE(entry, nullptr);
+  // On its way: by a message that has not ended.
+  for (int i = 0; i < 2 * KeptByPeer::kMaxIdle; ++i) table->Age();
+  EXPECT_TRUE(entry->Is(value));
+  EXPECT_FALSE(entry->Use(value)) << "the peer may not have it";
+  entry->HasCome();
+  entry->EndUse();
+  for (int i = 1; i < KeptByPeer::kMaxIdle; ++i) table->Age();
+  EXPECT_FALSE(entry->Use(FloatsOf(64 * kKiB, 1))) << "another one";
+  ASSERT_TRUE(entry->Use(value));
+  for (int i = 0; i < 2 * KeptByPeer::kMaxIdle; ++i) table->Age();
+  EXPECT_TRUE(entry->is_there()) << "a message that names it is under way";
+  entry->EndUse();
+  for (int i = 1; i < KeptByPeer::kMaxIdle; ++i) table->Age();
+  EXPECT_TRUE(entry->Is(value));
+  table->Age();
+  EXPECT_FALSE(entry->Use(value));
+  EXPECT_TRUE(entry->is_lost());
+  EXPECT_TRUE(value.BufferIsUnique());
+  EXPECT_EQ(table->bytes(), 0);
+  EXPECT_EQ(table->TakeForgotten(10), std::vector<uint64_t>{1});
+  table->Age();
+}
+
+// Two links of a task: the bound of all.
+TEST(KeptByPeerTest, AllLinksHaveABoundTogether) {
+  const auto counts = std::make_shared<KeptCounts>(100 * kKiB);
+  const auto one = std::make_shared<KeptByPeer>(counts),
+             other = std::make_shared<KeptByPeer>(counts);
+  one->Open(100 * kKiB);
+  other->Open(100 * kKiB);
+  EntryPtr first = one->Keep(FloatsOf(60 * kKiB, 1));
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(other->Keep(FloatsOf(60 * kKiB, 2)), nullptr);
+  EXPECT_EQ(other->bytes(), 0);
+  first = nullptr;
+  const EntryPtr second = other->Keep(FloatsOf(60 * kKiB, 2));
+  ASSERT_NE(second, nullptr);
+  other->Close();
+  EXPECT_EQ(counts->bytes_at_peers.load(), 0);
+
+  // What they tell their peers that these may have kept here.
+  {
+    const KeptForPeer a(100 * kKiB, counts), b(100 * kKiB, counts), small(kKiB, counts);
+    EXPECT_EQ(a.max_bytes(), 25 * kKiB);
+    EXPECT_EQ(b.max_bytes(), 75 * kKiB / 4);
+    EXPECT_EQ(small.max_bytes(), kKiB);
+    EXPECT_EQ(counts->offered_bytes.load(), 25 * kKiB + 75 * kKiB / 4 + kKiB);
+  }
+  EXPECT_EQ(counts->offered_bytes.load(), 0);
+}
+
 TEST(KeptByPeerTest, WhatIsNoMemoryOfThisProcessAloneIsNotKept) {
   EXPECT_TRUE(KeptByPeer::MayKeep(FloatsOf(kMinKeptBytes, 1)));
   EXPECT_FALSE(KeptByPeer::MayKeep(FloatsOf(kMinKeptBytes - 4, 1)));
@@ -419,12 +476,15 @@ class LiarThatKeeps {
     Say(FrameBytes(frame));
   }
   // `credit_bytes`: beyond those of the frame.
-  void SayKept(uint64_t number, int64_t credit_bytes) {
+  void SayKept(uint64_t number, int64_t credit_bytes, uint32_t times = 1) {
     TensorsFrame frame;
     frame.step_id = 7;
-    TensorEntry& entry = frame.tensors.emplace_back();
-    entry.keep_number = number;
-    entry.is_kept = true;
+    for (uint32_t i = 0; i < times; ++i) {
+      TensorEntry& entry = frame.tensors.emplace_back();
+      entry.index = i;
+      entry.keep_number = number;
+      entry.is_kept = true;
+    }
     frame.credit_bytes = static_cast<int64_t>(FrameBytes(frame).size()) + credit_bytes;
     Say(FrameBytes(frame));
   }
@@ -459,6 +519,8 @@ TEST(KeptTensorsTest, WhoBreaksTheRulesLosesTheLinkAndHearsWhy) {
          liar->SayKeep(3, 24 * kKiB);
        },
        "must be at most 65536 (max_kept_bytes), got 24576 beyond 49152"},
+      {"a number twice in a message", [](LiarThatKeeps* liar) { liar->SayKept(1, 0, 2); },
+       "must name a kept tensor once, got number 1 twice"},
       {"too much credit", [](LiarThatKeeps* liar) { liar->SayKept(1, 8 * kKiB + 1); },
        "of the window, got"},
       {"too little credit", [](LiarThatKeeps* liar) { liar->SayKept(1, -1); },

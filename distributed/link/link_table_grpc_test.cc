@@ -85,12 +85,13 @@ class GrpcTask {
   void Stop(const Status& reason) {
     table_->CloseAll(reason);
     EXPECT_TRUE(Await([this] { return table_->num_links() == 0; }));
-    server_->Shutdown(absl::Now());
     for (const auto& end : ends()) {
-      // A link leaves the table before its end hears of it.
+      // A link leaves the table before its end hears of it: when the peer has read why, however busy
+      // the machine is.
       EXPECT_TRUE(Await([&] { return end->num_losses() == 1; }));
       end->LetGo();
     }
+    server_->Shutdown(absl::Now());
   }
 
   LinkTable* table() { return table_.get(); }

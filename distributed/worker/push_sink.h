@@ -25,8 +25,9 @@ class PushSink {
   virtual ~PushSink() = default;
   // Of a traced step: before OnTensor of the same index, by the same thread.
   virtual void OnSendTimes(uint64_t /*index*/, const SendTimes& /*times*/) {}
-  // The tensor of key number `index` of the sorted keys (StepEdges::Peer::numbers).
-  virtual void OnTensor(uint64_t index, Tensor value, bool is_dead) = 0;
+  // The tensor of key number `index` of the sorted keys (StepEdges::Peer::numbers). How many bytes
+  // of it travel.
+  virtual int64_t OnTensor(uint64_t index, Tensor value, bool is_dead) = 0;
   // The tensor of key number `index` of those in loops, in an iteration of a frame. It leaves at
   // once. Also after OnDone.
   virtual void OnTensorInLoop(uint64_t /*index*/, uint64_t /*frame_id*/, int64_t /*iteration*/,
@@ -34,7 +35,7 @@ class PushSink {
   // More may take a while: what was given so far should leave now. Until this or the end a sink
   // may keep it.
   virtual void Flush() {}
-  // The peer has received all that was given. Any thread; not after an error of OnDone.
+  // The peer has received all that was given. Any thread; a step may fail meanwhile.
   virtual void OnAllReceived() {}
   // The end: after all tensors (but those of loops), or an error.
   virtual void OnDone(const Status& status) = 0;

@@ -43,7 +43,7 @@ LinkSink::LinkSink(std::shared_ptr<Link> link, const std::shared_ptr<StepRendezv
 LinkSink::~LinkSink() {
   MutexLock lock(&mu_);
   for (const SentReads::Choice& named : named_) {
-    if (!named.is_kept && !named.entry->is_there()) named.entry->MayNotCome();
+    if (!named.is_kept() && !named.entry()->is_there()) named.entry()->MayNotCome();
   }
 }
 
@@ -51,32 +51,48 @@ void LinkSink::OnSendTimes(uint64_t index, const SendTimes& times) {
   if (index < ready_ns_.size()) ready_ns_[index] = times.ready_ns;
 }
 
-void LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
+int64_t LinkSink::OnTensor(uint64_t index, Tensor value, bool is_dead) {
+  int64_t travels = is_dead ? 0 : value.TotalBytes();
   SentTensor tensor;
   tensor.index = static_cast<uint32_t>(index);
   if (!is_dead) tensor.value = std::move(value);
   tensor.is_dead = is_dead;
   if (index < ready_ns_.size()) tensor.ready_ns = ready_ns_[index];
   const Status kept = NoExceptions("Push", [&]() -> Status {
-    if (reads_ != nullptr && !is_dead) ChooseWay(&tensor);
+    if (reads_ != nullptr && !is_dead) {
+      // Without memory to keep it, it travels.
+      NoExceptions("Push", [&] {
+        ChooseWay(&tensor);
+        return absl::OkStatus();
+      }).IgnoreError();
+      if (tensor.is_kept) travels = 0;
+    }
     MutexLock lock(&mu_);
     if (counter_ != nullptr && gathered_.empty()) since_ns_ = NowNanos();
     gathered_.push_back(std::move(tensor));
     return absl::OkStatus();
   });
   if (!kept.ok()) Abort(kept);
+  return travels;
 }
 
 void LinkSink::ChooseWay(SentTensor* tensor) {
   SentReads::Choice choice =
       reads_->Choose(tensor->index, tensor->value, link_->kept_by_peer().get());
-  if (choice.entry == nullptr) return;
-  tensor->keep_number = choice.entry->number();
-  tensor->is_kept = choice.is_kept;
-  {
+  KeptByPeer::Entry* const entry = choice.entry();
+  if (entry == nullptr) return;
+  const bool is_kept = choice.is_kept();
+  const Status listed = NoExceptions("Push", [&] {
     MutexLock lock(&mu_);
     named_.push_back(std::move(choice));
+    return absl::OkStatus();
+  });
+  if (!listed.ok()) {
+    if (!is_kept) entry->MayNotCome();
+    return;
   }
+  tensor->keep_number = entry->number();
+  tensor->is_kept = is_kept;
   names_any_.store(true, std::memory_order_release);
 }
 
@@ -84,7 +100,7 @@ void LinkSink::OnAllReceived() {
   if (!names_any_.load(std::memory_order_acquire)) return;
   MutexLock lock(&mu_);
   for (const SentReads::Choice& named : named_) {
-    if (!named.is_kept) named.entry->HasCome();
+    if (!named.is_kept()) named.entry()->HasCome();
   }
 }
 

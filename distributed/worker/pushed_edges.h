@@ -53,7 +53,7 @@ class LinkSink : public PushSink {
   ~LinkSink() override;
 
   void OnSendTimes(uint64_t index, const SendTimes& times) override;
-  void OnTensor(uint64_t index, Tensor value, bool is_dead) override;
+  int64_t OnTensor(uint64_t index, Tensor value, bool is_dead) override;
   void OnTensorInLoop(uint64_t index, uint64_t frame_id, int64_t iteration, Tensor value,
                       bool is_dead) override;
   void Flush() override;

@@ -64,20 +64,22 @@ SentReads::Choice SentReads::Choose(size_t index, const Tensor& value, KeptByPee
       return {};
     }
   }
-  std::shared_ptr<KeptByPeer::Entry> gone;  // freed without the lock
   MutexLock lock(&mu_);
-  if (edge.entry != nullptr && edge.entry->is_of(table) && edge.entry->Is(value) &&
-      !edge.entry->is_lost()) {
-    if (!edge.entry->is_there()) return {};
-    ++edge.saved;
-    return {edge.entry, /*is_kept=*/true};
+  if (edge.entry != nullptr && edge.entry->is_of(table)) {
+    if (edge.entry->Use(value)) {
+      ++edge.saved;
+      return {edge.entry, /*is_kept=*/true};
+    }
+    if (edge.entry->Is(value) && !edge.entry->is_lost()) return {};  // on its way
   }
-  gone = std::exchange(edge.entry, nullptr);
+  std::shared_ptr<KeptByPeer::Entry> gone = std::exchange(edge.entry, nullptr);
   edge.is_kept.store(false, std::memory_order_relaxed);
   const int64_t saved = std::exchange(edge.saved, 0);
   // Another link, or a step that failed, says nothing of the edge: it is looked at as a new one.
   if (gone != nullptr && (!gone->is_of(table) || gone->is_lost() || table->is_closed())) return {};
-  if ((gone == nullptr || saved > 0) && may_keep) edge.entry = table->Keep(value);
+  const bool keeps = may_keep && (gone == nullptr || saved > 0);
+  gone = nullptr;  // its room may be what the new one needs
+  if (keeps) edge.entry = table->Keep(value);
   if (edge.entry == nullptr) {
     Rest(&edge);
     return {};

@@ -15,8 +15,9 @@
 // tensor and this end a reference. From then on nothing is guessed: the tensor that leaves is
 // compared with the one that is referred to, which nobody writes while it is. An edge of which that
 // has saved something is kept at once when it changes; for one of which it has not, the hundred
-// begins again. So the edges of a training step pay a counter, and no guess of theirs costs more
-// than a reference.
+// begins again. So the edges of a training step pay a counter. A wrong guess costs a reference
+// until the next send: an update meanwhile writes to other memory (of rows, it copies what it
+// touches).
 //
 // Threads: all methods, from any thread: steps of a graph overlap. Lifetime: the graph and the
 // steps that send share it; with it goes what peers keep for its edges. Failure: none; without room
@@ -26,6 +27,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/mutex.h"
@@ -43,11 +45,24 @@ class SentReads {
   SentReads(const SentReads&) = delete;
   SentReads& operator=(const SentReads&) = delete;
 
-  // How a tensor is to travel. The sender holds the entry until the peer has received its message,
-  // or was told that it will not come.
-  struct Choice {
-    std::shared_ptr<KeptByPeer::Entry> entry;  // null: whole, and nobody keeps it
-    bool is_kept = false;                      // the peer has it; else it is to keep it
+  // How a tensor is to travel. The sender holds it until the peer has received its message, or was
+  // told that it will not come: a use of the entry.
+  class Choice {
+   public:
+    Choice() = default;
+    Choice(std::shared_ptr<KeptByPeer::Entry> entry, bool is_kept)
+        : entry_(std::move(entry)), is_kept_(is_kept) {}
+    Choice(Choice&&) = default;
+    Choice& operator=(Choice&&) = delete;
+    ~Choice() {
+      if (entry_ != nullptr) entry_->EndUse();
+    }
+    KeptByPeer::Entry* entry() const { return entry_.get(); }  // null: whole, and nobody keeps it
+    bool is_kept() const { return is_kept_; }  // the peer has it; else it is to keep it
+
+   private:
+    std::shared_ptr<KeptByPeer::Entry> entry_;
+    bool is_kept_ = false;
   };
   // Of what edge number `index` sends by the link of `table`.
   Choice Choose(size_t index, const Tensor& value, KeptByPeer* table);

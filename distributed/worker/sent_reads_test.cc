@@ -322,6 +322,30 @@ TEST_F(SentReadsTest, TracedStepsDeadAndSmallTensorsKeepNothing) {
   EXPECT_EQ(kept()->bytes(), 0);
 }
 
+// There is room for one and a half.
+TEST_F(SentReadsTest, WhatIsReplacedMakesRoom) {
+  const Tensor first = TensorOf(1), second = TensorOf(2);
+  link_ = std::make_shared<KeepingLink>(static_cast<int64_t>(first.buffer()->size()) * 3 / 2);
+  EXPECT_EQ(ReceivedStep(first), "whole");
+  EXPECT_EQ(ReceivedStep(first), "keep 1");
+  EXPECT_EQ(ReceivedStep(first), "kept 1");
+  EXPECT_EQ(ReceivedStep(second), "keep 2");
+  EXPECT_EQ(ReceivedStep(second), "kept 2");
+}
+
+// As of a signature that nobody calls any more; when it is called again it begins anew.
+TEST_F(SentReadsTest, AnEdgeThatSendsNothingForLongLetsGo) {
+  const Tensor value = TensorOf(1);
+  for (int i = 0; i < 3; ++i) ReceivedStep(value);
+  for (int i = 0; i < KeptByPeer::kMaxIdle; ++i) kept()->Age();
+  link_->sent.clear();
+  EXPECT_TRUE(value.BufferIsUnique());
+  EXPECT_EQ(kept()->TakeForgotten(10), std::vector<uint64_t>{1});
+  EXPECT_EQ(ReceivedStep(value), "whole");
+  EXPECT_EQ(ReceivedStep(value), "keep 2");
+  EXPECT_EQ(ReceivedStep(value), "kept 2");
+}
+
 TEST_F(SentReadsTest, WithoutRoomTensorsTravel) {
   link_ = std::make_shared<KeepingLink>(kTensorBytes / 2);
   const Tensor value = TensorOf(1);

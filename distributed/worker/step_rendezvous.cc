@@ -362,8 +362,8 @@ void StepRendezvous::Made(OnePush* push, uint64_t index, const Status& status, T
     push->sink->OnSendTimes(index, {.ready_ns = sent_ns_[number]});
   }
   push->given.fetch_add(1, std::memory_order_acq_rel);
-  push->sink->OnTensor(index, std::move(value), is_dead);
-  const SendGroups::Next next = push->groups->Add(index, bytes);
+  const int64_t travels = push->sink->OnTensor(index, std::move(value), is_dead);
+  const SendGroups::Next next = push->groups->Add(index, travels);
   const bool immediates_complete =
       push->peer->immediate[index] &&
       push->immediate_left.fetch_sub(1, std::memory_order_acq_rel) == 1;

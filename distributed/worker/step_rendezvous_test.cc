@@ -115,9 +115,11 @@ RendezvousKey KeyOf(const std::string& edge) {
 class Recorder : public PushSink {
  public:
   void OnSendTimes(uint64_t index, const SendTimes& sent) override { times[index] = sent; }
-  void OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+  int64_t OnTensor(uint64_t index, Tensor value, bool is_dead) override {
+    const int64_t bytes = value.TotalBytes();
     events.push_back(absl::StrCat(index, is_dead ? " dead" : ""));
     values.push_back(std::move(value));
+    return bytes;
   }
   void Flush() override { events.push_back("flush"); }
   void OnDone(const Status& status) override { events.push_back(status.ToString()); }

@@ -58,6 +58,8 @@ Status Arrivals::OnFrame(LinkFrame frame, int64_t num_bytes) {
     if (!end->status.ok()) EndStep(end->step_id);
   } else if (const auto* const cancel = std::get_if<CancelFrame>(&frame)) {
     EndStep(cancel->step_id);
+  } else if (const auto* const forget = std::get_if<ForgetFrame>(&frame)) {
+    for (const uint64_t number : forget->numbers) kept.erase(number);
   }
   return absl::OkStatus();
 }
@@ -74,6 +76,11 @@ StatusOr<absl::Span<char>> Arrivals::PlaceFor(const ChunkFrame& chunk) {
 
 void Arrivals::Take(const TensorsFrame& message, TensorEntry* entry) {
   if (entry->is_dead) return Push(message.step_id, message.purpose, *entry, Tensor(), false);
+  if (entry->is_kept) {
+    const auto it = kept.find(entry->keep_number);
+    if (it == kept.end()) return;  // breaks a rule
+    return Push(message.step_id, message.purpose, *entry, it->second, false);
+  }
   if (entry->transfer != 0) return Announce(message, *entry);
   if (entry->segment == 0) {
     int64_t splat_bytes = kSplatBytes;
@@ -152,6 +159,9 @@ void Arrivals::Push(int64_t step_id, TensorsPurpose purpose, const TensorEntry& 
   tensor.ready_ns = entry.ready_ns;
   tensor.left_ns = entry.left_ns;
   tensor.value = *std::move(value);
+  if (entry.keep_number == 0 || entry.is_kept) return;
+  kept.emplace(entry.keep_number, tensor.value);
+  last_kept = std::max(last_kept, entry.keep_number);
 }
 
 }  // namespace millrace

@@ -38,6 +38,7 @@ class Arrivals : private FrameReader::Owner {
   static constexpr int64_t kMaxPendingBytes = int64_t{512} << 10;
   static constexpr int64_t kMaxTransfers = 4;
   static constexpr int64_t kSplatBytes = int64_t{1} << 20;
+  static constexpr int64_t kMaxKeptBytes = int64_t{128} << 10;  // of a link that keeps any
 
   struct Arrival {
     int64_t step_id = 0;
@@ -71,6 +72,8 @@ class Arrivals : private FrameReader::Owner {
   int64_t num_refused = 0;  // so far; each harms its step only
   std::map<uint64_t, Parts> transfers;
   uint64_t last_transfer = 0;
+  std::map<uint64_t, Tensor> kept;  // by number
+  uint64_t last_kept = 0;
 
  private:
   Status OnFrame(LinkFrame frame, int64_t num_bytes) override;

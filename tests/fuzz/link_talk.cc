@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -41,13 +42,17 @@ SimulatedWay::Options WayOf(Mutator* random, bool passes_descriptors) {
 }
 
 // What a frame takes of a window; 0 for one that takes none, or says that it takes what it may not.
-int64_t CreditOfFrame(const LinkFrame& frame, int64_t num_bytes, int64_t window_bytes) {
+// `kept`: by the reader.
+int64_t CreditOfFrame(const LinkFrame& frame, int64_t num_bytes, int64_t window_bytes,
+                      const std::map<uint64_t, Tensor>& kept) {
   if (std::holds_alternative<ChunkFrame>(frame)) return num_bytes;
   const auto* const tensors = std::get_if<TensorsFrame>(&frame);
   if (tensors == nullptr) return 0;
   int64_t pooled = 0;
   for (const TensorEntry& entry : tensors->tensors) {
     if (entry.segment != 0) pooled += entry.num_bytes;
+    const auto it = entry.is_kept ? kept.find(entry.keep_number) : kept.end();
+    if (it != kept.end()) pooled += it->second.TotalBytes();
   }
   if (pooled == 0) return num_bytes;
   const int64_t credit = tensors->credit_bytes;
@@ -246,7 +251,7 @@ void LinkTalk::NoteSaid(const LinkFrame& frame, int64_t num_bytes) {
   } else if (const auto* const received = std::get_if<ReceivedFrame>(&frame)) {
     if (received->credit_bytes <= taken_) taken_ -= received->credit_bytes;
   }
-  said_bytes_ += CreditOfFrame(frame, num_bytes, kWindowBytes);
+  said_bytes_ += CreditOfFrame(frame, num_bytes, kWindowBytes, said.kept);
   if (std::holds_alternative<PingFrame>(frame)) ++num_pings;
   if (IsMessage(frame)) ++num_messages;
   if (on_said) on_said(frame);
@@ -257,7 +262,7 @@ void LinkTalk::NoteHeard(const LinkFrame& frame, int64_t num_bytes) {
     EXPECT_LE(received->credit_bytes, said_bytes_);
     said_bytes_ -= received->credit_bytes;
   }
-  const int64_t credit = CreditOfFrame(frame, num_bytes, peer_window_);
+  const int64_t credit = CreditOfFrame(frame, num_bytes, peer_window_, peer->heard.kept);
   EXPECT_EQ(credit > 0, std::holds_alternative<ChunkFrame>(frame) ||
                             std::holds_alternative<TensorsFrame>(frame));
   taken_ += credit;

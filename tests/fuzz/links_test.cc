@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Links whose peer is a fuzzer (link_talk.h): HELLO, shared memory in both directions, tensors in
-// parts. Mutated bytes rarely get past the head of a frame, so most inputs are made of frames:
-// right ones, then one that breaks a rule, or some whose bytes were mutated.
+// parts, tensors that are kept. Mutated bytes rarely get past the head of a frame, so most inputs
+// are made of frames: right ones, then one that breaks a rule, or some whose bytes were mutated.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,6 +24,7 @@
 #include "distributed/link/byte_link.h"
 #include "distributed/link/credit.h"
 #include "distributed/link/frame.h"
+#include "distributed/link/kept_tensors.h"
 #include "distributed/link/link.h"
 #include "distributed/link/outgoing_tensors.h"
 #include "distributed/link/testing/frame_text.h"
@@ -522,6 +523,193 @@ TEST(LinksTest, AnyTensorsInParts) {
   ExpectBoth(kInputs, outcomes);
   EXPECT_GT(outcomes.num_tensors, kInputs);
   EXPECT_GT(outcomes.num_refused, kInputs / 100);
+}
+
+// --- Tensors that are kept
+
+// A peer without pools, which lets the link keep tensors, names them and forgets them.
+class KeptPeer {
+ public:
+  static constexpr uint64_t kWrongs = 10;
+
+  explicit KeptPeer(Mutator* random) : talk_(random, /*has_pools=*/false) {
+    talk_.options.max_kept_bytes = Arrivals::kMaxKeptBytes;
+    talk_.Open(LinkTalk::PsHello());
+  }
+
+  LinkTalk& talk() { return talk_; }
+  void SayRight(bool is_mutated);
+  void SayWrong(uint64_t which);
+  void ExpectAllTaken() { talk_.ExpectAllTaken(); }
+  void Finish() { talk_.Finish(); }
+
+  int64_t num_named = 0;
+
+ private:
+  void Say(const std::string& bytes, bool is_mutated) {
+    talk_.Say(is_mutated ? talk_.Mutated(bytes) : bytes);
+  }
+  int64_t kept_bytes() const {
+    int64_t bytes = 0;
+    for (const auto& [number, tensor] : talk_.said.kept) bytes += tensor.TotalBytes();
+    return bytes;
+  }
+  // One that is kept; 0 when there is none.
+  uint64_t AnyKept() {
+    const auto& kept = talk_.said.kept;
+    if (kept.empty()) return 0;
+    return std::next(kept.begin(), static_cast<std::ptrdiff_t>(talk_.Below(kept.size())))->first;
+  }
+  TensorEntry Keep(uint64_t number, int64_t num_bytes);
+  TensorEntry Kept(uint64_t number);
+  // With all the credit that it may take, or none beyond its own bytes.
+  std::string BytesOf(TensorsFrame frame, int64_t kept_bytes);
+  void SayKeep(bool is_mutated);
+  void SayKept(bool is_mutated);
+
+  LinkTalk talk_;
+  uint32_t next_index_ = 0;
+  float next_value_ = 0;
+};
+
+TensorEntry KeptPeer::Keep(uint64_t number, int64_t num_bytes) {
+  TensorEntry entry = WholeEntry(next_index_++, FloatsOf(num_bytes / 4, ++next_value_));
+  entry.keep_number = number;
+  return entry;
+}
+
+TensorEntry KeptPeer::Kept(uint64_t number) {
+  TensorEntry entry;
+  entry.index = next_index_++;
+  entry.keep_number = number;
+  entry.is_kept = true;
+  return entry;
+}
+
+std::string KeptPeer::BytesOf(TensorsFrame frame, int64_t kept_bytes) {
+  const auto frame_bytes = static_cast<int64_t>(FrameBytes(frame).size());
+  frame.credit_bytes =
+      talk_.OneIn(2) ? frame_bytes : CreditOf(frame_bytes, kept_bytes, LinkTalk::kWindowBytes);
+  if (frame.credit_bytes > talk_.left_of_window()) frame.credit_bytes = frame_bytes;
+  return FrameBytes(frame);
+}
+
+// Whole, or in one part.
+void KeptPeer::SayKeep(bool is_mutated) {
+  const Arrivals& said = talk_.said;
+  const int64_t num_bytes =
+      talk_.OneIn(4) ? kMinKeptBytes : kMinKeptBytes + 4 * static_cast<int64_t>(talk_.Below(8'000));
+  if (num_bytes > Arrivals::kMaxKeptBytes - kept_bytes()) {
+    return Say(FrameBytes(ForgetFrame{{AnyKept()}}), is_mutated);
+  }
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max() / 2;
+  if (said.last_kept > kMost || said.last_transfer > kMost) return;  // by mutated bytes
+  TensorsFrame frame;
+  frame.step_id = 7;
+  frame.tensors = {Keep(said.last_kept + 1 + talk_.Below(3), num_bytes)};
+  if (!talk_.OneIn(3)) return Say(FrameBytes(frame), is_mutated);
+  TensorEntry& entry = frame.tensors[0];
+  entry.value = {};
+  entry.transfer = said.last_transfer + 1;
+  entry.form = WireTensor::Form::kRaw;
+  entry.dtype = DT_FLOAT;
+  entry.shape = Shape{num_bytes / 4};
+  entry.num_bytes = num_bytes;
+  std::string head;
+  PutVarint64(&head, entry.transfer);
+  PutVarint64(&head, 0);
+  const std::string payload(static_cast<size_t>(num_bytes), static_cast<char>(talk_.Below(256)));
+  Say(FrameBytes(frame) + RawFrame(static_cast<uint8_t>(FrameKind::kChunk), head, payload),
+      is_mutated);
+}
+
+void KeptPeer::SayKept(bool is_mutated) {
+  TensorsFrame frame;
+  frame.step_id = 7;
+  int64_t bytes = 0;
+  for (const auto& [number, tensor] : talk_.said.kept) {
+    if (talk_.OneIn(2)) continue;
+    frame.tensors.push_back(Kept(number));
+    bytes += tensor.TotalBytes();
+  }
+  if (frame.tensors.empty()) return SayKeep(is_mutated);
+  num_named += static_cast<int64_t>(frame.tensors.size());
+  if (talk_.OneIn(2)) {
+    frame.tensors.push_back(WholeEntry(next_index_++, Tensor::Vector<float>({1, 2, 3})));
+  }
+  Say(BytesOf(std::move(frame), bytes), is_mutated);
+}
+
+void KeptPeer::SayRight(bool is_mutated) {
+  switch (talk_.Below(8)) {
+    case 0:  // also of what is not kept
+      return Say(FrameBytes(ForgetFrame{{AnyKept(), talk_.said.last_kept + 7}}), is_mutated);
+    case 1:
+    case 2:
+    case 3:
+      return SayKeep(is_mutated);
+    default:
+      return SayKept(is_mutated);
+  }
+}
+
+void KeptPeer::SayWrong(uint64_t which) {
+  while (AnyKept() == 0) SayKeep(/*is_mutated=*/false);
+  const uint64_t number = AnyKept(), next = talk_.said.last_kept + 1;
+  const int64_t bytes = talk_.said.kept.at(number).TotalBytes();
+  TensorsFrame frame;
+  frame.step_id = 7;
+  switch (which) {
+    case 0:  // never kept
+      frame.tensors = {Kept(next + talk_.Below(9))};
+      return talk_.Say(BytesOf(frame, kMinKeptBytes));
+    case 1:  // kept no more
+      talk_.Say(FrameBytes(ForgetFrame{{number}}));
+      frame.tensors = {Kept(number)};
+      return talk_.Say(BytesOf(frame, bytes));
+    case 2:
+      frame.tensors = {Kept(number), Kept(number)};
+      return talk_.Say(BytesOf(frame, 2 * bytes));
+    case 3:
+      frame.tensors = {Keep(number, kMinKeptBytes)};
+      return talk_.Say(FrameBytes(frame));
+    case 4:
+      frame.tensors = {Keep(next, kMinKeptBytes - 4)};
+      return talk_.Say(FrameBytes(frame));
+    case 5:
+      frame.tensors = {Keep(next, Arrivals::kMaxKeptBytes - kept_bytes() + kMinKeptBytes)};
+      return talk_.Say(FrameBytes(frame));
+    case 6:  // in the message that brings it
+      frame.tensors = {Keep(next, kMinKeptBytes), Kept(next)};
+      return talk_.Say(BytesOf(frame, kMinKeptBytes));
+    case 7:
+      frame.tensors = {Kept(number)};
+      frame.credit_bytes = 1;
+      return talk_.Say(FrameBytes(frame));
+    case 8:
+      frame.tensors = {Kept(number)};
+      frame.credit_bytes = 1 + CreditOf(static_cast<int64_t>(FrameBytes(frame).size()), bytes,
+                                        LinkTalk::kWindowBytes);
+      return talk_.Say(FrameBytes(frame));
+    default:  // a number that is cut off
+      return talk_.Say(RawFrame(static_cast<uint8_t>(FrameKind::kForget), std::string(1, '\x80')));
+  }
+}
+
+// covers: clusters: tensors that a stranger lets this task keep, names and forgets, as a seeded
+//   fuzzer says them: each that comes is the one of its number, what breaks a rule ends the link,
+//   and nothing is left
+TEST(LinksTest, AnyTensorsThatAreKept) {
+  constexpr int kInputs = 8'000;
+  Outcomes outcomes;
+  int64_t num_named = 0;
+  FuzzTalks(kInputs, {"-"}, [&](int64_t number, const std::string&, Mutator* random) {
+    KeptPeer peer(random);
+    TalkWith(&peer, number, &outcomes);
+    num_named += peer.num_named;
+  });
+  ExpectBoth(kInputs, outcomes);
+  EXPECT_GT(num_named, kInputs);
 }
 
 }  // namespace
