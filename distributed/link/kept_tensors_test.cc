@@ -104,6 +104,10 @@ TEST(KeptByPeerTest, AnEntryIsTheTensorInItsPlaceOnly) {
   EXPECT_FALSE(entry->Is(value.Rows(1, 16384)));
   EXPECT_FALSE(entry->Is(FloatsOf(64 * kKiB, 1))) << "as large, and equal, and another one";
   EXPECT_FALSE(entry->Is(Tensor()));
+  const EntryPtr half = table->Keep(value.Rows(0, 8192));
+  ASSERT_NE(half, nullptr);
+  EXPECT_TRUE(half->Is(value.Rows(0, 8192)));
+  EXPECT_FALSE(half->Is(value.Rows(8192, 16384))) << "the other one";
   // Who writes it writes a copy.
   value.mutable_flat<float>()[0] = 2;
   EXPECT_FALSE(entry->Is(value));
