@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/grpc_front.h"
+
+#include <cstddef>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "core/exceptions.h"
+#include "net/tensor_coding.h"
+#include "proto/serving/classification.pb.h"
+#include "proto/serving/get_model_metadata.pb.h"
+#include "proto/serving/get_model_status.pb.h"
+#include "proto/serving/inference.pb.h"
+#include "proto/serving/method_paths.h"
+#include "proto/serving/model_management.pb.h"
+#include "proto/serving/predict.pb.h"
+#include "proto/serving/regression.pb.h"
+#include "serving/step_bounds.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMaxTextBytes = 1024;
+
+using Requests = std::shared_ptr<const ModelRequests>;
+
+// `answer(requests, request, bounds, &response)`.
+template <typename Request, typename Response, typename Answer>
+RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer) {
+  return RpcServer::Handler(
+      [requests = std::move(requests), answer](std::shared_ptr<ServerCall> call,
+                                               const grpc::ByteBuffer& bytes) {
+        StatusOr<grpc::ByteBuffer> reply =
+            NoExceptions(call->method(), [&]() -> StatusOr<grpc::ByteBuffer> {
+              Request request;
+              MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
+              Response response;
+              const StepBounds bounds = {.deadline = call->deadline(),
+                                         .cancellation = call->cancellation()};
+              MR_RETURN_IF_ERROR(answer(*requests, request, bounds, &response));
+              return EncodeMessage(response);
+            });
+        if (!reply.ok()) return call->FinishWithStatus(CutForClients(reply.status()));
+        call->Finish(*reply);
+      },
+      weight);
+}
+
+}  // namespace
+
+Status CutForClients(const Status& status) {
+  if (status.message().size() <= kMaxTextBytes) return status;
+  return Status(status.code(),
+                absl::StrCat(status.message().substr(0, kMaxTextBytes), "...TRUNCATED"));
+}
+
+std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
+  namespace serving = tensorflow::serving;
+  std::map<std::string, RpcServer::Handler> handlers;
+  handlers[kPredictPath] = HandlerOf<serving::PredictRequest, serving::PredictResponse>(
+      requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
+                                       const StepBounds& bounds, auto* response) {
+        return r.Predict(request, bounds, response);
+      });
+  handlers[kClassifyPath] =
+      HandlerOf<serving::ClassificationRequest, serving::ClassificationResponse>(
+          requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
+                                           const StepBounds& bounds, auto* response) {
+            return r.Classify(request, bounds, response);
+          });
+  handlers[kRegressPath] = HandlerOf<serving::RegressionRequest, serving::RegressionResponse>(
+      requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
+                                       const StepBounds& bounds, auto* response) {
+        return r.Regress(request, bounds, response);
+      });
+  handlers[kMultiInferencePath] =
+      HandlerOf<serving::MultiInferenceRequest, serving::MultiInferenceResponse>(
+          requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
+                                           const StepBounds& bounds, auto* response) {
+            return r.MultiInference(request, bounds, response);
+          });
+  handlers[kGetModelMetadataPath] =
+      HandlerOf<serving::GetModelMetadataRequest, serving::GetModelMetadataResponse>(
+          requests, CallWeight::kUrgent, [](const ModelRequests& r, const auto& request,
+                                            const StepBounds&, auto* response) {
+            return r.GetModelMetadata(request, response);
+          });
+  handlers[kGetModelStatusPath] =
+      HandlerOf<serving::GetModelStatusRequest, serving::GetModelStatusResponse>(
+          requests, CallWeight::kUrgent, [](const ModelRequests& r, const auto& request,
+                                            const StepBounds&, auto* response) {
+            return r.GetModelStatus(request, response);
+          });
+  // It waits for models; ModelServer bounds how many run.
+  handlers[kHandleReloadConfigRequestPath] =
+      HandlerOf<serving::ReloadConfigRequest, serving::ReloadConfigResponse>(
+          requests, CallWeight::kUrgent, [](const ModelRequests& r, const auto& request,
+                                            const StepBounds&, auto* response) {
+            return r.ReloadConfig(request, response);
+          });
+  return handlers;
+}
+
+}  // namespace millrace

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_MODEL_REQUESTS_H_
+#define MILLRACE_SERVING_MODEL_REQUESTS_H_
+
+// ModelRequests: requests of TensorFlow Serving's API over the models of a server, by messages. Both
+// fronts, and callers within the process, ask here.
+//
+// A request pins one version, once, and ends on it, whatever loads or unloads meanwhile.
+//
+// Thread-safety: all methods, from any thread. A request runs in its caller's thread.
+// Lifetime: `versions` outlives it; its loader makes ServedModels.
+// Failure: codes and texts of TensorFlow Serving.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/status.h"
+#include "serving/model_versions.h"
+#include "serving/served_model.h"
+#include "serving/step_bounds.h"
+
+namespace tensorflow::serving {
+class GetModelStatusRequest;
+class GetModelStatusResponse;
+class ModelSpec;
+class ReloadConfigRequest;
+class ReloadConfigResponse;
+}  // namespace tensorflow::serving
+
+namespace millrace {
+
+class ModelRequests {
+ public:
+  // How long a reload waits for its models.
+  struct Options {
+    absl::Duration reload_timeout = absl::Minutes(10);
+  };
+
+  explicit ModelRequests(ModelVersions* versions) : ModelRequests(versions, Options()) {}
+  ModelRequests(ModelVersions* versions, Options options)
+      : versions_(versions), options_(options) {}
+
+  // A version of a model, for one request.
+  class Pinned {
+   public:
+    explicit Pinned(ModelVersions::Pin pin) : pin_(std::move(pin)) {}
+    const ServedModel* operator->() const { return model(); }
+    const ServedModel& operator*() const { return *model(); }
+
+   private:
+    const ServedModel* model() const { return static_cast<const ServedModel*>(pin_.servable()); }
+    ModelVersions::Pin pin_;
+  };
+  // What a ModelSpec means now. At most one of version and label.
+  StatusOr<Pinned> Pin(const std::string& name, std::optional<int64_t> version,
+                       const std::optional<std::string>& label) const;
+  // The same of a request, which must have a spec with a name.
+  template <typename Request>
+  StatusOr<Pinned> PinOf(const Request& request) const {
+    return PinSpec(request.has_model_spec() ? &request.model_spec() : nullptr);
+  }
+
+  Status Predict(const tensorflow::serving::PredictRequest& request, const StepBounds& bounds,
+                 tensorflow::serving::PredictResponse* response) const;
+  Status Classify(const tensorflow::serving::ClassificationRequest& request,
+                  const StepBounds& bounds,
+                  tensorflow::serving::ClassificationResponse* response) const;
+  Status Regress(const tensorflow::serving::RegressionRequest& request, const StepBounds& bounds,
+                 tensorflow::serving::RegressionResponse* response) const;
+  Status MultiInference(const tensorflow::serving::MultiInferenceRequest& request,
+                        const StepBounds& bounds,
+                        tensorflow::serving::MultiInferenceResponse* response) const;
+  Status GetModelMetadata(const tensorflow::serving::GetModelMetadataRequest& request,
+                          tensorflow::serving::GetModelMetadataResponse* response) const;
+
+  // Versions in descending order; a label is not looked at.
+  Status GetModelStatus(const tensorflow::serving::GetModelStatusRequest& request,
+                        tensorflow::serving::GetModelStatusResponse* response) const;
+  // The list of models becomes this one, whole or not at all; waits until each has an available
+  // version. The response says what the returned status says.
+  Status ReloadConfig(const tensorflow::serving::ReloadConfigRequest& request,
+                      tensorflow::serving::ReloadConfigResponse* response) const;
+
+  ModelVersions* versions() const { return versions_; }
+
+ private:
+  StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec) const;
+
+  ModelVersions* const versions_;
+  const Options options_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_MODEL_REQUESTS_H_

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/rest/rest_front.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/types/span.h"
+#include "core/exceptions.h"
+#include "proto/serving/classification.pb.h"
+#include "proto/serving/get_model_metadata.pb.h"
+#include "proto/serving/get_model_status.pb.h"
+#include "proto/serving/regression.pb.h"
+#include "saver/model_signature.h"
+#include "serving/aliased_tensor.h"
+#include "serving/rest/json_examples.h"
+#include "serving/rest/json_replies.h"
+#include "serving/rest/json_tensors.h"
+#include "serving/rest/rest_messages.h"
+#include "serving/rest/rest_path.h"
+#include "serving/served_model.h"
+#include "serving/step_bounds.h"
+#include "serving/version_state.h"
+
+namespace millrace {
+namespace {
+
+namespace serving = tensorflow::serving;
+
+constexpr char kSignatureDef[] = "signature_def";
+constexpr size_t kMaxShownName = 1024;
+
+class Front {
+ public:
+  Front(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options)
+      : requests_(std::move(requests)), options_(options) {}
+
+  void Serve(HttpRequest* request) const;
+
+ private:
+  struct Asked {
+    const RestTarget& target;
+    absl::string_view body;
+    StepBounds bounds;
+  };
+
+  HttpHeaders Headers() const;
+  StatusOr<std::string> Reply(const RestTarget& target, absl::string_view body) const;
+  StatusOr<ModelRequests::Pinned> Pin(const RestTarget& target) const {
+    return requests_->Pin(target.model_name, target.version, target.label);
+  }
+  StatusOr<std::string> Predict(const Asked& asked) const;
+  StatusOr<std::string> Classify(const Asked& asked) const;
+  StatusOr<std::string> Regress(const Asked& asked) const;
+  StatusOr<std::string> Status(const RestTarget& target) const;
+  StatusOr<std::string> Metadata(const RestTarget& target) const;
+  std::string Models() const;
+
+  const std::shared_ptr<const ModelRequests> requests_;
+  const RestFrontOptions options_;
+};
+
+// Those that the signature has, by alias.
+StatusOr<std::vector<JsonInput>> InputsOf(const ServedModel& model, absl::string_view name) {
+  const std::string key(name.empty() ? kDefaultServingSignature : name);
+  const auto it = model.signatures().find(key);
+  if (it == model.signatures().end()) {
+    return InvalidArgument("Serving signature name: \"", key, "\" not found in signature def");
+  }
+  std::vector<JsonInput> inputs;
+  for (const auto& [alias, info] : it->second.inputs()) {
+    inputs.push_back({.alias = alias, .dtype = info.dtype(), .shape = info.shape()});
+  }
+  return inputs;
+}
+
+// Examples as the messages of Classify and Regress have them.
+template <typename Request>
+StatusOr<Request> ExamplesRequest(const RestTarget& target, absl::string_view body,
+                                  const JsonLimits& limits) {
+  MR_ASSIGN_OR_RETURN(JsonExamplesRequest read, ReadExamplesRequest(body, limits));
+  Request request;
+  request.mutable_model_spec()->set_name(target.model_name);
+  request.mutable_model_spec()->set_signature_name(read.signature_name);
+  serving::Input* const input = request.mutable_input();
+  if (read.context.has_value()) {
+    auto* const list = input->mutable_example_list_with_context();
+    *list->mutable_context() = *std::move(read.context);
+    for (tensorflow::Example& example : read.examples) *list->add_examples() = std::move(example);
+  } else {
+    auto* const list = input->mutable_example_list();
+    for (tensorflow::Example& example : read.examples) *list->add_examples() = std::move(example);
+  }
+  return request;
+}
+
+HttpHeaders Front::Headers() const {
+  HttpHeaders headers;
+  for (const auto& [name, value] : ReplyHeaders(options_.cors)) {
+    headers.emplace_back(std::string(name), std::string(value));
+  }
+  return headers;
+}
+
+void Front::Serve(HttpRequest* request) const {
+  if (!IsRestPath(request->path())) return request->Answer(404, {}, "");
+  if (options_.cors && request->method() == "OPTIONS") {
+    const millrace::Status asked = CheckCorsPreflight(request->header("Origin"));
+    if (asked.ok()) return request->Answer(200, Headers(), "");
+    return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
+  }
+  StatusOr<std::string> reply = NoExceptions("REST", [&]() -> StatusOr<std::string> {
+    MR_ASSIGN_OR_RETURN(const RestTarget target,
+                        ParseRestPath(request->method(), request->path()));
+    return Reply(target, request->body());
+  });
+  if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
+  request->Answer(HttpStatus(reply.status().code()), Headers(), ErrorReply(reply.status()));
+}
+
+StatusOr<std::string> Front::Reply(const RestTarget& target, absl::string_view body) const {
+  const Asked asked = {
+      .target = target, .body = body, .bounds = {.deadline = absl::Now() + options_.timeout}};
+  switch (target.kind) {
+    case RestTarget::Kind::kPredict:
+      return Predict(asked);
+    case RestTarget::Kind::kClassify:
+      return Classify(asked);
+    case RestTarget::Kind::kRegress:
+      return Regress(asked);
+    case RestTarget::Kind::kStatus:
+      return Status(target);
+    case RestTarget::Kind::kMetadata:
+      return Metadata(target);
+    case RestTarget::Kind::kListModels:
+      break;
+  }
+  return Models();
+}
+
+StatusOr<std::string> Front::Predict(const Asked& asked) const {
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
+  std::vector<JsonInput> inputs;  // of the signature that was asked for last
+  MR_ASSIGN_OR_RETURN(
+      const JsonPredictRequest request,
+      ReadPredictRequest(
+          asked.body,
+          [&](absl::string_view signature) -> StatusOr<absl::Span<const JsonInput>> {
+            MR_ASSIGN_OR_RETURN(inputs, InputsOf(*model, signature));
+            return absl::MakeConstSpan(inputs);
+          },
+          options_.limits));
+  MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
+                      model->PredictTensors(request.signature_name, request.inputs, {},
+                                            asked.bounds, PredictCaller::kRest));
+  return PredictReply(outputs, request.form);
+}
+
+StatusOr<std::string> Front::Classify(const Asked& asked) const {
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
+  MR_ASSIGN_OR_RETURN(
+      const auto request,
+      ExamplesRequest<serving::ClassificationRequest>(asked.target, asked.body, options_.limits));
+  serving::ClassificationResponse response;
+  MR_RETURN_IF_ERROR(model->Classify(request, asked.bounds, &response));
+  std::vector<std::vector<ClassAndScore>> examples;
+  for (const serving::Classifications& classes : response.result().classifications()) {
+    auto& out = examples.emplace_back();
+    for (const serving::Class& one : classes.classes()) out.push_back({one.label(), one.score()});
+  }
+  return ClassifyReply(examples);
+}
+
+StatusOr<std::string> Front::Regress(const Asked& asked) const {
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
+  MR_ASSIGN_OR_RETURN(
+      const auto request,
+      ExamplesRequest<serving::RegressionRequest>(asked.target, asked.body, options_.limits));
+  serving::RegressionResponse response;
+  MR_RETURN_IF_ERROR(model->Regress(request, asked.bounds, &response));
+  std::vector<float> values;
+  for (const serving::Regression& one : response.result().regressions()) {
+    values.push_back(one.value());
+  }
+  return RegressReply(values);
+}
+
+// Of a label: of the version that has it now.
+StatusOr<std::string> Front::Status(const RestTarget& target) const {
+  std::optional<int64_t> version = target.version;
+  if (target.label.has_value()) {
+    MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target));
+    version = model->version();
+  }
+  serving::GetModelStatusRequest request;
+  request.mutable_model_spec()->set_name(target.model_name);
+  if (version.has_value()) request.mutable_model_spec()->mutable_version()->set_value(*version);
+  serving::GetModelStatusResponse response;
+  MR_RETURN_IF_ERROR(requests_->GetModelStatus(request, &response));
+  return StatusReply(response);
+}
+
+StatusOr<std::string> Front::Metadata(const RestTarget& target) const {
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target));
+  serving::GetModelMetadataRequest request;
+  request.mutable_model_spec()->set_name(target.model_name);
+  request.add_metadata_field(kSignatureDef);
+  serving::GetModelMetadataResponse response;
+  MR_RETURN_IF_ERROR(model->GetModelMetadata(request, &response));
+  serving::SignatureDefMap signatures;
+  const auto it = response.metadata().find(kSignatureDef);
+  if (it == response.metadata().end() || !it->second.UnpackTo(&signatures)) {
+    return Internal("Metadata of ", target.model_name,
+                    ": it must have signature_def as a SignatureDefMap, got something else");
+  }
+  return MetadataReply(response.model_spec(), signatures);
+}
+
+std::string Front::Models() const {
+  const auto version_text = [](std::string* out, const VersionStatus& version) {
+    absl::StrAppend(out, "{\"version\": \"", version.version, "\", \"state\": \"",
+                    serving::ModelVersionStatus::State_Name(
+                        static_cast<serving::ModelVersionStatus::State>(
+                            ServingStateNumber(version.state))),
+                    "\"}");
+  };
+  std::vector<std::string> models;
+  for (const ModelStatus& model : requests_->versions()->GetStatuses()) {
+    if (!model.is_listed) continue;
+    models.push_back(absl::StrCat("  {\"name\": ", QuotedJson(model.name, kMaxShownName),
+                                  ", \"model_version_status\": [",
+                                  absl::StrJoin(model.versions, ", ", version_text), "]}"));
+  }
+  return absl::StrCat("{\n \"models\": [\n", absl::StrJoin(models, ",\n"), "\n ]\n}\n");
+}
+
+}  // namespace
+
+HttpHandler RestFront(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options) {
+  return [front = std::make_shared<const Front>(std::move(requests), options)](
+             std::unique_ptr<HttpRequest> request) { front->Serve(request.get()); };
+}
+
+}  // namespace millrace

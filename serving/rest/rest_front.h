@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_REST_REST_FRONT_H_
+#define MILLRACE_SERVING_REST_REST_FRONT_H_
+
+// The REST front of a model server: HTTP requests to ModelRequests, replies as JSON, byte for byte
+// those of TensorFlow Serving (rest/README.md tells where not).
+//
+// The thread that read a request runs it.
+//
+// Thread-safety: of the handler as HttpServer asks. Lifetime: it shares what it needs. Failure:
+// {"error": "..."} with the status of HttpStatus (rest_path.h).
+
+#include <memory>
+
+#include "absl/time/time.h"
+#include "serving/model_requests.h"
+#include "serving/rest/http_server.h"
+#include "serving/rest/json_scan.h"
+
+namespace millrace {
+
+struct RestFrontOptions {
+  // A request that has not begun to run by then ends.
+  absl::Duration timeout = absl::Seconds(30);
+  bool cors = false;
+  JsonLimits limits = {};
+};
+
+HttpHandler RestFront(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options = {});
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_REST_REST_FRONT_H_
