@@ -212,8 +212,10 @@ StatusOr<FoundVersions> VersionSource::Poll(absl::Span<const int64_t> loaded) {
     const std::string directory = JoinPath(base_path_, name);
     Known& known = known_[version];
     known.name = name;
-    const bool is_loaded = std::binary_search(loaded.begin(), loaded.end(), version);
-    if (!known.counts || !is_loaded) {
+    // What is loaded was complete, also to a source that has not seen it before.
+    if (std::binary_search(loaded.begin(), loaded.end(), version)) {
+      known.counts = true;
+    } else {
       bool settles;
       const Status status = Look(version, directory, &known, &settles);
       if (!known.counts) {

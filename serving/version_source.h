@@ -90,8 +90,8 @@ class VersionSource {
   VersionSource(const VersionSource&) = delete;
   VersionSource& operator=(const VersionSource&) = delete;
 
-  // `loaded`, ascending: versions whose files need not be looked at; they keep the fingerprint that
-  // they had.
+  // `loaded`, ascending: versions whose files need not be looked at: they count, and keep the
+  // fingerprint that they had.
   StatusOr<FoundVersions> Poll(absl::Span<const int64_t> loaded = {});
 
  private:
