@@ -12,8 +12,9 @@ namespace {
 
 Status NotFound(absl::string_view model, std::optional<int64_t> version) {
   return absl::NotFoundError(
-      version ? absl::StrCat("Servable not found for request: Specific(", model, ", ", *version, ")")
-              : absl::StrCat("Servable not found for request: Latest(", model, ")"));
+      version
+          ? absl::StrCat("Servable not found for request: Specific(", model, ", ", *version, ")")
+          : absl::StrCat("Servable not found for request: Latest(", model, ")"));
 }
 
 std::shared_ptr<const AvailableVersion> FindIn(const AvailableVersions::Model& model,
@@ -101,8 +102,7 @@ StatusOr<std::shared_ptr<const AvailableVersion>> AvailableVersions::FindLabelle
     }
   }
   if (!version) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("Unrecognized servable version label: ", label));
+    return absl::InvalidArgumentError(absl::StrCat("Unrecognized servable version label: ", label));
   }
   if (found == nullptr) return NotFound(model, version);
   return found;

@@ -4,11 +4,11 @@
 
 // AvailableVersions: what requests look up: the available versions of all models, and their labels.
 //
-// Its owner publishes an immutable table; a request copies one pointer out of it, under a lock of its
-// thread's place that is held for a look-up or an exchange of pointers only. So a version that is no
-// longer in the table gets no new requests, and when the last of them has let go of the pointer, and
-// the owner has, it has drained: it puts itself on a list on which the unload thread waits. The
-// request's thread frees nothing: the owner still has the servable.
+// Its owner publishes an immutable table; a request copies one pointer out of it, under a lock of
+// its thread's place that is held for a look-up or an exchange of pointers only. So a version that
+// is no longer in the table gets no new requests, and when the last of them has let go of the
+// pointer, and the owner has, it has drained: it puts itself on a list on which the unload thread
+// waits. The request's thread frees nothing: the owner still has the servable.
 //
 // Thread-safety: all methods, from any thread; publications come one at a time.
 // Failure: none, but that of a look-up.

@@ -54,8 +54,7 @@ Status CheckSettings(const std::vector<ModelSettings>& models) {
     }
     if (!absl::StartsWith(model.base_path, "/") && !absl::StrContains(model.base_path, "://")) {
       return InvalidArgument("Expected model ", model.name,
-                             " to have an absolute path or URI; got base_path()=",
-                             model.base_path);
+                             " to have an absolute path or URI; got base_path()=", model.base_path);
     }
   }
   return absl::OkStatus();
@@ -82,9 +81,9 @@ struct ModelVersions::Core {
     absl::Time failed_at = absl::InfinitePast();
     Status error;  // of the last try
     bool cancelled = false;
-    std::shared_ptr<CancellationManager> cancellation;   // of the last load
-    std::shared_ptr<Servable> servable;                  // from available until it is unloaded
-    std::shared_ptr<const AvailableVersion> available;   // while available
+    std::shared_ptr<CancellationManager> cancellation;  // of the last load
+    std::shared_ptr<Servable> servable;                 // from available until it is unloaded
+    std::shared_ptr<const AvailableVersion> available;  // while available
   };
   struct Model {
     ModelSettings settings;
@@ -226,14 +225,13 @@ bool ModelVersions::Core::ProceedOnce() {
     planned.emplace_back();
     places.emplace_back();
     for (auto& [number, v] : model.versions) {
-      planned.back().versions.push_back(
-          {.version = number,
-           .state = v.state,
-           .wanted = v.wanted,
-           .cancelled = v.cancelled,
-           .num_tries = v.num_tries,
-           .failed_at = v.failed_at,
-           .files_changed = v.fingerprint != v.tried_fingerprint});
+      planned.back().versions.push_back({.version = number,
+                                         .state = v.state,
+                                         .wanted = v.wanted,
+                                         .cancelled = v.cancelled,
+                                         .num_tries = v.num_tries,
+                                         .failed_at = v.failed_at,
+                                         .files_changed = v.fingerprint != v.tried_fingerprint});
       places.back().push_back(&v);
     }
   }
@@ -330,8 +328,8 @@ void ModelVersions::Core::Load(Version* version) {
     }
     if (options.warm_up && !cancelled) {
       status = Prefixed("warm-up", Guarded([&]() -> Status {
-        return options.warm_up(directory, servable.get(), cancellation.get());
-      }));
+                          return options.warm_up(directory, servable.get(), cancellation.get());
+                        }));
     }
   }
   if (status.ok()) {
@@ -407,7 +405,7 @@ void ModelVersions::Core::RunUnloads() {
 
 void ModelVersions::Core::RunTimes() {
   mu.Lock();
-  while (!stopped) {
+  while (!stopped || !to_cancel.empty()) {
     if (!to_cancel.empty()) {
       const auto loads_to_end = std::exchange(to_cancel, {});
       mu.Unlock();
@@ -475,9 +473,8 @@ void ModelVersions::Core::PollAll() {
     }
   }
   for (const Task& task : tasks) {
-    TakeFound(task.name, task.source.get(), Guarded([&]() -> StatusOr<FoundVersions> {
-                return task.source->Poll(task.loaded);
-              }));
+    TakeFound(task.name, task.source.get(),
+              Guarded([&]() -> StatusOr<FoundVersions> { return task.source->Poll(task.loaded); }));
   }
 }
 
@@ -531,8 +528,7 @@ Status ModelVersions::Core::CheckLabels(const std::vector<ModelSettings>& list) 
       }
       if (is_available || (options.allow_labels_of_unavailable && !is_moved)) continue;
       return FailedPrecondition("Request to assign label to version ", number, " of model ",
-                                settings.name,
-                                ", which is not currently available for inference");
+                                settings.name, ", which is not currently available for inference");
     }
   }
   return absl::OkStatus();
@@ -607,9 +603,8 @@ std::vector<VersionStatus> ModelVersions::Core::StatusOf(const Model& model) con
       }
     }
   }
-  std::sort(statuses.begin(), statuses.end(), [](const VersionStatus& a, const VersionStatus& b) {
-    return a.version > b.version;
-  });
+  std::sort(statuses.begin(), statuses.end(),
+            [](const VersionStatus& a, const VersionStatus& b) { return a.version > b.version; });
   return statuses;
 }
 
@@ -635,8 +630,8 @@ Status ModelVersions::Core::WhyNone(const Model& model) const {
   }
   for (const VersionStatus& v : statuses) {
     if (v.state != State::kEnded) {
-      return absl::UnavailableError(absl::StrCat(where, ": version ", v.version, " is ",
-                                                 VersionStateName(v.state)));
+      return absl::UnavailableError(
+          absl::StrCat(where, ": version ", v.version, " is ", VersionStateName(v.state)));
     }
   }
   return absl::NotFoundError(

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_SERVING_MODEL_VERSIONS_H_
 #define MILLRACE_SERVING_MODEL_VERSIONS_H_
 
-// ModelVersions: the versions of all models of a server: found, loaded, pinned by requests, unloaded.
+// ModelVersions: the versions of all models of a server: found, loaded, pinned by requests,
+// unloaded.
 //
 //   MR_ASSIGN_OR_RETURN(auto versions, ModelVersions::Create({.loader = Load}));
 //   MR_RETURN_IF_ERROR(versions->SetModels({{.name = "census", .base_path = "/models/census"}}));
@@ -10,22 +11,23 @@
 //   MR_ASSIGN_OR_RETURN(const ModelVersions::Pin pin, versions->Get("census"));  // per request
 //   static_cast<ServedModel*>(pin.servable())->Predict(...);
 //
-// What happens next is decided by NextSteps (serving/version_plan.h); threads carry it out. One polls
-// the sources (serving/version_source.h), one waits for the times of next tries, up to
-// PlanOptions::max_loads load and warm up, one unloads. All have the priority `nice`: they take what
-// requests leave. (Threads that a loader starts inherit it: threads that requests need must not be
-// started by the loader.)
+// What happens next is decided by NextSteps (serving/version_plan.h); threads carry it out. One
+// polls the sources (serving/version_source.h), one waits for the times of next tries, up to
+// PlanOptions::max_loads load and warm up, one unloads. All have the priority `nice`: they take
+// what requests leave. (Threads that a loader starts inherit it: threads that requests need must
+// not be started by the loader.)
 //
 // Invariants:
-//   * A request that pinned a version keeps it: the version is freed after its last pin has gone, by
+//   * A request that pinned a version keeps it: the version is freed after its last pin has gone,
+//   by
 //     the unload thread, and its memory then goes back to the system (core/cached_memory.h).
 //   * Get waits for no load, unload, poll or SetModels: it holds a lock of its thread's place only,
 //     which others take for the exchange of one pointer.
 //   * From one Get to the next of a thread the latest available version changes at once.
 //   * An error of one model, or version, changes no other.
 //
-// A version keeps its number when the base path of its model changes: what is loaded under that number
-// stays, as in TensorFlow Serving.
+// A version keeps its number when the base path of its model changes: what is loaded under that
+// number stays, as in TensorFlow Serving.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: the destructor cancels loads, waits until requests have let go of their pins and all is
@@ -70,7 +72,7 @@ struct ModelSettings {
 struct VersionStatus {
   int64_t version = 0;
   VersionState state = VersionState::kFound;
-  Status status;  // why it failed, or is not complete
+  Status status;          // why it failed, or is not complete
   int64_t num_bytes = 0;  // of an available one
 };
 
@@ -86,8 +88,8 @@ struct ModelStatus {
 
 class ModelVersions {
  public:
-  // On a load thread. `cancellation` asks it to end early; then its result is not used. An exception
-  // is an error. The result must have no other owner.
+  // On a load thread. `cancellation` asks it to end early; then its result is not used. An
+  // exception is an error. The result must have no other owner.
   using Loader = std::function<StatusOr<std::shared_ptr<Servable>>(
       const std::string& directory, CancellationManager* cancellation)>;
   // On the same thread, before the version answers requests. An error fails the version.
@@ -134,11 +136,11 @@ class ModelVersions {
   // InvalidArgument "Unrecognized servable version label: L"; NotFound as above.
   StatusOr<Pin> GetLabelled(absl::string_view model, absl::string_view label) const;
 
-  // From now on these are the models: others unload, new ones are looked for by the next poll, which
-  // it starts. After an error nothing has changed. Does not wait. InvalidArgument for empty or doubled
-  // names and relative base paths; FailedPrecondition for labels to versions that are not available
-  // (Options::allow_labels_of_unavailable). To label versions that the same list brings: set it
-  // without these labels, wait, and set it with them.
+  // From now on these are the models: others unload, new ones are looked for by the next poll,
+  // which it starts. After an error nothing has changed. Does not wait. InvalidArgument for empty
+  // or doubled names and relative base paths; FailedPrecondition for labels to versions that are
+  // not available (Options::allow_labels_of_unavailable). To label versions that the same list
+  // brings: set it without these labels, wait, and set it with them.
   Status SetModels(std::vector<ModelSettings> models);
   std::vector<ModelSettings> models() const;
 
@@ -154,8 +156,8 @@ class ModelVersions {
   // Until each listed model has an available version or nothing more to try for the first time, or
   // the deadline. Returns the models without an available version, by name, and why.
   std::vector<std::pair<std::string, Status>> WaitUntilTried(absl::Time deadline) const;
-  // Until `reached` says so of the status of a model's versions; false when the deadline comes first.
-  // `reached` is called at each change, under a lock: it calls nothing of this object.
+  // Until `reached` says so of the status of a model's versions; false when the deadline comes
+  // first. `reached` is called at each change, under a lock: it calls nothing of this object.
   bool WaitFor(absl::string_view model,
                absl::FunctionRef<bool(absl::Span<const VersionStatus>)> reached,
                absl::Time deadline) const;
