@@ -79,8 +79,9 @@ struct ModelVersions::Core {
     uint64_t tried_fingerprint = 0;  // when the last load began
     int num_tries = 0;
     absl::Time failed_at = absl::InfinitePast();
-    Status error;  // of the last try
-    bool cancelled = false;
+    Status error;                                   // of the last try
+    bool cancelled = false, took_too_long = false;  // the last load
+    absl::Time load_began = absl::InfiniteFuture();
     std::shared_ptr<CancellationManager> cancellation;  // of the last load
     std::shared_ptr<Servable> servable;                 // from available until it is unloaded
     std::shared_ptr<const AvailableVersion> available;  // while available
@@ -192,7 +193,8 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
       MR_DCHECK(version->servable == nullptr, "a version is loaded once at a time");
       ++version->num_tries;
       version->tried_fingerprint = version->fingerprint;
-      version->cancelled = false;
+      version->cancelled = version->took_too_long = false;
+      version->load_began = clock->Now();
       version->cancellation = std::make_shared<CancellationManager>();
       Move(version, State::kLoading);
       loads.push_back(version);
@@ -204,6 +206,7 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
     case PlanAction::kCancel:
       // By the thread of the times, without the lock: callbacks are the loader's.
       version->cancelled = true;
+      version->took_too_long = version->wanted;
       to_cancel.push_back(version->cancellation);
       time_changed.SignalAll();
       break;
@@ -229,6 +232,7 @@ bool ModelVersions::Core::ProceedOnce() {
                                          .state = v.state,
                                          .wanted = v.wanted,
                                          .cancelled = v.cancelled,
+                                         .load_began = v.load_began,
                                          .num_tries = v.num_tries,
                                          .failed_at = v.failed_at,
                                          .files_changed = v.fingerprint != v.tried_fingerprint});
@@ -351,7 +355,12 @@ void ModelVersions::Core::Load(Version* version) {
   ReleaseCachedMemory();
   status = Prefixed(text, status);
   MutexLock lock(&mu);
-  if (version->cancelled) {
+  if (version->took_too_long) {
+    status = absl::DeadlineExceededError(
+        absl::StrCat(text, ": a load must end within ",
+                     absl::FormatDuration(options.plan.max_load_time), "; it was told to end"));
+  }
+  if (version->cancelled && !version->took_too_long) {
     Move(version, State::kEnded);
   } else {
     LogWarning("Loading failed: ", status.ToString());

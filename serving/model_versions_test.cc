@@ -164,8 +164,8 @@ std::string KeyOf(const std::string& directory) {
 }
 
 ModelVersions::Loader LoaderOf(std::shared_ptr<World> world) {
-  return [world](const std::string& directory, CancellationManager* cancellation)
-             -> StatusOr<std::shared_ptr<Servable>> {
+  return [world](const std::string& directory,
+                 CancellationManager* cancellation) -> StatusOr<std::shared_ptr<Servable>> {
     const std::string key = KeyOf(directory);
     const Script script = world->Begin(key);
     MR_RETURN_IF_ERROR(PassDoor(script.at_load, script.heeds_cancellation, cancellation));
@@ -231,8 +231,9 @@ class ModelVersionsTest : public ::testing::Test {
     return Settings(model, VersionPolicy::Kind::kAll);
   }
 
-  bool Await(const std::string& model, int64_t version, State state,
-             const std::function<bool()>& also = [] { return true; }) {
+  bool Await(
+      const std::string& model, int64_t version, State state,
+      const std::function<bool()>& also = [] { return true; }) {
     return versions_->WaitFor(
         model,
         [&](absl::Span<const VersionStatus> statuses) {
@@ -347,7 +348,8 @@ TEST_F(ModelVersionsTest, NewVersionTakesOverUnderRequests) {
   EXPECT_EQ(world_->num_alive(), 1);
 }
 
-// covers: serving: a bad version never replaces a good one; it is tried again after the interval, at
+// covers: serving: a bad version never replaces a good one; it is tried again after the interval,
+// at
 //   once when its files change, and anew when it comes back
 TEST_F(ModelVersionsTest, BadVersionNeverReplacesGoodOneAndIsRetried) {
   StartWithOne();
@@ -507,7 +509,8 @@ TEST_F(ModelVersionsTest, WaitEndsAtItsDeadline) {
   const auto missing = versions_->WaitUntilTried(clock_.Now());
   ASSERT_EQ(missing.size(), 1u);
   EXPECT_STATUS(missing[0].second, absl::StatusCode::kUnavailable, "not looked for yet");
-  EXPECT_FALSE(versions_->WaitFor("m", [](auto) { return false; }, clock_.Now()));
+  EXPECT_FALSE(versions_->WaitFor(
+      "m", [](auto) { return false; }, clock_.Now()));
 }
 
 TEST_F(ModelVersionsTest, BasePathThatVanishesLeavesWhatIsLoaded) {
@@ -620,8 +623,7 @@ TEST_F(ModelVersionsTest, LabelsNameAvailableVersions) {
   settings.labels = {{"stable", 2}};
   EXPECT_OK(versions_->SetModels({settings}));
   EXPECT_EQ(labelled("stable"), 2);
-  EXPECT_STATUS(versions_->GetLabelled("m", "canary").status(),
-                absl::StatusCode::kInvalidArgument,
+  EXPECT_STATUS(versions_->GetLabelled("m", "canary").status(), absl::StatusCode::kInvalidArgument,
                 "Unrecognized servable version label: canary");
   // Both versions are still the ones that were loaded first.
   EXPECT_EQ(world_->num_loads("m/1"), 1);
@@ -680,6 +682,23 @@ TEST_F(ModelVersionsTest, LoadThatIsNotWantedAnyMoreIsCancelled) {
   Await("m", 2, State::kEnded);
   EXPECT_EQ(Latest("m"), 1);
   EXPECT_EQ(world_->num_alive(), 1);
+}
+
+TEST_F(ModelVersionsTest, LoadThatHangsFailsAfterItsTime) {
+  ModelVersions::Options options = Options();
+  options.plan.max_load_time = absl::Minutes(5);
+  options.plan.max_retries = 0;
+  StartWithOne(std::move(options));
+  const auto door = std::make_shared<Door>();
+  world_->Set("m/2", {.at_load = door});
+  Write("m", 2);
+  versions_->Poll();
+  door->AwaitVisitor();
+  clock_.Advance(absl::Minutes(5));
+  Await("m", 2, State::kFailed);
+  EXPECT_STATUS(StatusOf("m", 2).status, absl::StatusCode::kDeadlineExceeded,
+                "Model 'm' version 2: a load must end within 5m");
+  EXPECT_EQ(Latest("m"), 1);
 }
 
 TEST_F(ModelVersionsTest, ThreadPollsEachPeriod) {

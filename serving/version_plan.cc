@@ -93,7 +93,13 @@ Plan NextSteps(absl::Span<const PlannedModel> models, const PlanOptions& options
         case State::kLoading:
         case State::kWarming:
           ++num_loads;
-          if (!v.wanted && !v.cancelled && MayGo(summary, options.order)) add(PlanAction::kCancel);
+          if (v.cancelled) break;
+          if (const absl::Time end = v.load_began + options.max_load_time;
+              end <= now || (!v.wanted && MayGo(summary, options.order))) {
+            add(PlanAction::kCancel);
+          } else {
+            plan.next_time = std::min(plan.next_time, end);
+          }
           break;
         case State::kAvailable:
           if (!v.wanted &&

@@ -49,14 +49,17 @@ struct PlanOptions {
   int max_retries = 5;  // after the first try
   absl::Duration retry_interval = absl::Seconds(60);
   int max_loads = 2;  // at a time, of all models
+  // A load that takes longer is told to end, and fails: one that hangs would keep its place.
+  absl::Duration max_load_time = absl::InfiniteDuration();
 };
 
 struct PlannedVersion {
   int64_t version = 0;
   VersionState state = VersionState::kFound;
   bool wanted = false;
-  bool cancelled = false;  // of a load: it has been told to end
-  int num_tries = 0;       // loads that began since it was queued for the first time
+  bool cancelled = false;                          // of a load: it has been told to end
+  absl::Time load_began = absl::InfiniteFuture();  // of loading and warming
+  int num_tries = 0;  // loads that began since it was queued for the first time
   absl::Time failed_at = absl::InfinitePast();  // the last of them; of failed and waiting
   bool files_changed = false;                   // since that one began
 };
@@ -71,7 +74,7 @@ enum class PlanAction {
   kRetry,   // -> queued, its tries so far count
   kLoad,    // -> loading
   kWait,    // failed -> waiting
-  kCancel,  // the load ends early, by itself; no change of state yet
+  kCancel,  // the load ends early, by itself; no change of state yet. Wanted: it took too long
   kDrain,   // available -> draining
   kEnd,     // -> ended
 };

@@ -31,7 +31,7 @@ constexpr State kAllStates[] = {
 absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 // "+2:waiting/3@40~": version 2, wanted, waiting after 3 tries, the last of which failed at 40 s;
-// its files have changed. "2:loading!": it was told to end.
+// its files have changed. "2:loading@40!": a load that began at 40 s and was told to end.
 PlannedVersion Parse(absl::string_view text) {
   PlannedVersion v;
   v.wanted = absl::ConsumePrefix(&text, "+");
@@ -46,7 +46,7 @@ PlannedVersion Parse(absl::string_view text) {
   int seconds = 0;
   if (!time.second.empty()) {
     EXPECT_TRUE(absl::SimpleAtoi(time.second, &seconds)) << text;
-    v.failed_at = At(seconds);
+    v.failed_at = v.load_began = At(seconds);
   }
   if (!tries.second.empty()) {
     EXPECT_TRUE(absl::SimpleAtoi(tries.second, &v.num_tries)) << text;
@@ -205,6 +205,19 @@ TEST(VersionPlanTest, StepsAreThoseOfTheTable) {
     const PlanOptions options = {.order = row.order, .max_loads = row.max_loads};
     EXPECT_EQ(StepsText(models, NextSteps(models, options, At(100))), row.steps);
   }
+}
+
+TEST(VersionPlanTest, LoadThatTakesTooLongIsCancelled) {
+  const PlanOptions options = {.max_load_time = absl::Seconds(60)};
+  const auto plan = [&](const char* text) {
+    const std::vector<PlannedModel> models = ParseModels(text);
+    return StepsText(models, NextSteps(models, options, At(100)));
+  };
+  EXPECT_EQ(plan("+1:loading@40 +2:warming@40"), "cancel 1, cancel 2");
+  EXPECT_EQ(plan("+1:loading@41 +2:loading@40!"), "");
+  EXPECT_EQ(plan("1:loading@40 +2:queued"), "cancel 1, load 2");
+  EXPECT_EQ(NextSteps(ParseModels("+1:loading@41 +2:loading@40!"), options, At(100)).next_time,
+            At(101));
 }
 
 TEST(VersionPlanTest, NextTimeIsThatOfTheNextTry) {
