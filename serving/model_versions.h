@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_MODEL_VERSIONS_H_
+#define MILLRACE_SERVING_MODEL_VERSIONS_H_
+
+// ModelVersions: the versions of all models of a server: found, loaded, pinned by requests,
+// unloaded.
+//
+//   MR_ASSIGN_OR_RETURN(auto versions, ModelVersions::Create({.loader = Load}));
+//   MR_RETURN_IF_ERROR(versions->SetModels({{.name = "census", .base_path = "/models/census"}}));
+//   versions->WaitUntilTried(deadline);
+//   MR_ASSIGN_OR_RETURN(const ModelVersions::Pin pin, versions->Get("census"));  // per request
+//   static_cast<ServedModel*>(pin.servable())->Predict(...);
+//
+// What happens next is decided by NextSteps (serving/version_plan.h); threads carry it out. One
+// polls the sources (serving/version_source.h), one waits for the times of next tries, up to
+// PlanOptions::max_loads load and warm up, one unloads. All have the priority `nice`: they take
+// what requests leave. (Threads that a loader starts inherit it: threads that requests need must
+// not be started by the loader.)
+//
+// Invariants:
+//   * A request that pinned a version keeps it: the version is freed after its last pin has gone,
+//   by
+//     the unload thread, and its memory then goes back to the system (core/cached_memory.h).
+//   * Get waits for no load, unload, poll or SetModels: it holds a lock of its thread's place only,
+//     which others take for the exchange of one pointer.
+//   * From one Get to the next of a thread the latest available version changes at once.
+//   * An error of one model, or version, changes no other.
+//
+// A version keeps its number when the base path of its model changes: what is loaded under that
+// number stays, as in TensorFlow Serving.
+//
+// Thread-safety: all methods, from any thread.
+// Lifetime: the destructor cancels loads, waits until requests have let go of their pins and all is
+// freed, `patience` at most. What has not ended then is left behind, as by BoundedCall
+// (core/bounded_call.h), so loader, warm-up, clock and file system must live on. A pin may outlive
+// the object: then its end frees the version.
+// Failure: texts and codes of TensorFlow Serving where clients see them.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/cancellation.h"
+#include "core/status.h"
+#include "serving/available_versions.h"
+#include "serving/servable.h"
+#include "serving/version_plan.h"
+#include "serving/version_source.h"
+#include "serving/version_state.h"
+
+namespace millrace {
+
+// A model of the configuration.
+struct ModelSettings {
+  std::string name;
+  std::string base_path;  // absolute, or a URI
+  VersionPolicy policy = {};
+  std::map<std::string, int64_t> labels = {};  // to versions
+};
+
+struct VersionStatus {
+  int64_t version = 0;
+  VersionState state = VersionState::kFound;
+  Status status;          // why it failed, or is not complete
+  int64_t num_bytes = 0;  // of an available one
+};
+
+struct ModelStatus {
+  std::string name;
+  std::string base_path;
+  bool is_listed = false;  // in the last SetModels; else its versions end or have ended
+  Status source;           // of the last poll of its base path
+  std::vector<VersionStatus> versions;  // descending
+  int64_t num_forgotten = 0;            // ended versions that are no longer in `versions`
+  std::map<std::string, int64_t> labels;
+};
+
+class ModelVersions {
+ public:
+  // On a load thread. `cancellation` asks it to end early; then its result is not used. An
+  // exception is an error. The result must have no other owner.
+  using Loader = std::function<StatusOr<std::shared_ptr<Servable>>(
+      const std::string& directory, CancellationManager* cancellation)>;
+  // On the same thread, before the version answers requests. An error fails the version.
+  using WarmUp = std::function<Status(const std::string& directory, Servable* servable,
+                                      CancellationManager* cancellation)>;
+
+  struct Options {
+    Loader loader;
+    WarmUp warm_up = nullptr;  // null: none
+    PlanOptions plan = {};
+    VersionSource::Options source = {};  // its clock is used for everything
+    // Zero: once after each SetModels (and until new files have settled). Infinite: by Poll() only.
+    absl::Duration poll_period = absl::Seconds(1);
+    // A label that its model does not have yet may name a version that is not available.
+    bool allow_labels_of_unavailable = false;
+    size_t most_ended = 100;  // versions of a model, and models, whose end the status remembers
+    absl::Duration patience = absl::Seconds(30);
+    int nice = 10;
+  };
+
+  // A request's hold on a version. Thread-compatible.
+  class Pin {
+   public:
+    Pin() = default;  // of nothing
+    explicit Pin(std::shared_ptr<const AvailableVersion> version) : version_(std::move(version)) {}
+    explicit operator bool() const { return version_ != nullptr; }
+    // Of a pin of something; valid as long as it.
+    Servable* servable() const { return version_->servable(); }
+    int64_t version() const { return version_->version(); }
+
+   private:
+    std::shared_ptr<const AvailableVersion> version_;
+  };
+
+  // ResourceExhausted when the system gives no threads; InvalidArgument without a loader.
+  static StatusOr<std::unique_ptr<ModelVersions>> Create(Options options);
+  ~ModelVersions();
+  ModelVersions(const ModelVersions&) = delete;
+  ModelVersions& operator=(const ModelVersions&) = delete;
+
+  // The highest available version, or that one. NotFound "Servable not found for request:
+  // Latest(NAME)", "... Specific(NAME, V)".
+  StatusOr<Pin> Get(absl::string_view model, std::optional<int64_t> version = std::nullopt) const;
+  // InvalidArgument "Unrecognized servable version label: L"; NotFound as above.
+  StatusOr<Pin> GetLabelled(absl::string_view model, absl::string_view label) const;
+
+  // From now on these are the models: others unload, new ones are looked for by the next poll,
+  // which it starts. After an error nothing has changed. Does not wait. InvalidArgument for empty
+  // or doubled names and relative base paths; FailedPrecondition for labels to versions that are
+  // not available (Options::allow_labels_of_unavailable). To label versions that the same list
+  // brings: set it without these labels, wait, and set it with them.
+  Status SetModels(std::vector<ModelSettings> models);
+  std::vector<ModelSettings> models() const;
+
+  // Looks into all base paths once, in this thread, after polls that run.
+  void Poll();
+
+  // Descending; ended ones remain, up to Options::most_ended. NotFound "Could not find version V of
+  // model M", "Could not find any versions of model M".
+  StatusOr<std::vector<VersionStatus>> GetStatus(
+      absl::string_view model, std::optional<int64_t> version = std::nullopt) const;
+  std::vector<ModelStatus> GetStatuses() const;  // by name
+
+  // Until each listed model has an available version or nothing more to try for the first time, or
+  // the deadline. Returns the models without an available version, by name, and why.
+  std::vector<std::pair<std::string, Status>> WaitUntilTried(absl::Time deadline) const;
+  // Until `reached` says so of the status of a model's versions; false when the deadline comes
+  // first. `reached` is called at each change, under a lock: it calls nothing of this object.
+  bool WaitFor(absl::string_view model,
+               absl::FunctionRef<bool(absl::Span<const VersionStatus>)> reached,
+               absl::Time deadline) const;
+
+ private:
+  struct Core;  // what the threads share, and may outlive this object
+
+  explicit ModelVersions(std::shared_ptr<Core> core);
+  Status StartThreads();
+
+  const std::shared_ptr<Core> core_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_MODEL_VERSIONS_H_

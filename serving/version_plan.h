@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_VERSION_PLAN_H_
+#define MILLRACE_SERVING_VERSION_PLAN_H_
+
+// NextSteps: what loads and unloads next, of all models, as a function of what is.
+//
+//   for (;;) {
+//     const Plan plan = NextSteps(models, options, clock->Now());
+//     if (plan.steps.empty()) break;  // ask again when a load or unload ends, or at plan.next_time
+//     Apply(plan.steps);
+//   }
+//
+// What always holds, whatever the states are that it is given:
+//   * A version that is loaded, or may be, is not loaded a second time. One that is wanted again
+//     while it drains waits until it is gone.
+//   * Availability first (the default): a model that has an available version and wants one keeps
+//     one. An unwanted one goes when a wanted one is available, when there are several (the lowest
+//     go), or when nothing is wanted: TensorFlow Serving's AvailabilityPreservingPolicy.
+//   * Resources first: the unwanted go first, and nothing of the model loads until they are gone.
+//   * A version that fails takes nothing from another: its tries come after first tries, it never
+//     makes one go, and it rests after its last try until it leaves the wanted set and comes back,
+//     or its files change.
+//   * At most `max_loads` loads at a time. Models with nothing available come first, then, within a
+//     model, the highest version.
+//   * It comes to rest: after finitely many rounds without an outer event the plan is empty.
+//
+// An unwanted version that is loading goes on while its model has no wanted one available: where
+// versions come faster than they load, each would otherwise be cancelled by the next.
+//
+// Thread-safety: a pure function. Failure: none.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "serving/version_state.h"
+
+namespace millrace {
+
+enum class LoadOrder {
+  kAvailabilityFirst,  // loads before it unloads: room for two versions
+  kResourcesFirst,     // unloads before it loads: a gap in which nothing is available
+};
+
+struct PlanOptions {
+  LoadOrder order = LoadOrder::kAvailabilityFirst;
+  int max_retries = 5;  // after the first try
+  absl::Duration retry_interval = absl::Seconds(60);
+  int max_loads = 2;  // at a time, of all models
+  // A load that takes longer is told to end, and fails: one that hangs would keep its place.
+  absl::Duration max_load_time = absl::InfiniteDuration();
+};
+
+struct PlannedVersion {
+  int64_t version = 0;
+  VersionState state = VersionState::kFound;
+  bool wanted = false;
+  bool cancelled = false;                          // of a load: it has been told to end
+  absl::Time load_began = absl::InfiniteFuture();  // of loading and warming
+  int num_tries = 0;  // loads that began since it was queued for the first time
+  absl::Time failed_at = absl::InfinitePast();  // the last of them; of failed and waiting
+  bool files_changed = false;                   // since that one began
+};
+
+// Each version once, in any order.
+struct PlannedModel {
+  std::vector<PlannedVersion> versions;
+};
+
+enum class PlanAction {
+  kQueue,   // -> queued, with its first try before it
+  kRetry,   // -> queued, its tries so far count
+  kLoad,    // -> loading
+  kWait,    // failed -> waiting
+  kCancel,  // the load ends early, by itself; no change of state yet. Wanted: it took too long
+  kDrain,   // available -> draining
+  kEnd,     // -> ended
+};
+
+struct PlanStep {
+  size_t model = 0;    // place in the list
+  size_t version = 0;  // place in its model
+  PlanAction action = PlanAction::kEnd;
+};
+
+struct Plan {
+  // One step of a version at most; they may be done in any order.
+  std::vector<PlanStep> steps;
+  // When time alone changes the plan.
+  absl::Time next_time = absl::InfiniteFuture();
+};
+
+Plan NextSteps(absl::Span<const PlannedModel> models, const PlanOptions& options, absl::Time now);
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_VERSION_PLAN_H_
