@@ -304,13 +304,14 @@ void ModelVersions::Core::Forget() {
 // ---- Loads and unloads.
 
 void ModelVersions::Core::Load(Version* version) {
-  std::string text, directory;
+  std::string text;
+  VersionToLoad wanted;
   std::shared_ptr<CancellationManager> cancellation;
   bool cancelled;
   {
     MutexLock lock(&mu);
     text = VersionText(version->model, version->number);
-    directory = version->directory;
+    wanted = {version->model, version->number, version->directory};
     cancellation = version->cancellation;
     cancelled = version->cancelled;
   }
@@ -318,7 +319,7 @@ void ModelVersions::Core::Load(Version* version) {
   Status status = absl::CancelledError("no longer wanted");
   if (!cancelled) {
     status = Guarded([&]() -> Status {
-      MR_ASSIGN_OR_RETURN(servable, options.loader(directory, cancellation.get()));
+      MR_ASSIGN_OR_RETURN(servable, options.loader(wanted, cancellation.get()));
       return servable == nullptr ? Internal("the loader must return a model, got none")
                                  : absl::OkStatus();
     });
@@ -332,7 +333,7 @@ void ModelVersions::Core::Load(Version* version) {
     }
     if (options.warm_up && !cancelled) {
       status = Prefixed("warm-up", Guarded([&]() -> Status {
-                          return options.warm_up(directory, servable.get(), cancellation.get());
+                          return options.warm_up(wanted, servable.get(), cancellation.get());
                         }));
     }
   }

@@ -69,6 +69,12 @@ struct ModelSettings {
   std::map<std::string, int64_t> labels = {};  // to versions
 };
 
+struct VersionToLoad {
+  std::string model;
+  int64_t version = 0;
+  std::string directory;
+};
+
 struct VersionStatus {
   int64_t version = 0;
   VersionState state = VersionState::kFound;
@@ -91,9 +97,9 @@ class ModelVersions {
   // On a load thread. `cancellation` asks it to end early; then its result is not used. An
   // exception is an error. The result must have no other owner.
   using Loader = std::function<StatusOr<std::shared_ptr<Servable>>(
-      const std::string& directory, CancellationManager* cancellation)>;
+      const VersionToLoad& version, CancellationManager* cancellation)>;
   // On the same thread, before the version answers requests. An error fails the version.
-  using WarmUp = std::function<Status(const std::string& directory, Servable* servable,
+  using WarmUp = std::function<Status(const VersionToLoad& version, Servable* servable,
                                       CancellationManager* cancellation)>;
 
   struct Options {

@@ -164,9 +164,10 @@ std::string KeyOf(const std::string& directory) {
 }
 
 ModelVersions::Loader LoaderOf(std::shared_ptr<World> world) {
-  return [world](const std::string& directory,
+  return [world](const VersionToLoad& version,
                  CancellationManager* cancellation) -> StatusOr<std::shared_ptr<Servable>> {
-    const std::string key = KeyOf(directory);
+    const std::string key = KeyOf(version.directory);
+    EXPECT_EQ(key, absl::StrCat(version.model, "/", version.version));
     const Script script = world->Begin(key);
     MR_RETURN_IF_ERROR(PassDoor(script.at_load, script.heeds_cancellation, cancellation));
     if (script.throws) throw std::runtime_error("a loader that throws");
@@ -176,10 +177,11 @@ ModelVersions::Loader LoaderOf(std::shared_ptr<World> world) {
 }
 
 ModelVersions::WarmUp WarmUpOf(std::shared_ptr<World> world) {
-  return [world](const std::string& directory, Servable* servable,
+  return [world](const VersionToLoad& version, Servable* servable,
                  CancellationManager* cancellation) -> Status {
-    const Script script = world->Get(KeyOf(directory));
-    EXPECT_EQ(static_cast<FakeServable*>(servable)->key(), KeyOf(directory));
+    const std::string key = KeyOf(version.directory);
+    const Script script = world->Get(key);
+    EXPECT_EQ(static_cast<FakeServable*>(servable)->key(), key);
     MR_RETURN_IF_ERROR(PassDoor(script.at_warm_up, script.heeds_cancellation, cancellation));
     return script.warm_up;
   };
@@ -813,8 +815,8 @@ TEST_F(ModelVersionsTest, LoadThatDoesNotEndIsLeftBehind) {
     options.source.clock = Clock::Real();
     options.source.trust_new_versions = true;
     options.loader = [last = std::move(last), load = LoaderOf(world_)](
-                         const std::string& directory, CancellationManager* cancellation) {
-      return load(directory, cancellation);
+                         const VersionToLoad& version, CancellationManager* cancellation) {
+      return load(version, cancellation);
     };
     Start(std::move(options));
   }
