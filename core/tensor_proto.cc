@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <complex>
+#include <cstddef>
 #include <limits>
 #include <new>
+#include <string>
+#include <type_traits>
 
 #include "core/allocator.h"
 #include "core/resource_handle.h"
@@ -439,14 +442,71 @@ Status WriteVariant(const Variant& variant, int nesting,
   return absl::OkStatus();
 }
 
+// The typed list whose elements are T themselves; null for other types.
+template <typename T>
+auto ListOf(tensorflow::TensorProto* proto) {
+  if constexpr (std::is_same_v<T, float>) {
+    return proto->mutable_float_val();
+  } else if constexpr (std::is_same_v<T, double>) {
+    return proto->mutable_double_val();
+  } else if constexpr (std::is_same_v<T, int32_t>) {
+    return proto->mutable_int_val();
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return proto->mutable_int64_val();
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return proto->mutable_bool_val();
+  } else if constexpr (std::is_same_v<T, uint32_t>) {
+    return proto->mutable_uint32_val();
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
+    return proto->mutable_uint64_val();
+  } else {
+    return nullptr;
+  }
+}
+
 template <typename T>
 void WriteNumbers(const Tensor& tensor, tensorflow::TensorProto* proto) {
-  for (const T& value : tensor.raw<T>()) Codec<T>::Add(value, proto);
+  const absl::Span<const T> values = tensor.raw<T>();
+  if constexpr (std::is_same_v<decltype(ListOf<T>(proto)), std::nullptr_t>) {
+    for (const T& value : values) Codec<T>::Add(value, proto);
+  } else {
+    ListOf<T>(proto)->Add(values.begin(), values.end());
+  }
+}
+
+// Each string's length, as in a message, then all the bytes: what CheckStringContent accepts.
+void WriteStringContent(const Tensor& tensor, std::string* content) {
+  for (const std::string& s : tensor.raw<std::string>()) {
+    size_t length = s.size();
+    for (; length >= 0x80; length >>= 7) {
+      content->push_back(static_cast<char>((length & 0x7f) | 0x80));
+    }
+    content->push_back(static_cast<char>(length));
+  }
+  for (const std::string& s : tensor.raw<std::string>()) content->append(s);
+}
+
+// What can be written at all; `proto` is empty then.
+Status BeginWrite(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  proto->Clear();
+  if (!tensor.has_value()) {
+    return absl::InvalidArgumentError("Tensor: only a value can be serialized, got none");
+  }
+  if (tensor.TotalBytes() > kMaxProtoBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Tensor: a TensorProto must be at most ", kMaxProtoBytes, " bytes, got ",
+        tensor.TotalBytes(), " (", DTypeName(tensor.dtype()), tensor.shape().ToString(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+void WriteHeader(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  proto->set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
+  tensor.shape().ToProto(proto->mutable_tensor_shape());
 }
 
 Status Write(const Tensor& tensor, int nesting, tensorflow::TensorProto* proto) {
-  proto->set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
-  tensor.shape().ToProto(proto->mutable_tensor_shape());
+  WriteHeader(tensor, proto);
   if (tensor.num_elements() == 0) return absl::OkStatus();
   switch (tensor.dtype()) {
     case DT_STRING:
@@ -498,16 +558,32 @@ bool HasRawContent(const Tensor& tensor) {
 }
 
 Status TensorToProto(const Tensor& tensor, tensorflow::TensorProto* proto) {
-  proto->Clear();
-  if (!tensor.has_value()) {
-    return absl::InvalidArgumentError("Tensor: only a value can be serialized, got none");
-  }
-  if (tensor.TotalBytes() > kMaxProtoBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Tensor: a TensorProto must be at most ", kMaxProtoBytes, " bytes, got ",
-        tensor.TotalBytes(), " (", DTypeName(tensor.dtype()), tensor.shape().ToString(), ")"));
-  }
+  MR_RETURN_IF_ERROR(BeginWrite(tensor, proto));
   return Write(tensor, 0, proto);
+}
+
+Status TensorToListedProto(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  MR_RETURN_IF_ERROR(BeginWrite(tensor, proto));
+  if (!IsMemcopyable(tensor.dtype())) return Write(tensor, 0, proto);  // in its list
+  WriteHeader(tensor, proto);
+  ForNumberType(tensor.dtype(), [&]<typename T>() { WriteNumbers<T>(tensor, proto); });
+  return absl::OkStatus();
+}
+
+Status TensorToContentProto(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  MR_RETURN_IF_ERROR(BeginWrite(tensor, proto));
+  if (tensor.dtype() != DT_STRING && !IsMemcopyable(tensor.dtype())) {
+    return Write(tensor, 0, proto);
+  }
+  WriteHeader(tensor, proto);
+  if (tensor.num_elements() == 0) return absl::OkStatus();
+  if (tensor.dtype() == DT_STRING) {
+    WriteStringContent(tensor, proto->mutable_tensor_content());
+  } else {
+    const absl::Span<const char> bytes = tensor.bytes();
+    proto->set_tensor_content(bytes.data(), bytes.size());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace
