@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -19,7 +20,7 @@
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
 #include "serving/served_model.h"
-#include "serving/test_model.h"
+#include "serving/testing/test_model.h"
 
 // covers: serving: Classify, Regress and MultiInference over examples with and without a context
 //   answer with TensorFlow Serving's replies, codes and texts
@@ -115,9 +116,9 @@ TEST_F(ExampleAnswersTest, AContextIsPartOfEachExample) {
   ASSERT_EQ(response.result().classifications_size(), 2);
   EXPECT_EQ(response.result().classifications(0).classes(0).score(), 15);
   EXPECT_EQ(response.result().classifications(1).classes(0).score(), 5);
-  EXPECT_EQ(response.result().classifications(0).classes(0).label(),
-            absl::StrCat(list->context().SerializeAsString(),
-                         list->examples(0).SerializeAsString()));
+  EXPECT_EQ(
+      response.result().classifications(0).classes(0).label(),
+      absl::StrCat(list->context().SerializeAsString(), list->examples(0).SerializeAsString()));
 }
 
 TEST_F(ExampleAnswersTest, NoExamplesAreAnError) {
@@ -149,10 +150,8 @@ TEST_F(ExampleAnswersTest, WrongSignaturesHaveTheTextsOfTensorFlowServing) {
       {"classify_no_outputs", kPrecondition,
        "Expected classification signature outputs to contain at least one of \"classes\" or "
        "\"scores\". Signature was: "},
-      {"classify_flat", kArgument,
-       "Expected Tensor shape: [batch_size num_classes] but got [2]"},
-      {"classify_number_classes", kArgument,
-       "Expected classes Tensor of DT_STRING. Got: DT_FLOAT"},
+      {"classify_flat", kArgument, "Expected Tensor shape: [batch_size num_classes] but got [2]"},
+      {"classify_number_classes", kArgument, "Expected classes Tensor of DT_STRING. Got: DT_FLOAT"},
       {"classify_string_scores", kArgument, "Expected scores Tensor of DT_FLOAT. Got: DT_STRING"},
       {"classify_one_row", kArgument, "Expected scores output batch size of 2. Got: 1"},
       {"classify_other_widths", kArgument,
@@ -214,8 +213,8 @@ TEST_F(ExampleAnswersTest, MethodNamesAreCheckedWhereThatIsChosen) {
 }
 
 // Signature and method of each task.
-MultiInferenceRequest TasksOf(
-    const std::vector<std::pair<std::string, std::string>>& tasks, const Input& input) {
+MultiInferenceRequest TasksOf(const std::vector<std::pair<std::string, std::string>>& tasks,
+                              const Input& input) {
   MultiInferenceRequest request;
   for (const auto& [signature, method] : tasks) {
     auto* const task = request.add_tasks();
@@ -256,16 +255,19 @@ TEST_F(ExampleAnswersTest, WrongTasksHaveTheTextsOfTensorFlowServing) {
     StatusCode code;
     std::string text;
   } kCases[] = {
-      {{{"nil", kRegressMethod}}, kArgument,
-       "Requested signature not found in model graph: nil"},
-      {{{"regress", kRegressMethod}, {"regress", kRegressMethod}}, kArgument,
+      {{{"nil", kRegressMethod}}, kArgument, "Requested signature not found in model graph: nil"},
+      {{{"regress", kRegressMethod}, {"regress", kRegressMethod}},
+       kArgument,
        "Duplicate evaluation of signature: regress"},
-      {{{"regress", kPredictMethod}}, StatusCode::kUnimplemented,
+      {{{"regress", kPredictMethod}},
+       StatusCode::kUnimplemented,
        "Unsupported signature method_name: tensorflow/serving/predict"},
-      {{{"regress", kRegressMethod}, {"regress_x", kRegressMethod}}, kArgument,
+      {{{"regress", kRegressMethod}, {"regress_x", kRegressMethod}},
+       kArgument,
        "Input tensor must be the same for all Signatures."},
       {{{"classify", kRegressMethod}}, kArgument, "Expected one output Tensor."},
-      {{{"regress", kRegressMethod}, {"classify_flat", kClassifyMethod}}, kArgument,
+      {{{"regress", kRegressMethod}, {"classify_flat", kClassifyMethod}},
+       kArgument,
        "Expected Tensor shape: [batch_size num_classes] but got [1]"},
   };
   for (const auto& c : kCases) {

@@ -25,8 +25,8 @@ StatusOr<Tensor> Serialized(const Examples& examples, const std::string& context
     out[i].reserve(context.size() + example.ByteSizeLong());
     out[i] = context;
     if (!example.AppendToString(&out[i])) {
-      return InvalidArgument("Input: an example must be at most 2 GB, got ",
-                             example.ByteSizeLong(), " bytes");
+      return InvalidArgument("Input: an example must be at most 2 GB, got ", example.ByteSizeLong(),
+                             " bytes");
     }
   }
   return tensor;

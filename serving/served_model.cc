@@ -4,6 +4,8 @@
 #include <google/protobuf/any.pb.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -31,6 +33,7 @@
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/regression.pb.h"
 #include "proto/tensor.pb.h"
+#include "saver/load_plan.h"
 #include "saver/model.h"
 #include "serving/example_input.h"
 #include "serving/example_results.h"
@@ -57,6 +60,7 @@ constexpr char kSignatureDefField[] = "signature_def";
 
 using Aliases = std::set<absl::string_view>;
 using Tensors = absl::InlinedVector<Tensor, 4>;
+using Positions = absl::InlinedVector<size_t, 8>;  // of outputs in a signature
 
 std::string SetText(const Aliases& aliases) {
   return absl::StrCat("{", absl::StrJoin(aliases, ","), "}");
@@ -125,8 +129,8 @@ struct Slot {
 
   // The aliases of `wanted`, in the order of the signature. None: all.
   template <typename Wanted>
-  StatusOr<std::vector<size_t>> Outputs(const Wanted& wanted) const {
-    std::vector<size_t> positions;
+  StatusOr<Positions> Outputs(const Wanted& wanted) const {
+    Positions positions;
     if (wanted.empty()) {
       for (size_t i = 0; i < fetches.size(); ++i) positions.push_back(i);
       return positions;
@@ -230,9 +234,9 @@ struct ServedModel::Impl {
     return tensor;
   }
   Status TooManySplatBytes(const std::string& alias, int64_t bytes) const {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "Predict: elements that the inputs do not list must take at most ",
-        options.max_splat_bytes, " bytes, got ", bytes, " up to input '", alias, "'"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("Predict: elements that the inputs do not list must take at most ",
+                     options.max_splat_bytes, " bytes, got ", bytes, " up to input '", alias, "'"));
   }
 
   // Runs the signature for these of its outputs.
@@ -265,8 +269,7 @@ struct ServedModel::Impl {
   StatusOr<std::vector<NamedTensor>> PredictTensors(absl::string_view signature_name,
                                                     absl::Span<const NamedTensor> inputs,
                                                     absl::Span<const std::string> filter,
-                                                    const StepBounds& bounds,
-                                                    PredictCaller caller);
+                                                    const StepBounds& bounds, PredictCaller caller);
   Status Classify(const ClassificationRequest& request, const StepBounds& bounds,
                   ClassificationResponse* response);
   Status Regress(const RegressionRequest& request, const StepBounds& bounds,
@@ -280,7 +283,8 @@ struct ServedModel::Impl {
   Status RunExamples(const Slot& slot, const std::string& feed,
                      const std::vector<std::string>& fetches, const StepBounds& bounds,
                      const Tensor& examples, absl::Span<Tensor> results) {
-    const bool is_whole = slot.feeds.size() == 1 && slot.feeds[0] == feed && slot.fetches == fetches;
+    const bool is_whole =
+        slot.feeds.size() == 1 && slot.feeds[0] == feed && slot.fetches == fetches;
     if (!is_whole) return RunNamed(slot, {feed}, fetches, bounds, {&examples, 1}, results);
     MR_RETURN_IF_ERROR(model.status(slot.number));
     return RunStep(model.step(slot.number), bounds, {&examples, 1}, results);
@@ -298,8 +302,8 @@ struct ServedModel::Impl {
 
 Status ServedModel::Impl::Predict(const PredictRequest& request, const StepBounds& bounds,
                                   PredictResponse* response) {
-  MR_ASSIGN_OR_RETURN(const Slot* slot, FindToPredict(request.model_spec().signature_name(),
-                                                      PredictCaller::kGrpc));
+  MR_ASSIGN_OR_RETURN(const Slot* slot,
+                      FindToPredict(request.model_spec().signature_name(), PredictCaller::kGrpc));
   const auto sent = [&] {
     Aliases aliases;
     for (const auto& [alias, proto] : request.inputs()) aliases.insert(alias);
@@ -317,7 +321,7 @@ Status ServedModel::Impl::Predict(const PredictRequest& request, const StepBound
     MR_ASSIGN_OR_RETURN(Tensor tensor, Parse(alias, found->second, &splat_bytes));
     inputs.push_back(std::move(tensor));
   }
-  MR_ASSIGN_OR_RETURN(const std::vector<size_t> outputs, slot->Outputs(request.output_filter()));
+  MR_ASSIGN_OR_RETURN(const Positions outputs, slot->Outputs(request.output_filter()));
   Tensors results(outputs.size());
   MR_RETURN_IF_ERROR(Run(*slot, outputs, bounds, inputs, absl::MakeSpan(results)));
   FillSpec(request.model_spec(), version, response->mutable_model_spec());
@@ -350,7 +354,7 @@ StatusOr<std::vector<NamedTensor>> ServedModel::Impl::PredictTensors(
     if (found == inputs.end()) return slot->NoInput(i, sent);
     feeds.push_back(found->tensor);
   }
-  MR_ASSIGN_OR_RETURN(const std::vector<size_t> outputs, slot->Outputs(filter));
+  MR_ASSIGN_OR_RETURN(const Positions outputs, slot->Outputs(filter));
   Tensors results(outputs.size());
   MR_RETURN_IF_ERROR(Run(*slot, outputs, bounds, feeds, absl::MakeSpan(results)));
   std::vector<NamedTensor> named;
@@ -409,9 +413,7 @@ struct CheckedTask {
   ClassifyTensors classify;
   RegressTensors regress;
 
-  const std::string& examples() const {
-    return is_classify ? classify.examples : regress.examples;
-  }
+  const std::string& examples() const { return is_classify ? classify.examples : regress.examples; }
   void AddFetches(std::set<std::string>* fetches) const {
     if (!is_classify) fetches->insert(regress.values);
     if (is_classify && classify.has_classes) fetches->insert(classify.classes);
@@ -516,9 +518,8 @@ StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(std::string name, int64
     std::string signature_defs;
     std::optional<ServableModel> loaded;
     {
-      MR_ASSIGN_OR_RETURN(
-          const Model model,
-          ReadModel(directory, {.tags = options.load.tags, .file_system = fs}));
+      MR_ASSIGN_OR_RETURN(const Model model,
+                          ReadModel(directory, {.tags = options.load.tags, .file_system = fs}));
       tensorflow::serving::SignatureDefMap map;
       *map.mutable_signature_def() = model.meta_graph()->signature_def();
       signature_defs = DeterministicBytes(map);
@@ -561,9 +562,11 @@ Status ServedModel::Predict(const PredictRequest& request, const StepBounds& bou
   return Answer("Predict", response, [&] { return impl_->Predict(request, bounds, response); });
 }
 
-StatusOr<std::vector<NamedTensor>> ServedModel::PredictTensors(
-    absl::string_view signature_name, absl::Span<const NamedTensor> inputs,
-    absl::Span<const std::string> filter, const StepBounds& bounds, PredictCaller caller) const {
+StatusOr<std::vector<NamedTensor>> ServedModel::PredictTensors(absl::string_view signature_name,
+                                                               absl::Span<const NamedTensor> inputs,
+                                                               absl::Span<const std::string> filter,
+                                                               const StepBounds& bounds,
+                                                               PredictCaller caller) const {
   return NoExceptions("Predict", [&] {
     return impl_->PredictTensors(signature_name, inputs, filter, bounds, caller);
   });

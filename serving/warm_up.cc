@@ -21,7 +21,7 @@ namespace {
 
 using tensorflow::serving::PredictionLog;
 
-constexpr size_t kMaxTextBytes = 100;  // of a record in a message
+constexpr size_t kMaxTextBytes = 100;                                 // of a record in a message
 constexpr size_t kMaxMessageBytes = std::numeric_limits<int>::max();  // protobuf's limit
 
 Status RunRecord(const ServedModel& model, const StepBounds& bounds, const PredictionLog& log) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/file_system.h"
+#include "core/random_bits.h"
 #include "core/record.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
@@ -21,7 +22,7 @@
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
 #include "serving/served_model.h"
-#include "serving/test_model.h"
+#include "serving/testing/test_model.h"
 
 // covers: serving: a model's warm-up records are run before it serves; more than 1000, a failing, a
 //   foreign and a cut one are errors that name it
@@ -102,9 +103,9 @@ TEST_F(WarmUpTest, EveryKindOfRequestIsRun) {
 TEST_F(WarmUpTest, AFailingRecordIsNamedAndEndsIt) {
   Write(std::vector<PredictionLog>{ClassifyRecord("classify"), ClassifyRecord("nil")});
   const Status status = WarmUp(*model_, dir_).status();
-  EXPECT_STATUS(status, StatusCode::kInvalidArgument,
-                absl::StrCat("Warm-up record 1 of ", path_,
-                             ": No signature was found with the name: nil"));
+  EXPECT_STATUS(
+      status, StatusCode::kInvalidArgument,
+      absl::StrCat("Warm-up record 1 of ", path_, ": No signature was found with the name: nil"));
 }
 
 TEST_F(WarmUpTest, KindsThatNothingRunsAreNamed) {
@@ -126,9 +127,8 @@ TEST_F(WarmUpTest, AThousandRecordsAreTheMost) {
   EXPECT_EQ(run, 1000);
   records.emplace_back();
   Write(records);
-  EXPECT_STATUS(
-      WarmUp(*model_, dir_).status(), StatusCode::kInvalidArgument,
-      absl::StrCat("Number of warmup records exceeds the maximum (1000) at ", path_));
+  EXPECT_STATUS(WarmUp(*model_, dir_).status(), StatusCode::kInvalidArgument,
+                absl::StrCat("Number of warmup records exceeds the maximum (1000) at ", path_));
 }
 
 TEST_F(WarmUpTest, BytesThatAreNoRecordsAreNamed) {
@@ -139,9 +139,8 @@ TEST_F(WarmUpTest, BytesThatAreNoRecordsAreNamed) {
   ASSERT_OK_AND_ASSIGN(const std::string bytes, ReadFileToString(fs_, path_));
   const size_t record = bytes.size() / 2;  // both are equal
   // Cut inside the second one, inside its length, inside the first one's; another file.
-  for (const std::string& cut :
-       {bytes.substr(0, bytes.size() - 3), bytes.substr(0, record + 5), bytes.substr(0, 7),
-        std::string("these are no records at all")}) {
+  for (const std::string& cut : {bytes.substr(0, bytes.size() - 3), bytes.substr(0, record + 5),
+                                 bytes.substr(0, 7), std::string("these are no records at all")}) {
     ASSERT_OK(WriteFileAtomically(fs_, path_, cut));
     EXPECT_STATUS(WarmUp(*model_, dir_).status(), StatusCode::kDataLoss,
                   ". Please verify your warmup data is in TFRecord format.");
@@ -154,8 +153,7 @@ TEST(SharedWarmUp, EachRecordRunsSoManyTimes) {
   if (shared.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_model_counter";
   FileSystem* const fs = FileSystem::Posix();
   ASSERT_OK_AND_ASSIGN(const auto model, ServedModel::Load("counter", 123, shared));
-  const std::string dir =
-      JoinPath(::testing::TempDir(), absl::StrCat("warm_up_", RandomHexName()));
+  const std::string dir = JoinPath(::testing::TempDir(), absl::StrCat("warm_up_", RandomHexName()));
   ASSERT_OK(fs->RecursivelyCreateDirectory(JoinPath(dir, "assets.extra")));
   PredictionLog log;
   auto* const request = log.mutable_predict_log()->mutable_request();

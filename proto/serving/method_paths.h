@@ -13,7 +13,8 @@ namespace millrace {
 inline constexpr char kPredictPath[] = "/tensorflow.serving.PredictionService/Predict";
 inline constexpr char kClassifyPath[] = "/tensorflow.serving.PredictionService/Classify";
 inline constexpr char kRegressPath[] = "/tensorflow.serving.PredictionService/Regress";
-inline constexpr char kMultiInferencePath[] = "/tensorflow.serving.PredictionService/MultiInference";
+inline constexpr char kMultiInferencePath[] =
+    "/tensorflow.serving.PredictionService/MultiInference";
 inline constexpr char kGetModelMetadataPath[] =
     "/tensorflow.serving.PredictionService/GetModelMetadata";
 

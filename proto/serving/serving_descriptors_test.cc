@@ -363,12 +363,11 @@ std::string TypeName(const FieldDescriptor* field) {
     const Descriptor* entry = field->message_type();
     return absl::StrCat("map<", TypeName(entry->map_key()), ",", TypeName(entry->map_value()), ">");
   }
-  const std::string type =
-      field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
-          ? Relative(field->message_type()->full_name())
-      : field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM
-          ? Relative(field->enum_type()->full_name())
-          : std::string(field->type_name());
+  const std::string type = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
+                               ? Relative(field->message_type()->full_name())
+                           : field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM
+                               ? Relative(field->enum_type()->full_name())
+                               : std::string(field->type_name());
   return absl::StrCat(field->is_repeated() ? "repeated " : "", type);
 }
 

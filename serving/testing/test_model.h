@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_TEST_MODEL_H_
-#define MILLRACE_SERVING_TEST_MODEL_H_
+#ifndef MILLRACE_SERVING_TESTING_TEST_MODEL_H_
+#define MILLRACE_SERVING_TESTING_TEST_MODEL_H_
 
 // A model for tests of serving, exported anew for each: signatures of every kind, sound and wrong.
 //
@@ -9,7 +9,7 @@
 //                       classes: the examples [?,1], scores: 2 v + 1 [?,1]; outputs: 3 v [?]
 //   classify_*, regress_*   one thing wrong, as the name says
 //
-// Use of the headers of ops is the tests'; kernels are linked by them.
+// Tests that include it link the kernels: //ops and //data.
 
 #include <initializer_list>
 #include <memory>
@@ -32,6 +32,8 @@
 #include "proto/serving/input.pb.h"
 #include "runtime/session.h"
 #include "saver/export_model.h"
+#include "saver/model_signature.h"
+#include "saver/saved_model.h"
 
 namespace millrace {
 
@@ -45,20 +47,18 @@ inline Status ExportTestModel(const std::string& directory) {
   const Output words = Const(root.WithName("words"), Tensor::Of({"w"}));
 
   const Output examples = Placeholder(root.WithName("examples"), DT_STRING, {-1});
-  const Output v =
-      ParseExample(root, examples,
-                   {.dense = {{.key = "v",
-                               .shape = PartialShape::Scalar(),
-                               .default_value = Tensor::Scalar(0.0f)}}})
-          .dense[0];
+  const Output v = ParseExample(root, examples,
+                                {.dense = {{.key = "v",
+                                            .shape = PartialShape::Scalar(),
+                                            .default_value = Tensor::Scalar(0.0f)}}})
+                       .dense[0];
   const Output column = Const(root, Tensor::Of<int32_t>({-1, 1}));
   const Output flat_classes = Identity(root.WithName("flat_classes"), examples);
   const Output classes = Reshape(root.WithName("classes"), flat_classes, column);
-  const Output scores = Reshape(
-      root.WithName("scores"),
-      Add(root, Mul(root, v, Const(root, 2.0f)), Const(root, 1.0f)), column);
-  const Output twice =
-      Concat(root.WithName("twice"), {scores, scores}, Const(root, int32_t{1}));
+  const Output scores =
+      Reshape(root.WithName("scores"),
+              Add(root, Mul(root, v, Const(root, 2.0f)), Const(root, 1.0f)), column);
+  const Output twice = Concat(root.WithName("twice"), {scores, scores}, Const(root, int32_t{1}));
   const Output one_row = Const(root.WithName("one_row"), Tensor::Of<float>({{1}}));
   const Output values = Mul(root.WithName("values"), v, Const(root, 3.0f));
 
@@ -67,10 +67,8 @@ inline Status ExportTestModel(const std::string& directory) {
        .outputs = {{"product", product}, {"sum", sum}, {"words", words}}}};
   const auto add = [&](const std::string& key, const std::string& method, NamedOutputs inputs,
                        NamedOutputs outputs) {
-    signatures.push_back({.inputs = std::move(inputs),
-                          .outputs = std::move(outputs),
-                          .key = key,
-                          .method = method});
+    signatures.push_back(
+        {.inputs = std::move(inputs), .outputs = std::move(outputs), .key = key, .method = method});
   };
   const NamedOutputs in = {{"inputs", examples}};
   add("classify", kClassifyMethod, in, {{"classes", classes}, {"scores", scores}});
@@ -127,4 +125,4 @@ inline tensorflow::serving::Input InputOf(std::initializer_list<float> values) {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_TEST_MODEL_H_
+#endif  // MILLRACE_SERVING_TESTING_TEST_MODEL_H_
