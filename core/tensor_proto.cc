@@ -113,6 +113,28 @@ MR_COMPLEX_CODEC(std::complex<float>, scomplex_val);
 MR_COMPLEX_CODEC(std::complex<double>, dcomplex_val);
 #undef MR_COMPLEX_CODEC
 
+// SameList<T>: the typed list whose elements in memory are T themselves, where there is one: copied
+// as bytes, not one by one.
+template <typename T>
+struct SameList {
+  static constexpr bool kExists = false;
+};
+#define MR_SAME_LIST(type, field)                                                     \
+  template <>                                                                         \
+  struct SameList<type> {                                                             \
+    static constexpr bool kExists = true;                                             \
+    static const auto& Of(const tensorflow::TensorProto& p) { return p.field(); }     \
+    static auto* Mutable(tensorflow::TensorProto* p) { return p->mutable_##field(); } \
+  }
+MR_SAME_LIST(float, float_val);
+MR_SAME_LIST(double, double_val);
+MR_SAME_LIST(int32_t, int_val);
+MR_SAME_LIST(int64_t, int64_val);
+MR_SAME_LIST(bool, bool_val);
+MR_SAME_LIST(uint32_t, uint32_val);
+MR_SAME_LIST(uint64_t, uint64_val);
+#undef MR_SAME_LIST
+
 // Calls f.operator()<T>() for the number type of `dtype`, which is memcopyable.
 template <typename F>
 auto ForNumberType(DType dtype, F&& f) {
@@ -296,7 +318,11 @@ void ReadNumbers(const tensorflow::TensorProto& proto, Tensor* tensor) {
     return;
   }
   const size_t listed = std::min(static_cast<size_t>(Codec<T>::Count(proto)), out.size());
-  for (size_t i = 0; i < listed; ++i) out[i] = Codec<T>::Get(proto, static_cast<int>(i));
+  if constexpr (SameList<T>::kExists) {
+    std::copy_n(SameList<T>::Of(proto).begin(), listed, out.begin());
+  } else {
+    for (size_t i = 0; i < listed; ++i) out[i] = Codec<T>::Get(proto, static_cast<int>(i));
+  }
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(listed), out.end(),
             listed == 0 ? T{} : T{out[listed - 1]});
 }
@@ -442,35 +468,13 @@ Status WriteVariant(const Variant& variant, int nesting,
   return absl::OkStatus();
 }
 
-// The typed list whose elements are T themselves; null for other types.
-template <typename T>
-auto ListOf(tensorflow::TensorProto* proto) {
-  if constexpr (std::is_same_v<T, float>) {
-    return proto->mutable_float_val();
-  } else if constexpr (std::is_same_v<T, double>) {
-    return proto->mutable_double_val();
-  } else if constexpr (std::is_same_v<T, int32_t>) {
-    return proto->mutable_int_val();
-  } else if constexpr (std::is_same_v<T, int64_t>) {
-    return proto->mutable_int64_val();
-  } else if constexpr (std::is_same_v<T, bool>) {
-    return proto->mutable_bool_val();
-  } else if constexpr (std::is_same_v<T, uint32_t>) {
-    return proto->mutable_uint32_val();
-  } else if constexpr (std::is_same_v<T, uint64_t>) {
-    return proto->mutable_uint64_val();
-  } else {
-    return nullptr;
-  }
-}
-
 template <typename T>
 void WriteNumbers(const Tensor& tensor, tensorflow::TensorProto* proto) {
   const absl::Span<const T> values = tensor.raw<T>();
-  if constexpr (std::is_same_v<decltype(ListOf<T>(proto)), std::nullptr_t>) {
-    for (const T& value : values) Codec<T>::Add(value, proto);
+  if constexpr (SameList<T>::kExists) {
+    SameList<T>::Mutable(proto)->Add(values.begin(), values.end());
   } else {
-    ListOf<T>(proto)->Add(values.begin(), values.end());
+    for (const T& value : values) Codec<T>::Add(value, proto);
   }
 }
 

@@ -8,7 +8,7 @@
 // Thread-safety: pure functions.
 // Failure: InvalidArgument for a signature with another method (where that is checked), another
 // number of tensors, and for outputs of another dtype, shape or batch size; FailedPrecondition for
-// tensors that have other names. Results are added to after all checks alone.
+// tensors that have other names. After an error nothing was added to the result.
 
 #include <cstdint>
 #include <string>
