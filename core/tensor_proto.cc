@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <complex>
+#include <cstddef>
 #include <limits>
 #include <new>
+#include <string>
+#include <type_traits>
 
 #include "core/allocator.h"
 #include "core/resource_handle.h"
@@ -109,6 +112,28 @@ MR_CODEC(Bfloat16, half_val, Bfloat16{static_cast<uint16_t>(w)}, v.bits);
 MR_COMPLEX_CODEC(std::complex<float>, scomplex_val);
 MR_COMPLEX_CODEC(std::complex<double>, dcomplex_val);
 #undef MR_COMPLEX_CODEC
+
+// SameList<T>: the typed list whose elements in memory are T themselves, where there is one: copied
+// as bytes, not one by one.
+template <typename T>
+struct SameList {
+  static constexpr bool kExists = false;
+};
+#define MR_SAME_LIST(type, field)                                                     \
+  template <>                                                                         \
+  struct SameList<type> {                                                             \
+    static constexpr bool kExists = true;                                             \
+    static const auto& Of(const tensorflow::TensorProto& p) { return p.field(); }     \
+    static auto* Mutable(tensorflow::TensorProto* p) { return p->mutable_##field(); } \
+  }
+MR_SAME_LIST(float, float_val);
+MR_SAME_LIST(double, double_val);
+MR_SAME_LIST(int32_t, int_val);
+MR_SAME_LIST(int64_t, int64_val);
+MR_SAME_LIST(bool, bool_val);
+MR_SAME_LIST(uint32_t, uint32_val);
+MR_SAME_LIST(uint64_t, uint64_val);
+#undef MR_SAME_LIST
 
 // Calls f.operator()<T>() for the number type of `dtype`, which is memcopyable.
 template <typename F>
@@ -293,7 +318,11 @@ void ReadNumbers(const tensorflow::TensorProto& proto, Tensor* tensor) {
     return;
   }
   const size_t listed = std::min(static_cast<size_t>(Codec<T>::Count(proto)), out.size());
-  for (size_t i = 0; i < listed; ++i) out[i] = Codec<T>::Get(proto, static_cast<int>(i));
+  if constexpr (SameList<T>::kExists) {
+    std::copy_n(SameList<T>::Of(proto).begin(), listed, out.begin());
+  } else {
+    for (size_t i = 0; i < listed; ++i) out[i] = Codec<T>::Get(proto, static_cast<int>(i));
+  }
   std::fill(out.begin() + static_cast<std::ptrdiff_t>(listed), out.end(),
             listed == 0 ? T{} : T{out[listed - 1]});
 }
@@ -441,12 +470,47 @@ Status WriteVariant(const Variant& variant, int nesting,
 
 template <typename T>
 void WriteNumbers(const Tensor& tensor, tensorflow::TensorProto* proto) {
-  for (const T& value : tensor.raw<T>()) Codec<T>::Add(value, proto);
+  const absl::Span<const T> values = tensor.raw<T>();
+  if constexpr (SameList<T>::kExists) {
+    SameList<T>::Mutable(proto)->Add(values.begin(), values.end());
+  } else {
+    for (const T& value : values) Codec<T>::Add(value, proto);
+  }
+}
+
+// Each string's length, as in a message, then all the bytes: what CheckStringContent accepts.
+void WriteStringContent(const Tensor& tensor, std::string* content) {
+  for (const std::string& s : tensor.raw<std::string>()) {
+    size_t length = s.size();
+    for (; length >= 0x80; length >>= 7) {
+      content->push_back(static_cast<char>((length & 0x7f) | 0x80));
+    }
+    content->push_back(static_cast<char>(length));
+  }
+  for (const std::string& s : tensor.raw<std::string>()) content->append(s);
+}
+
+// What can be written at all; `proto` is empty then.
+Status BeginWrite(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  proto->Clear();
+  if (!tensor.has_value()) {
+    return absl::InvalidArgumentError("Tensor: only a value can be serialized, got none");
+  }
+  if (tensor.TotalBytes() > kMaxProtoBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Tensor: a TensorProto must be at most ", kMaxProtoBytes, " bytes, got ",
+        tensor.TotalBytes(), " (", DTypeName(tensor.dtype()), tensor.shape().ToString(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+void WriteHeader(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  proto->set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
+  tensor.shape().ToProto(proto->mutable_tensor_shape());
 }
 
 Status Write(const Tensor& tensor, int nesting, tensorflow::TensorProto* proto) {
-  proto->set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
-  tensor.shape().ToProto(proto->mutable_tensor_shape());
+  WriteHeader(tensor, proto);
   if (tensor.num_elements() == 0) return absl::OkStatus();
   switch (tensor.dtype()) {
     case DT_STRING:
@@ -498,16 +562,32 @@ bool HasRawContent(const Tensor& tensor) {
 }
 
 Status TensorToProto(const Tensor& tensor, tensorflow::TensorProto* proto) {
-  proto->Clear();
-  if (!tensor.has_value()) {
-    return absl::InvalidArgumentError("Tensor: only a value can be serialized, got none");
-  }
-  if (tensor.TotalBytes() > kMaxProtoBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Tensor: a TensorProto must be at most ", kMaxProtoBytes, " bytes, got ",
-        tensor.TotalBytes(), " (", DTypeName(tensor.dtype()), tensor.shape().ToString(), ")"));
-  }
+  MR_RETURN_IF_ERROR(BeginWrite(tensor, proto));
   return Write(tensor, 0, proto);
+}
+
+Status TensorToListedProto(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  MR_RETURN_IF_ERROR(BeginWrite(tensor, proto));
+  if (!IsMemcopyable(tensor.dtype())) return Write(tensor, 0, proto);  // in its list
+  WriteHeader(tensor, proto);
+  ForNumberType(tensor.dtype(), [&]<typename T>() { WriteNumbers<T>(tensor, proto); });
+  return absl::OkStatus();
+}
+
+Status TensorToContentProto(const Tensor& tensor, tensorflow::TensorProto* proto) {
+  MR_RETURN_IF_ERROR(BeginWrite(tensor, proto));
+  if (tensor.dtype() != DT_STRING && !IsMemcopyable(tensor.dtype())) {
+    return Write(tensor, 0, proto);
+  }
+  WriteHeader(tensor, proto);
+  if (tensor.num_elements() == 0) return absl::OkStatus();
+  if (tensor.dtype() == DT_STRING) {
+    WriteStringContent(tensor, proto->mutable_tensor_content());
+  } else {
+    const absl::Span<const char> bytes = tensor.bytes();
+    proto->set_tensor_content(bytes.data(), bytes.size());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

@@ -29,6 +29,13 @@ Status TensorToProto(const Tensor& tensor, tensorflow::TensorProto* proto);
 // Would it write the tensor's bytes as raw content?
 bool HasRawContent(const Tensor& tensor);
 
+// As TensorFlow's servers reply, whose clients read the lists: all elements in the typed list of
+// the dtype, never raw content. Fails as TensorToProto.
+Status TensorToListedProto(const Tensor& tensor, tensorflow::TensorProto* proto);
+// All elements as raw content, strings behind their lengths; handles and variants, which have none,
+// in their lists. Fails as TensorToProto.
+Status TensorToContentProto(const Tensor& tensor, tensorflow::TensorProto* proto);
+
 }  // namespace millrace
 
 #endif  // MILLRACE_CORE_TENSOR_PROTO_H_

@@ -335,6 +335,63 @@ TEST(TensorToProtoTest, WritesAsPythonDoes) {
   EXPECT_STATUS(TensorToProto(Tensor(), &proto), absl::StatusCode::kInvalidArgument, "got none");
 }
 
+// As TensorFlow's AsProtoField and AsProtoTensorContent.
+TEST(TensorToProtoTest, ServersWriteListsAloneOrContentAlone) {
+  const struct {
+    Tensor tensor;
+    std::string list, content;
+  } kCases[] = {
+      {TensorOf<float>({2}, {1, -2}), "float_val: [1, -2]",
+       R"(tensor_content: "\000\000\200?\000\000\000\300")"},
+      {TensorOf<double>({1}, {1}), "double_val: 1",
+       R"(tensor_content: "\000\000\000\000\000\000\360?")"},
+      {TensorOf<int32_t>({2}, {1, -1}), "int_val: [1, -1]",
+       R"(tensor_content: "\001\000\000\000\377\377\377\377")"},
+      {TensorOf<uint8_t>({2}, {1, 255}), "int_val: [1, 255]", R"(tensor_content: "\001\377")"},
+      {TensorOf<int8_t>({2}, {1, -1}), "int_val: [1, -1]", R"(tensor_content: "\001\377")"},
+      {TensorOf<int16_t>({1}, {-2}), "int_val: -2", R"(tensor_content: "\376\377")"},
+      {TensorOf<uint16_t>({1}, {65535}), "int_val: 65535", R"(tensor_content: "\377\377")"},
+      {TensorOf<int64_t>({1}, {7}), "int64_val: 7",
+       R"(tensor_content: "\007\000\000\000\000\000\000\000")"},
+      {TensorOf<uint32_t>({1}, {7}), "uint32_val: 7", R"(tensor_content: "\007\000\000\000")"},
+      {TensorOf<uint64_t>({1}, {7}), "uint64_val: 7",
+       R"(tensor_content: "\007\000\000\000\000\000\000\000")"},
+      {TensorOf<bool>({2}, {true, false}), "bool_val: [true, false]",
+       R"(tensor_content: "\001\000")"},
+      {TensorOf<Half>({1}, {Half{0x3c00}}), "half_val: 15360", R"(tensor_content: "\000<")"},
+      {TensorOf<QInt8>({1}, {QInt8{-3}}), "int_val: -3", R"(tensor_content: "\375")"},
+      {TensorOf<std::complex<float>>({1}, {{1, -2}}), "scomplex_val: [1, -2]",
+       R"(tensor_content: "\000\000\200?\000\000\000\300")"},
+      // Lengths first; one of 200 takes two bytes.
+      {TensorOf<std::string>({2}, {"ab", ""}), R"(string_val: "ab" string_val: "")",
+       R"(tensor_content: "\002\000ab")"},
+      {TensorOf<std::string>({1}, {std::string(200, 'x')}),
+       "string_val: '" + std::string(200, 'x') + "'",
+       R"(tensor_content: "\310\001)" + std::string(200, 'x') + "\""},
+      {TensorOf<float>({0, 2}, {}), "", ""},
+  };
+  for (const auto& c : kCases) {
+    tensorflow::TensorProto header;
+    header.set_dtype(static_cast<tensorflow::DataType>(c.tensor.dtype()));
+    c.tensor.shape().ToProto(header.mutable_tensor_shape());
+    for (const bool as_list : {true, false}) {
+      tensorflow::TensorProto got, want = Proto(as_list ? c.list : c.content);
+      got.add_float_val(99);  // replaced
+      ASSERT_OK(as_list ? TensorToListedProto(c.tensor, &got)
+                        : TensorToContentProto(c.tensor, &got));
+      want.MergeFrom(header);
+      EXPECT_EQ(got.SerializeAsString(), want.SerializeAsString())
+          << got.ShortDebugString() << "\nwant " << want.ShortDebugString();
+      ASSERT_OK_AND_ASSIGN(const Tensor read, TensorFromProto(got));
+      ExpectTensorEqual(read, c.tensor);
+    }
+  }
+  tensorflow::TensorProto proto;
+  for (const auto& write : {TensorToListedProto, TensorToContentProto}) {
+    EXPECT_STATUS(write(Tensor(), &proto), absl::StatusCode::kInvalidArgument, "got none");
+  }
+}
+
 // Constants in graphs that TensorFlow wrote.
 TEST(TensorProtoTest, ConstantsOfRealGraphsAreReadAndWrittenBack) {
   const struct {

@@ -200,6 +200,10 @@ const Status& ServableModel::status(int number) const {
   return impl_->slots[static_cast<size_t>(number)].status;
 }
 
+PreparedStep* ServableModel::step(int number) const {
+  return impl_->slots[static_cast<size_t>(number)].step.get();
+}
+
 const std::map<std::string, ModelSignature>& ServableModel::signatures() const {
   return impl_->signatures;
 }

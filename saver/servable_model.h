@@ -85,6 +85,9 @@ class ServableModel {
   StatusOr<int> FindSignature(absl::string_view key) const;
   // What compiling the signature said; requires as signature().
   const Status& status(int number) const;
+  // The compiled step, for callers that check tensors otherwise than Predict; null where status()
+  // is an error. Valid as long as the model.
+  PreparedStep* step(int number) const;
 
   // One tensor for each input of the signature, and a place for each output, which is no input's.
   Status Predict(int signature, absl::Span<const Tensor> inputs, absl::Span<Tensor> outputs) const;
