@@ -48,6 +48,7 @@ ARROWS = {
     "train": SAVER + ["run", "runtime/step_stats.h"],
     "estimator": SAVER + ["run", "train", "data", "distributed/cluster/cluster.h",
                           "distributed/server.h", "distributed/replica_device_setter.h"],
+    "serving": SAVER + ["net"],
     "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}

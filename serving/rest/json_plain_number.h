@@ -3,7 +3,8 @@
 #define MILLRACE_SERVING_REST_JSON_PLAIN_NUMBER_H_
 
 // The loop that reads most numbers of a request: those of few digits and no exponent. RapidJSON's
-// reader takes some tens of cycles to find out what comes next; in a list of numbers it is a number.
+// reader takes some tens of cycles to find out what comes next; in a list of numbers it is a
+// number.
 //
 // Each number that the loop takes has the value that RapidJSON gives it, bit for bit: its digits,
 // at most 2^53, as an integer, divided by a power of ten. Any other number, and whatever is no

@@ -144,8 +144,8 @@ size_t WriteDecimal(T value, char* out) {
   const absl::AlphaNum six(value);
   size_t n = Copied(six.Piece(), out);
   if (!ReadsBack(six.Piece(), value)) {
-    n = static_cast<size_t>(absl::SNPrintF(out, kMaxJsonDecimal, "%.*g",
-                                           std::numeric_limits<T>::max_digits10, value));
+    n = static_cast<size_t>(
+        absl::SNPrintF(out, kMaxJsonDecimal, "%.*g", std::numeric_limits<T>::max_digits10, value));
   }
   if (std::memchr(out, '.', n) == nullptr && std::memchr(out, 'e', n) == nullptr) {
     n += Copied(".0", out + n);
@@ -189,7 +189,8 @@ std::string QuotedJson(absl::string_view text, size_t max_bytes) {
   ShownBytes out(max_bytes);
   rapidjson::PrettyWriter<ShownBytes> writer(out);
   // Each byte is at least a byte of the text: what is behind them is not shown.
-  writer.String(text.data(), static_cast<rapidjson::SizeType>(std::min(text.size(), max_bytes + 1)));
+  writer.String(text.data(),
+                static_cast<rapidjson::SizeType>(std::min(text.size(), max_bytes + 1)));
   return std::move(out).Take();
 }
 

@@ -59,17 +59,28 @@ struct Column {
 template <typename Fn>
 bool ForNumbersOf(DType dtype, const Fn& fn) {
   switch (dtype) {
-    case DT_FLOAT: return fn.template operator()<float>();
-    case DT_DOUBLE: return fn.template operator()<double>();
-    case DT_INT8: return fn.template operator()<int8_t>();
-    case DT_INT16: return fn.template operator()<int16_t>();
-    case DT_INT32: return fn.template operator()<int32_t>();
-    case DT_INT64: return fn.template operator()<int64_t>();
-    case DT_UINT8: return fn.template operator()<uint8_t>();
-    case DT_UINT16: return fn.template operator()<uint16_t>();
-    case DT_UINT32: return fn.template operator()<uint32_t>();
-    case DT_UINT64: return fn.template operator()<uint64_t>();
-    default: return false;
+    case DT_FLOAT:
+      return fn.template operator()<float>();
+    case DT_DOUBLE:
+      return fn.template operator()<double>();
+    case DT_INT8:
+      return fn.template operator()<int8_t>();
+    case DT_INT16:
+      return fn.template operator()<int16_t>();
+    case DT_INT32:
+      return fn.template operator()<int32_t>();
+    case DT_INT64:
+      return fn.template operator()<int64_t>();
+    case DT_UINT8:
+      return fn.template operator()<uint8_t>();
+    case DT_UINT16:
+      return fn.template operator()<uint16_t>();
+    case DT_UINT32:
+      return fn.template operator()<uint32_t>();
+    case DT_UINT64:
+      return fn.template operator()<uint64_t>();
+    default:
+      return false;
   }
 }
 
@@ -109,19 +120,27 @@ struct Leaf {
 
   const char* TypeName() const {
     switch (kind) {
-      case Kind::kNull: return "Null";
-      case Kind::kBool: return truth ? "True" : "False";
-      case Kind::kNumber: return "Number";
-      case Kind::kString: return "String";
+      case Kind::kNull:
+        return "Null";
+      case Kind::kBool:
+        return truth ? "True" : "False";
+      case Kind::kNumber:
+        return "Number";
+      case Kind::kString:
+        return "String";
     }
     return "";
   }
   std::string Shown(size_t max_bytes) const {
     switch (kind) {
-      case Kind::kNull: return "null";
-      case Kind::kBool: return truth ? "true" : "false";
-      case Kind::kNumber: return number->ToString();
-      case Kind::kString: return QuotedJson(text, max_bytes);
+      case Kind::kNull:
+        return "null";
+      case Kind::kBool:
+        return truth ? "true" : "false";
+      case Kind::kNumber:
+        return number->ToString();
+      case Kind::kString:
+        return QuotedJson(text, max_bytes);
     }
     return "";
   }
@@ -142,9 +161,7 @@ class PredictEvents {
         assumed_(std::move(assumed)) {}
 
   bool Null() { return OnLeaf({.kind = Leaf::Kind::kNull, .text = {}}); }
-  bool Bool(bool value) {
-    return OnLeaf({.kind = Leaf::Kind::kBool, .truth = value, .text = {}});
-  }
+  bool Bool(bool value) { return OnLeaf({.kind = Leaf::Kind::kBool, .truth = value, .text = {}}); }
   bool Int(int value) { return OnNumber(JsonNumber::Signed(value)); }
   bool Uint(unsigned value) { return OnNumber(JsonNumber::Unsigned(value)); }
   bool Int64(int64_t value) { return OnNumber(JsonNumber::Signed(value)); }
@@ -373,7 +390,8 @@ Column* PredictEvents::FindColumn(absl::string_view alias) {
 
 void PredictEvents::OnKey(absl::string_view key) {
   switch (place_) {
-    case Place::kTop: return OnTopKey(key);
+    case Place::kTop:
+      return OnTopKey(key);
     case Place::kItem: {
       member_ = FindColumn(key);
       if (member_ == nullptr) {
@@ -406,7 +424,8 @@ void PredictEvents::OnKey(absl::string_view key) {
       may_be_base64_ = base64_seen_ == 0 && key == "b64";
       base64_seen_ = 1;
       return;
-    default: return;
+    default:
+      return;
   }
 }
 
@@ -455,29 +474,37 @@ void PredictEvents::OnStartObject() {
     case Place::kInputs:
       if (!StartValue()) return SkipTo(depth_ - 1, place_);
       return StartLeafObject();
-    case Place::kTensor: return StartLeafObject();
+    case Place::kTensor:
+      return StartLeafObject();
     case Place::kLeafObject:
       may_be_base64_ = false;
       return SkipTo(depth_ - 1, Place::kLeafObject);
-    case Place::kSkip: return;
+    case Place::kSkip:
+      return;
   }
 }
 
 void PredictEvents::OnEndObject() {
   switch (place_) {
-    case Place::kItem: return EndItem();
-    case Place::kInputs: place_ = Place::kTop; return;
-    case Place::kUndecided: return EndUndecided();
+    case Place::kItem:
+      return EndItem();
+    case Place::kInputs:
+      place_ = Place::kTop;
+      return;
+    case Place::kUndecided:
+      return EndUndecided();
     case Place::kLeafObject:
       place_ = Place::kTensor;
       return EndLeafObject(may_be_base64_ && base64_seen_ == 2, object_at_);
-    default: return;
+    default:
+      return;
   }
 }
 
 void PredictEvents::OnStartArray() {
   switch (place_) {
-    case Place::kRoot: return SkipTo(0, Place::kRoot);
+    case Place::kRoot:
+      return SkipTo(0, Place::kRoot);
     case Place::kTop:
       if (top_key_ == TopKey::kInstances) {
         instances_are_list_ = true;
@@ -497,14 +524,16 @@ void PredictEvents::OnStartArray() {
     case Place::kInputs:
       if (!StartValue()) return SkipTo(depth_ - 1, place_);
       return StartList();
-    case Place::kTensor: return StartList();
+    case Place::kTensor:
+      return StartList();
     case Place::kUndecided:
       Decide();
       return OnStartArray();
     case Place::kLeafObject:
       may_be_base64_ = false;
       return SkipTo(depth_ - 1, Place::kLeafObject);
-    case Place::kSkip: return;
+    case Place::kSkip:
+      return;
   }
 }
 
@@ -533,8 +562,11 @@ bool PredictEvents::OnNumber(const JsonNumber& number) {
 bool PredictEvents::OnLeaf(const Leaf& leaf) {
   switch (place_) {
     case Place::kRoot:
-    case Place::kSkip: break;
-    case Place::kTop: OnTopLeaf(leaf); break;
+    case Place::kSkip:
+      break;
+    case Place::kTop:
+      OnTopLeaf(leaf);
+      break;
     case Place::kItems:
       if (StartItemValue()) AddLeaf(leaf);
       break;
@@ -542,7 +574,9 @@ bool PredictEvents::OnLeaf(const Leaf& leaf) {
     case Place::kInputs:
       if (StartValue()) AddLeaf(leaf);
       break;
-    case Place::kTensor: AddLeaf(leaf); break;
+    case Place::kTensor:
+      AddLeaf(leaf);
+      break;
     case Place::kUndecided:
       // The value of the key "b64", which was seen.
       if (leaf.kind == Leaf::Kind::kString && base64_seen_ == 1) {
@@ -578,8 +612,9 @@ void PredictEvents::OnTopLeaf(const Leaf& leaf) {
 bool PredictEvents::StartItemValue() {
   if (rows_kind_ == Rows::kUnknown) {
     if (columns_.size() > 1) {
-      RowProblem(At("instances is a plain list, but expecting list of objects as multiple input "
-                    "tensors required as per tensorinfo_map"));
+      RowProblem(
+          At("instances is a plain list, but expecting list of objects as multiple input "
+             "tensors required as per tensorinfo_map"));
       return false;
     }
     rows_kind_ = Rows::kValues;
@@ -594,8 +629,8 @@ bool PredictEvents::StartItemValue() {
 
 void PredictEvents::StartItem() {
   if (rows_kind_ == Rows::kValues) {
-    return RowProblem(At(
-        absl::StrCat("Expecting value/list but got object at item ", rows_, " of input list")));
+    return RowProblem(
+        At(absl::StrCat("Expecting value/list but got object at item ", rows_, " of input list")));
   }
   rows_kind_ = Rows::kObjects;
   place_ = Place::kItem;
@@ -607,9 +642,9 @@ void PredictEvents::EndItem() {
   if (item_keys_ != static_cast<int64_t>(columns_.size())) {
     const std::string keys = absl::StrJoin(
         inputs_, ",", [](std::string* out, const JsonInput& input) { out->append(input.alias); });
-    return RowProblem(At(absl::StrCat("Failed to process element: ", rows_,
-                                      " of 'instances' list. JSON object: "),
-                         item_at_, absl::StrCat(" keys must be equal to: ", keys)));
+    return RowProblem(At(
+        absl::StrCat("Failed to process element: ", rows_, " of 'instances' list. JSON object: "),
+        item_at_, absl::StrCat(" keys must be equal to: ", keys)));
   }
   ++rows_;
   place_ = Place::kItems;
@@ -633,18 +668,17 @@ void PredictEvents::EndRowValue() {
     } else if (column.row_size != size) {
       problem_ = At(absl::StrCat("Expecting tensor size: ", column.row_size, " but got: ", size));
     } else if (column.dims != dims_) {
-      problem_ = At(absl::StrCat("Expecting shape ", ShapeText(column.dims),
-                                 " but got: ", ShapeText(dims_)));
+      problem_ = At(
+          absl::StrCat("Expecting shape ", ShapeText(column.dims), " but got: ", ShapeText(dims_)));
     }
   }
   if (problem_.has_value()) {
-    const std::string key = value_in_ == Place::kItem
-                                ? absl::StrCat(" key: ", column.input->alias)
-                                : std::string();
-    problem_->before = absl::StrCat("Failed to process element: ", rows_, key,
-                                    " of 'instances' list. Error: ",
-                                    absl::StatusCodeToString(problem_->code), ": ",
-                                    problem_->before);
+    const std::string key =
+        value_in_ == Place::kItem ? absl::StrCat(" key: ", column.input->alias) : std::string();
+    problem_->before =
+        absl::StrCat("Failed to process element: ", rows_, key,
+                     " of 'instances' list. Error: ", absl::StatusCodeToString(problem_->code),
+                     ": ", problem_->before);
     problem_->code = absl::StatusCode::kInvalidArgument;
     return RowProblem(*std::move(problem_));
   }
@@ -786,7 +820,8 @@ void PredictEvents::AddLeaf(const Leaf& leaf) {
     } else if (leaf.kind == Leaf::Kind::kString && dtype == DT_STRING) {
       AddString(std::string(leaf.text));
     } else if (leaf.kind == Leaf::Kind::kBool && dtype == DT_BOOL) {
-      if (Room(1)) column_->values.mutable_raw<bool>()[static_cast<size_t>(column_->size++)] = leaf.truth;
+      if (Room(1))
+        column_->values.mutable_raw<bool>()[static_cast<size_t>(column_->size++)] = leaf.truth;
     } else {
       TypeProblem(leaf);
     }
