@@ -123,7 +123,7 @@ class ShowEvents {
 
 template <typename T>
 bool ReadsBack(absl::string_view text, T value) {
-  T read;
+  T read = 0;
   if constexpr (std::is_same_v<T, float>) {
     return absl::SimpleAtof(text, &read) && read == value;
   } else {

@@ -6,12 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -21,7 +20,7 @@
 namespace millrace {
 namespace {
 
-using Dims = absl::InlinedVector<int64_t, 6>;
+using Dims = std::vector<int64_t>;
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
 
 // A mistake in the data. What of it is a value in the body is printed once it is to be reported.
@@ -52,7 +51,7 @@ struct Column {
   Dims dims;
   int64_t row_size = 0;
   int64_t last_row = -1;
-  std::optional<Problem> problem;  // in columns
+  std::unique_ptr<Problem> problem;  // in columns
 };
 
 // Calls fn.operator()<T>() for the dtypes whose elements are JSON numbers.
@@ -325,8 +324,8 @@ class PredictEvents {
   int64_t rows_ = 0;
   size_t item_at_ = 0;
   int64_t item_keys_ = 0;
-  std::optional<Problem> row_problem_;
-  std::optional<Problem> columnar_problem_;  // of all inputs
+  std::unique_ptr<Problem> row_problem_;
+  std::unique_ptr<Problem> columnar_problem_;  // of all inputs
 
   // An undecided object or an object in a leaf's place: where it begins, how much of {"b64": "..."}
   // was seen (0, 1: the key, 2: the string), the string.
@@ -343,10 +342,10 @@ class PredictEvents {
   int level_ = 0;  // open lists
   int rank_ = -1;  // -1: not known yet
   Dims dims_;      // -1: not known yet
-  absl::InlinedVector<size_t, 6> list_at_;
+  std::vector<size_t> list_at_;
   Dims taken_;  // of each open list, elements that the reader did not see
   int64_t value_begin_ = 0;
-  std::optional<Problem> problem_;
+  std::unique_ptr<Problem> problem_;
 
   int64_t elements_ = 0, used_bytes_ = 0;
 };
@@ -652,27 +651,27 @@ void PredictEvents::EndItem() {
 
 // The first mistake in the rows: nothing of them counts any more.
 void PredictEvents::RowProblem(Problem problem) {
-  MR_DCHECK(!row_problem_.has_value(), "rows are skipped behind a mistake");
-  row_problem_ = std::move(problem);
+  MR_DCHECK(row_problem_ == nullptr, "rows are skipped behind a mistake");
+  row_problem_ = std::make_unique<Problem>(std::move(problem));
   SkipTo(1, Place::kTop);
 }
 
 void PredictEvents::EndRowValue() {
   Column& column = *column_;
   const int64_t size = column.size - value_begin_;
-  if (!problem_.has_value()) {
+  if (problem_ == nullptr) {
     if (!column.has_shape) {
       column.has_shape = true;
       column.dims = dims_;
       column.row_size = size;
     } else if (column.row_size != size) {
-      problem_ = At(absl::StrCat("Expecting tensor size: ", column.row_size, " but got: ", size));
+      Note(At(absl::StrCat("Expecting tensor size: ", column.row_size, " but got: ", size)));
     } else if (column.dims != dims_) {
-      problem_ = At(
-          absl::StrCat("Expecting shape ", ShapeText(column.dims), " but got: ", ShapeText(dims_)));
+      Note(At(absl::StrCat("Expecting shape ", ShapeText(column.dims),
+                           " but got: ", ShapeText(dims_))));
     }
   }
-  if (problem_.has_value()) {
+  if (problem_ != nullptr) {
     const std::string key =
         value_in_ == Place::kItem ? absl::StrCat(" key: ", column.input->alias) : std::string();
     problem_->before =
@@ -719,9 +718,9 @@ void PredictEvents::EndUndecided() {
 bool PredictEvents::StartValue() {
   if (place_ == Place::kTop) {
     if (columns_.size() > 1) {
-      columnar_problem_ =
+      columnar_problem_ = std::make_unique<Problem>(
           At("inputs is a plain value/list, but expecting an object as multiple input tensors "
-             "required as per tensorinfo_map");
+             "required as per tensorinfo_map"));
       return false;
     }
     member_ = &columns_[0];
@@ -740,7 +739,7 @@ bool PredictEvents::StartValue() {
 
 void PredictEvents::StartList() {
   const size_t at = position();
-  if (!problem_.has_value() && rank_ >= 0 && level_ >= rank_) {
+  if (problem_ == nullptr && rank_ >= 0 && level_ >= rank_) {
     Note(At(absl::StrCat("Encountered list at unexpected level: ", level_, " expected < ", rank_)));
   }
   list_at_.push_back(at);
@@ -760,11 +759,12 @@ void PredictEvents::EndList(int64_t size) {
     int64_t& expected = dims_[static_cast<size_t>(level_)];
     if (expected < 0) {
       expected = size;
-    } else if (expected != size && (!problem_.has_value() || problem_->position >= at)) {
+    } else if (expected != size && (problem_ == nullptr || problem_->position >= at)) {
       // The length of a list counts before what is in it.
-      problem_ = {.position = at,
+      problem_ = std::make_unique<Problem>(
+          Problem{.position = at,
                   .before = absl::StrCat("Encountered list at unexpected size: ", size,
-                                         " at level: ", level_, " expected size: ", expected)};
+                                         " at level: ", level_, " expected size: ", expected)});
     }
   }
   if (level_ == 0) EndValue();
@@ -800,7 +800,7 @@ void PredictEvents::EndLeafObject(bool is_base64, size_t begin) {
 // Is an element wanted here? It is `leaf`, or the object at `object_at`.
 bool PredictEvents::LeafFits(const Leaf* leaf, size_t object_at) {
   if (rank_ < 0) rank_ = level_;
-  if (problem_.has_value()) return false;
+  if (problem_ != nullptr) return false;
   if (level_ == rank_) return true;
   std::string after = absl::StrCat(" found at incorrect level: ", level_ + 1,
                                    " in the JSON DOM. Expected at level: ", rank_);
@@ -834,7 +834,7 @@ bool PredictEvents::AddNumber(const JsonNumber& number) {
   Column& column = *column_;
   const DType dtype = column.input->dtype;
   const bool added = ForNumbersOf(dtype, [&]<typename T>() {
-    T value;
+    T value{};
     if (!Convert(number, &value)) return false;
     if (!Room(sizeof(T))) return false;
     static_cast<T*>(column.values.mutable_raw_data())[column.size++] = value;
@@ -943,7 +943,7 @@ void PredictEvents::TypeProblem(const Leaf& leaf) {
 
 // The value's first mistake.
 void PredictEvents::Note(Problem problem) {
-  if (!problem_.has_value()) problem_ = std::move(problem);
+  if (problem_ == nullptr) problem_ = std::make_unique<Problem>(std::move(problem));
 }
 
 // --- The end.
@@ -983,7 +983,7 @@ StatusOr<JsonPredictRequest> PredictEvents::Finish(bool* again) {
 
 StatusOr<JsonPredictRequest> PredictEvents::FinishRows() {
   if (!instances_are_list_) return OfBody("Expecting 'instances' to be an list/array");
-  if (row_problem_.has_value()) return StatusOf(*row_problem_, body_, limits_);
+  if (row_problem_ != nullptr) return StatusOf(*row_problem_, body_, limits_);
   if (rows_ == 0) return OfBody("No values in 'instances' array");
   JsonPredictRequest request;
   request.signature_name = std::move(signature_name_);
@@ -998,7 +998,7 @@ StatusOr<JsonPredictRequest> PredictEvents::FinishRows() {
 }
 
 StatusOr<JsonPredictRequest> PredictEvents::FinishColumns() {
-  if (columnar_problem_.has_value()) return StatusOf(*columnar_problem_, body_, limits_);
+  if (columnar_problem_ != nullptr) return StatusOf(*columnar_problem_, body_, limits_);
   JsonPredictRequest request;
   request.signature_name = std::move(signature_name_);
   request.form = JsonForm::kColumnar;
@@ -1006,7 +1006,7 @@ StatusOr<JsonPredictRequest> PredictEvents::FinishColumns() {
     if (!column.has_shape) {
       return InvalidArgument("Missing named input: ", column.input->alias, " in 'inputs' object.");
     }
-    if (column.problem.has_value()) return StatusOf(*column.problem, body_, limits_);
+    if (column.problem != nullptr) return StatusOf(*column.problem, body_, limits_);
     MR_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(&column, column.dims));
     request.inputs.push_back({column.input->alias, std::move(tensor)});
   }
@@ -1032,7 +1032,7 @@ StatusOr<JsonPredictRequest> ReadPredictRequest(absl::string_view text,
     rapidjson::MemoryStream bytes(body.text().data(), body.text().size());
     PredictEvents events(body.text(), &bytes, inputs_of, limits, signature);
     MR_RETURN_IF_ERROR(ScanJson(bytes, &events));
-    bool again;
+    bool again = false;
     StatusOr<JsonPredictRequest> request = events.Finish(&again);
     if (!again) return request;
     MR_DCHECK(pass == 0, "the second pass knows the signature");

@@ -60,7 +60,7 @@ StatusOr<RestTarget> ParseRestPath(absl::string_view method, absl::string_view p
   RestTarget target;
   target.model_name = PercentDecoded(name);
   if (!version.empty()) {
-    int64_t number;
+    int64_t number = 0;
     if (!absl::SimpleAtoi(version, &number)) {
       return InvalidArgument("Failed to convert version: ", version, " to numeric.");
     }
