@@ -46,9 +46,11 @@ ARROWS = {
     "distributed": GRAPH + ["net", "run", "runtime"],
     "distributed/link": ["proto", "core", "net"],
     "train": SAVER + ["run", "runtime/step_stats.h"],
+    "serving": ["proto", "core", "formats", "net", "saver", "runtime/session.h"],
     "estimator": SAVER + ["run", "train", "data", "distributed/cluster/cluster.h",
                           "distributed/server.h", "distributed/replica_device_setter.h"],
-    "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator"],
+    "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator",
+            "serving"],
 }
 FORBIDDEN = {"tools", "tests", "examples"}
 # Sub-folders that still include their folder and are included by it. The list only gets shorter: a

@@ -39,6 +39,7 @@ SECTIONS = {
     "columns": ("Feature columns", ""),
     "events": ("Events", ""),
     "clusters": ("Clusters", ""),
+    "serving": ("Serving", ""),
     "programs": ("Programs", ""),
     "article 0": ("Article 0: Easy distributed training", "Rows without a test wait for work on "
                   "launchers, storage and servers: 0-34, 0-38 to 0-41, 0-43."),
