@@ -75,8 +75,8 @@ StatusOr<GrowingBytes> Gunzip(absl::string_view compressed, const GunzipLimits& 
 
     if (result == Z_MEM_ERROR) return NoMemory(out.size());
     if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) {
-      return InvalidArgument("gzip: the bytes must be gzip with right checksums, got at byte ", read,
-                             " of ", compressed.size(), ": ",
+      return InvalidArgument("gzip: the bytes must be gzip with right checksums, got at byte ",
+                             read, " of ", compressed.size(), ": ",
                              z.msg == nullptr ? "another format" : z.msg);
     }
     if (out.size() > most) {

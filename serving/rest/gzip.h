@@ -4,8 +4,9 @@
 
 // Gzip (RFC 1952) for bodies of requests and replies.
 //
-// Reading trusts nothing: what comes out is bounded, by a size and by a ratio to what went in, while
-// it comes; every member's checksum and length is compared; nothing may follow the last member.
+// Reading trusts nothing: what comes out is bounded, by a size and by a ratio to what went in,
+// while it comes; every member's checksum and length is compared; nothing may follow the last
+// member.
 //
 // Thread-safety: all functions, from any thread; they share nothing.
 
@@ -28,8 +29,8 @@ struct GunzipLimits {
   static constexpr int64_t kFreeBytes = int64_t{1} << 20;
 };
 
-// One or several members. InvalidArgument for what is no gzip, is cut off, fails its checksum or has
-// bytes behind it; OutOfRange beyond a limit, with at most twice its bytes reserved until then;
+// One or several members. InvalidArgument for what is no gzip, is cut off, fails its checksum or
+// has bytes behind it; OutOfRange beyond a limit, with at most twice its bytes reserved until then;
 // ResourceExhausted when `budget` (null: none) or the system has no memory.
 StatusOr<GrowingBytes> Gunzip(absl::string_view compressed, const GunzipLimits& limits,
                               std::shared_ptr<ByteBudget> budget = nullptr);

@@ -14,7 +14,8 @@
 #include "gtest/gtest.h"
 #include "serving/rest/growing_bytes.h"
 
-// covers: serving: gzip bodies are inflated within a size, a ratio and a budget; what is cut off, is
+// covers: serving: gzip bodies are inflated within a size, a ratio and a budget; what is cut off,
+// is
 //   followed by other bytes or fails its checksum is refused
 
 namespace millrace {
@@ -38,9 +39,8 @@ std::string Noise(size_t size) {
 }
 
 TEST(GzipTest, WhatIsPackedComesOutAgain) {
-  for (const std::string& bytes :
-       {std::string(), std::string("{\"instances\": [1, 2]}"), std::string(3'000'000, 'x'),
-        Noise(700'000)}) {
+  for (const std::string& bytes : {std::string(), std::string("{\"instances\": [1, 2]}"),
+                                   std::string(3'000'000, 'x'), Noise(700'000)}) {
     const StatusOr<GrowingBytes> out = Gunzip(Packed(bytes), {});
     ASSERT_TRUE(out.ok()) << out.status();
     EXPECT_EQ(out->size(), bytes.size());
@@ -49,7 +49,8 @@ TEST(GzipTest, WhatIsPackedComesOutAgain) {
 }
 
 TEST(GzipTest, SeveralMembersAreOneText) {
-  const StatusOr<GrowingBytes> out = Gunzip(absl::StrCat(Packed("ab"), Packed(""), Packed("c")), {});
+  const StatusOr<GrowingBytes> out =
+      Gunzip(absl::StrCat(Packed("ab"), Packed(""), Packed("c")), {});
   ASSERT_TRUE(out.ok()) << out.status();
   EXPECT_EQ(out->view(), "abc");
 }
@@ -91,8 +92,8 @@ TEST(GzipTest, TheSizeIsBounded) {
   EXPECT_TRUE(absl::IsOutOfRange(Gunzip(packed + packed, {.max_bytes = 1'999}).status()));
 }
 
-// The bomb would be 16 MiB. Until it is refused it may have twice what the ratio allows, and what is
-// free: what it took is seen in a budget that is smaller than the bomb.
+// The bomb would be 16 MiB. Until it is refused it may have twice what the ratio allows, and what
+// is free: what it took is seen in a budget that is smaller than the bomb.
 TEST(GzipTest, ABombIsRefusedLongBeforeItIsLarge) {
   const std::string bomb = Packed(std::string(size_t{16} << 20, '\0'));
   auto budget = std::make_shared<ByteBudget>(int64_t{8} << 20);

@@ -120,9 +120,9 @@ StatusOr<HttpListener> HttpListener::Open(const std::string& address) {
     if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
       return NotFree(address, errno);
     }
-    listener.port_ = ntohs(a->ai_family == AF_INET6
-                               ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
-                               : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+    listener.port_ =
+        ntohs(a->ai_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
+                                       : reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
     listener.address_ = absl::StrCat(shown_host, ":", listener.port_);
     listener.fd_ = std::move(fd);
     return listener;

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -51,8 +52,8 @@ constexpr size_t kFirstBodyBytes = size_t{256} << 10;
 // the connection with unread bytes would throw away the reply, too (RFC 9112, 9.6).
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr size_t kMaxLingers = 256;
-// How long the last replies of a server that stops may take to get out.
-constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
+// How long the replies of a server that stops may take to get out.
+constexpr absl::Duration kFlushTime = absl::Seconds(5);
 
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -95,9 +96,10 @@ Reply ErrorReply(int status, absl::string_view text) {
 // buffer, where at most an end of an earlier reply is; what does not is lost.
 void SendRaw(int fd, int status, absl::string_view text) {
   const Reply reply = ErrorReply(status, text);
-  std::string bytes = absl::StrCat("HTTP/1.1 ", status, " ",
-                                   MHD_get_reason_phrase_for(static_cast<unsigned>(status)), "\r\n");
-  for (const auto& [name, value] : reply.headers) absl::StrAppend(&bytes, name, ": ", value, "\r\n");
+  std::string bytes = absl::StrCat(
+      "HTTP/1.1 ", status, " ", MHD_get_reason_phrase_for(static_cast<unsigned>(status)), "\r\n");
+  for (const auto& [name, value] : reply.headers)
+    absl::StrAppend(&bytes, name, ": ", value, "\r\n");
   absl::StrAppend(&bytes, "Connection: close\r\nContent-Length: ", reply.body.size(), "\r\n\r\n",
                   reply.body);
   (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -239,18 +241,21 @@ class Connection {
     MutexLock lock(&mu);
     CloseIfIdle();
   }
-  // The server waits no longer.
-  void End() {
+  // The server waits no longer. True when that gave the request its reply.
+  bool End() {
     absl::AnyInvocable<void()> gone;
+    bool is_answered = false;
     {
       MutexLock lock(&mu);
       gone = TakeGone();
       if (phase_ == Phase::kLater) {
         reply_ = ErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE, "server stops");
         Resume();
+        is_answered = true;
       }
     }
     if (gone) gone();
+    return is_answered;
   }
 
   void CutIfLate(int64_t now_ns) {
@@ -356,7 +361,14 @@ class Request final : public HttpRequest {
     for (const auto& [name, value] : fields) size += name.size() + value.size();
     text_.reserve(size);
     method_ = Keep(method);
-    const absl::string_view kept = Keep(target);
+    absl::string_view kept = Keep(target);
+    // What a proxy is asked: "http://host/path".
+    for (const absl::string_view scheme : {"http://", "https://"}) {
+      if (!absl::StartsWithIgnoreCase(kept, scheme)) continue;
+      const size_t slash = kept.find('/', scheme.size());
+      kept = slash == absl::string_view::npos ? "/" : kept.substr(slash);
+      break;
+    }
     const size_t question = kept.find('?');
     path_ = kept.substr(0, question);
     if (question != absl::string_view::npos) query_ = kept.substr(question + 1);
@@ -519,7 +531,9 @@ class Server final : public HttpServer {
   }
   void Forget(Loop* loop, const std::string& host);
   std::vector<std::shared_ptr<Connection>> Connections() const;
-  void WaitForNone(absl::Duration time);
+  // Under mu_; until a condition that holds when connections go, or the time is over.
+  template <typename Condition>
+  void WaitUntil(absl::Duration time, Condition is_so);
 
   const HttpServerOptions options_;
   const HttpHandler handler_;
@@ -536,13 +550,13 @@ class Server final : public HttpServer {
   std::vector<HttpListener> listeners_;
   std::map<int, int64_t> lingers_;  // sockets to read from until then
   int64_t next_tick_ns_ = 0;
-  bool is_paused_ = false;          // no files left: does not accept until the next tick
+  bool is_paused_ = false;  // no files left: does not accept until the next tick
 
   Mutex stop_mu_;
   bool stopped_ ABSL_GUARDED_BY(stop_mu_) = false;
 
   mutable Mutex mu_;
-  CondVar none_left_;
+  CondVar fewer_connections_;  // signalled while the server drains
   bool close_listeners_ ABSL_GUARDED_BY(mu_) = false;
   bool end_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = kWakeId + 1;
@@ -556,7 +570,8 @@ class Server final : public HttpServer {
 std::shared_ptr<Connection>* ContextOf(MHD_Connection* mhd) {
   const MHD_ConnectionInfo* const info =
       MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-  return info == nullptr ? nullptr : static_cast<std::shared_ptr<Connection>*>(info->socket_context);
+  return info == nullptr ? nullptr
+                         : static_cast<std::shared_ptr<Connection>*>(info->socket_context);
 }
 
 const sockaddr* AddressOf(MHD_Connection* mhd) {
@@ -589,13 +604,12 @@ Status CheckOptions(const HttpServerOptions& options) {
     return InvalidArgument("HTTP server: max_header_bytes must be in [", kLeastHeader, ", ",
                            kMostHeader, "], got ", options.max_header_bytes);
   }
-  for (const auto& [name, value] : {std::pair<absl::string_view, int64_t>
-                                        {"max_body_bytes", options.max_body_bytes},
-                                    {"max_inflate_ratio", options.max_inflate_ratio},
-                                    {"max_bytes_of_bodies", options.max_bytes_of_bodies},
-                                    {"max_connections", options.max_connections},
-                                    {"max_connections_of_address",
-                                     options.max_connections_of_address}}) {
+  for (const auto& [name, value] :
+       {std::pair<absl::string_view, int64_t>{"max_body_bytes", options.max_body_bytes},
+        {"max_inflate_ratio", options.max_inflate_ratio},
+        {"max_bytes_of_bodies", options.max_bytes_of_bodies},
+        {"max_connections", options.max_connections},
+        {"max_connections_of_address", options.max_connections_of_address}}) {
     // Half of the largest number leaves room for sums.
     if (value < 1 || value > INT64_MAX / 2) {
       return InvalidArgument("HTTP server: ", name, " must be in [1, ", INT64_MAX / 2, "], got ",
@@ -680,23 +694,24 @@ Status Server::StartLoops() {
     Loop* const loop = loops_.back().get();
     // Our own bound on connections is lower.
     loop->daemon = MHD_start_daemon(
-        flags, 0, nullptr, nullptr, &OnAccess, this,           //
+        flags, 0, nullptr, nullptr, &OnAccess, this,            //
         MHD_OPTION_EXTERNAL_LOGGER, &LibraryLog::Write, &log_,  //
         MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, loop,      //
         MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted, this,        //
         MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, this,           //
         MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(options_.max_connections) + 1,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,  //
-        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool / 4,
-        MHD_OPTION_CONNECTION_TIMEOUT, IdleSeconds(options_.idle_time),  //
-        MHD_OPTION_ARRAY, tls.data(),                 //
+        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool / 4, MHD_OPTION_CONNECTION_TIMEOUT,
+        IdleSeconds(options_.idle_time),  //
+        MHD_OPTION_ARRAY, tls.data(),     //
         MHD_OPTION_END);
     if (loop->daemon == nullptr) {
       loops_.pop_back();
       const std::string why = log_.Close();
       if (shared_->is_tls && i == 0) {
-        return InvalidArgument("HTTP server: key, certificate and client_ca must be PEM texts that ",
-                               "belong together, got: ", why);
+        return InvalidArgument(
+            "HTTP server: key, certificate and client_ca must be PEM texts that ",
+            "belong together, got: ", why);
       }
       return absl::ResourceExhaustedError(
           absl::StrCat("HTTP server: ", num_loops, " threads must start, got ", i, ": ", why));
@@ -704,6 +719,17 @@ Status Server::StartLoops() {
   }
   log_.Close();
   return absl::OkStatus();
+}
+
+template <typename Condition>
+void Server::WaitUntil(absl::Duration time, Condition is_so) {
+  const int64_t deadline = DeadlineNs(time);
+  MutexLock lock(&mu_);
+  while (!is_so()) {
+    const int64_t left = deadline - NowNs();
+    if (left <= 0) return;
+    fewer_connections_.WaitWithTimeout(&mu_, absl::Nanoseconds(left));
+  }
 }
 
 void Server::Stop(absl::Duration drain) {
@@ -719,11 +745,17 @@ void Server::Stop(absl::Duration drain) {
     Wake();
     listeners_closed_.Wait();
     for (const auto& connection : Connections()) connection->Drain();
-    WaitForNone(drain);
+    WaitUntil(drain, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_connections_ == 0; });
     // From here on nothing suspends: a loop that ends with a suspended connection would abort.
     shared_->ending = true;
-    for (const auto& connection : Connections()) connection->End();
-    WaitForNone(kFlushTime);
+    std::vector<uint64_t> answered;
+    for (const auto& connection : Connections()) {
+      if (connection->End()) answered.push_back(connection->id);
+    }
+    WaitUntil(kFlushTime, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return std::none_of(answered.begin(), answered.end(),
+                          [&](uint64_t id) { return connections_.contains(id); });
+    });
   }
   for (const auto& loop : loops_) MHD_stop_daemon(loop->daemon);
   if (is_running) {
@@ -743,16 +775,6 @@ std::vector<std::shared_ptr<Connection>> Server::Connections() const {
   all.reserve(connections_.size());
   for (const auto& [id, connection] : connections_) all.push_back(connection);
   return all;
-}
-
-void Server::WaitForNone(absl::Duration time) {
-  const int64_t deadline = DeadlineNs(time);
-  MutexLock lock(&mu_);
-  while (num_connections_ > 0) {
-    const int64_t left = deadline - NowNs();
-    if (left <= 0) return;
-    none_left_.WaitWithTimeout(&mu_, absl::Nanoseconds(left));
-  }
 }
 
 // ---- Connections come and go
@@ -783,7 +805,8 @@ void Server::OnStarted(MHD_Connection* mhd, void** context) {
   }
   auto connection = std::make_shared<Connection>(shared_, id, mhd, info->connect_fd,
                                                  SocketAddressText(AddressOf(mhd), true));
-  connection->Enter(Connection::Phase::kIdle, DeadlineNs(options_.idle_time + options_.header_time));
+  connection->Enter(Connection::Phase::kIdle,
+                    DeadlineNs(options_.idle_time + options_.header_time));
   auto kept = std::make_unique<std::shared_ptr<Connection>>(connection);
   {
     MutexLock lock(&mu_);
@@ -818,15 +841,16 @@ void Server::Forget(Loop* loop, const std::string& host) {
   --loop->num_connections;
   const auto of_host = num_of_host_.find(host);
   if (of_host != num_of_host_.end() && --of_host->second == 0) num_of_host_.erase(of_host);
-  if (--num_connections_ == 0) none_left_.SignalAll();
+  --num_connections_;
+  if (shared_->draining) fewer_connections_.SignalAll();
 }
 
 // ---- The watching thread
 
 void Server::Watch() {
   // Deadlines are kept to within an eighth of the shortest one.
-  const absl::Duration shortest = std::min({options_.idle_time, options_.header_time,
-                                            options_.body_time, options_.reply_time});
+  const absl::Duration shortest =
+      std::min({options_.idle_time, options_.header_time, options_.body_time, options_.reply_time});
   const int tick_ms =
       static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(shortest / 8), 5, 250));
   bool goes_on = true;
@@ -862,7 +886,8 @@ bool Server::WatchOnce(int tick_ms) {
     return true;
   }
   for (const int fd : lingers) {
-    epoll_event event = {.events = EPOLLIN, .data = {.u64 = kLingerBit | static_cast<uint64_t>(fd)}};
+    epoll_event event = {.events = EPOLLIN,
+                         .data = {.u64 = kLingerBit | static_cast<uint64_t>(fd)}};
     if (lingers_.size() >= kMaxLingers ||
         epoll_ctl(shared_->watch.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
       close(fd);
@@ -905,8 +930,7 @@ void Server::Accept(size_t number) {
     sockaddr_storage from = {};
     socklen_t size = sizeof(from);
     sockaddr* const address = reinterpret_cast<sockaddr*>(&from);
-    const int fd =
-        accept4(listeners_[number].fd(), address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listeners_[number].fd(), address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -1000,7 +1024,7 @@ void* Server::OnTarget(void* self, const char* target, MHD_Connection* mhd) {
     c->target.clear();  // OnHead refuses it
   }
   c->refusal.reset();
-  c->may_be_sending = false;
+  c->may_be_sending = true;
   c->Enter(Connection::Phase::kHeaders, DeadlineNs(server->options_.header_time));
   return nullptr;
 }
@@ -1023,6 +1047,14 @@ MHD_Result Server::OnAccess(void* self, MHD_Connection* mhd, const char*, const 
   }
 }
 
+// Or what is no character.
+bool HasSpace(absl::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isspace(static_cast<unsigned char>(c)) ||
+           absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+}
+
 std::optional<Reply> Server::WhyNot(Connection* c, absl::string_view version,
                                     const std::vector<Field>& fields, bool* has_body,
                                     size_t* length) {
@@ -1030,7 +1062,9 @@ std::optional<Reply> Server::WhyNot(Connection* c, absl::string_view version,
   int num_hosts = 0, num_lengths = 0, num_codings = 0;
   absl::string_view coding;
   uint64_t content_length = 0;
+  bool is_malformed = c->target.empty() || HasSpace(c->target);
   for (const auto& [name, value] : fields) {
+    is_malformed |= name.empty() || HasSpace(name);
     if (absl::EqualsIgnoreCase(name, "host")) {
       ++num_hosts;
     } else if (absl::EqualsIgnoreCase(name, "content-length")) {
@@ -1057,7 +1091,9 @@ std::optional<Reply> Server::WhyNot(Connection* c, absl::string_view version,
     }
     c->is_known = true;
   }
-  if (c->target.empty()) return ErrorReply(MHD_HTTP_BAD_REQUEST, "malformed request line");
+  if (is_malformed) {
+    return ErrorReply(MHD_HTTP_BAD_REQUEST, "target and names of headers must have no spaces");
+  }
   const MHD_ConnectionInfo* const head =
       MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
   if (head != nullptr && head->header_size > static_cast<size_t>(options_.max_header_bytes)) {
@@ -1090,8 +1126,9 @@ MHD_Result Server::OnHead(const std::shared_ptr<Connection>& c, absl::string_vie
   const std::vector<Field> fields = LibraryHeaders(c->mhd);
   bool has_body = false;
   size_t length = SIZE_MAX;
-  if (std::optional<Reply> refusal = WhyNot(c.get(), version, fields, &has_body, &length)) {
-    c->may_be_sending = has_body;
+  std::optional<Reply> refusal = WhyNot(c.get(), version, fields, &has_body, &length);
+  c->may_be_sending = has_body;
+  if (refusal.has_value()) {
     refusal->close = true;
     return Queue(c.get(), *std::move(refusal));
   }
@@ -1128,7 +1165,6 @@ MHD_Result Server::OnBody(Connection* c, absl::string_view piece, size_t* left) 
     return MHD_YES;
   }
   c->RefuseRaw(status, text);
-  c->may_be_sending = true;
   return MHD_NO;
 }
 
@@ -1154,6 +1190,7 @@ std::optional<Reply> Server::Unpack(Request* request) {
 }
 
 MHD_Result Server::OnEnd(Connection* c) {
+  c->may_be_sending = false;
   if (c->refusal.has_value()) return Queue(c, *std::exchange(c->refusal, std::nullopt));
   if (c->reading == nullptr) {
     std::optional<Reply> reply = c->ReplyOfResumed();
@@ -1203,8 +1240,7 @@ MHD_Result Server::Queue(Connection* c, Reply reply) {
   return MHD_queue_response(c->mhd, static_cast<unsigned>(reply.status), response);
 }
 
-void Server::OnCompleted(void* self, MHD_Connection* mhd, void** seen,
-                         MHD_RequestTerminationCode) {
+void Server::OnCompleted(void* self, MHD_Connection* mhd, void** seen, MHD_RequestTerminationCode) {
   *seen = nullptr;
   std::shared_ptr<Connection>* const context = ContextOf(mhd);
   if (context == nullptr) return;

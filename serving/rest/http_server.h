@@ -22,8 +22,8 @@
 //   * each request that reaches the handler is answered once: one that is dropped, or whose handler
 //     throws, is answered 500; one that is left when the server stops is answered 503;
 //   * what is beyond a limit never reaches the handler: 400 malformed, 408 too slow, 413 body too
-//     large, 414 and 431 headers too large, 429 too many bodies or connections, 501 and 505 other
-//     protocols, and the connection ends;
+//     large, 414 and 431 headers too large, 429 and 503 too many bodies or connections, 501 and 505
+//     other protocols, and the connection ends; a line without any target ends it without a word;
 //   * a body costs what came of it, whatever its Content-Length says.
 // Chunked and gzip bodies come plain, Expect: 100-continue is answered, HEAD is answered without
 // the body, replies are gzipped for who asks, pipelined requests run one after the other.
@@ -34,7 +34,8 @@
 // LGPL-2.1+: we link Debian's shared library. What it lacks is here: it sees no disconnect while a
 // request runs, knows only an idle time, and its threads' bounds on connections are apart. One
 // thread per server therefore accepts, keeps the deadlines and watches for clients that leave.
-// Of 0.9.75, seen in tests: to a Content-Length that is no number it says 400 with its header twice.
+// Of 0.9.75, seen in tests: to a Content-Length that is no number it says 400 with its header
+// twice.
 //
 // Thread-safety: all methods, from any thread; Stop not from a handler. Requests: one thread at a
 // time.
@@ -104,17 +105,17 @@ struct HttpServerOptions {
 
   int num_threads = 0;  // 0: UsableCores()
 
-  int64_t max_body_bytes = int64_t{128} << 20;      // as sent, and as inflated
-  int64_t max_inflate_ratio = 1'000;                // see GunzipLimits
-  int64_t max_header_bytes = int64_t{16} << 10;     // request line and headers
-  int64_t max_bytes_of_bodies = int64_t{2} << 30;   // of all requests that are read or run
-  int max_connections = 10'000;                     // files that are open, for one
-  int max_connections_of_address = 10'000;          // of one IP address
+  int64_t max_body_bytes = int64_t{128} << 20;     // as sent, and as inflated
+  int64_t max_inflate_ratio = 1'000;               // see GunzipLimits
+  int64_t max_header_bytes = int64_t{16} << 10;    // request line and headers
+  int64_t max_bytes_of_bodies = int64_t{2} << 30;  // of all requests that are read or run
+  int max_connections = 10'000;                    // files that are open, for one
+  int max_connections_of_address = 10'000;         // of one IP address
 
-  absl::Duration idle_time = absl::Seconds(120);    // between requests; while nothing is read
-  absl::Duration header_time = absl::Seconds(20);   // from the request line to the last header
-  absl::Duration body_time = absl::Seconds(120);    // for the whole body
-  absl::Duration reply_time = absl::Seconds(600);   // for the client to take the whole reply
+  absl::Duration idle_time = absl::Seconds(120);   // between requests; while nothing is read
+  absl::Duration header_time = absl::Seconds(20);  // from the request line to the last header
+  absl::Duration body_time = absl::Seconds(120);   // for the whole body
+  absl::Duration reply_time = absl::Seconds(600);  // for the client to take the whole reply
 
   // Replies of at least so many bytes, without a Content-Encoding, for clients that accept gzip.
   // INT64_MAX: none.

@@ -31,7 +31,7 @@
 namespace millrace {
 
 struct RawHttpReply {
-  int status = 0;  // 0: none came
+  int status = 0;                              // 0: none came
   std::map<std::string, std::string> headers;  // names in lower case; the last one of a name
   std::string body;                            // what came of it
 
