@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/model_requests.h"
 
-#include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "core/logging.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
 #include "proto/serving/get_model_status.pb.h"
@@ -28,19 +27,6 @@ using tensorflow::serving::ModelVersionStatus;
 void Fill(const Status& status, tensorflow::serving::StatusProto* proto) {
   proto->set_error_code(static_cast<tensorflow::error::Code>(status.code()));
   proto->set_error_message(std::string(status.message()));
-}
-
-// The models that take part, after an error of `status`.
-Status NotAvailable(const std::vector<std::pair<std::string, Status>>& failed) {
-  const Status& first = failed.front().second;
-  const std::string text = absl::StrCat(
-      failed.size(), " model(s) did not become available: {",
-      absl::StrJoin(failed, ", ",
-                    [](std::string* out, const auto& model) {
-                      absl::StrAppend(out, model.first, ": ", model.second.ToString());
-                    }),
-      "}");
-  return Status(first.ok() ? absl::StatusCode::kDeadlineExceeded : first.code(), text);
 }
 
 }  // namespace
@@ -124,19 +110,49 @@ Status ModelRequests::GetModelStatus(const tensorflow::serving::GetModelStatusRe
 
 Status ModelRequests::ReloadConfig(const tensorflow::serving::ReloadConfigRequest& request,
                                    tensorflow::serving::ReloadConfigResponse* response) const {
+  const absl::Time deadline = absl::Now() + reload_timeout_;
   const Status status = [&]() -> Status {
     MR_ASSIGN_OR_RETURN(std::vector<ModelSettings> models, SettingsOf(request.config()));
-    std::set<std::string> names;
-    for (const ModelSettings& model : models) names.insert(model.name);
-    MR_RETURN_IF_ERROR(versions_->SetModels(std::move(models)));
-    std::vector<std::pair<std::string, Status>> failed;
-    for (auto& model : versions_->WaitUntilTried(absl::Now() + options_.reload_timeout)) {
-      if (names.count(model.first) > 0) failed.push_back(std::move(model));
-    }
-    return failed.empty() ? absl::OkStatus() : NotAvailable(failed);
+    MR_RETURN_IF_ERROR(SetModelsWithLabels(versions_.get(), std::move(models), deadline));
+    const auto failed = versions_->WaitUntilTried(deadline);
+    return failed.empty() ? absl::OkStatus() : ModelsNotAvailable(failed);
   }();
   Fill(status, response->mutable_status());
   return status;
+}
+
+Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> models,
+                           absl::Time deadline) {
+  std::vector<ModelSettings> before = versions->models();
+  if (versions->SetModels(models).ok()) return absl::OkStatus();
+  // What is wrong may be a label of a version that is not there yet.
+  std::vector<ModelSettings> unlabelled = models;
+  for (ModelSettings& model : unlabelled) {
+    // Those that it has already keep their labels meanwhile.
+    model.labels.clear();
+    for (const ModelSettings& old : before) {
+      if (old.name == model.name) model.labels = old.labels;
+    }
+  }
+  MR_RETURN_IF_ERROR(versions->SetModels(std::move(unlabelled)));
+  versions->WaitUntilTried(deadline);
+  const Status labelled = versions->SetModels(std::move(models));
+  if (labelled.ok()) return labelled;
+  const Status back = versions->SetModels(std::move(before));
+  if (!back.ok()) LogWarning("The models of before: ", back.ToString());
+  return labelled;
+}
+
+Status ModelsNotAvailable(const std::vector<std::pair<std::string, Status>>& models) {
+  const Status& first = models.front().second;
+  return Status(first.ok() ? absl::StatusCode::kDeadlineExceeded : first.code(),
+                absl::StrCat(models.size(), " model(s) did not become available: {",
+                             absl::StrJoin(models, ", ",
+                                           [](std::string* out, const auto& model) {
+                                             absl::StrAppend(out, model.first, ": ",
+                                                             model.second.ToString());
+                                           }),
+                             "}"));
 }
 
 }  // namespace millrace

@@ -8,14 +8,17 @@
 // A request pins one version, once, and ends on it, whatever loads or unloads meanwhile.
 //
 // Thread-safety: all methods, from any thread. A request runs in its caller's thread.
-// Lifetime: `versions` outlives it; its loader makes ServedModels.
+// Lifetime: shares `versions`, whose loader makes ServedModels.
 // Failure: codes and texts of TensorFlow Serving.
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/time/time.h"
 #include "core/status.h"
 #include "serving/model_versions.h"
 #include "serving/served_model.h"
@@ -33,14 +36,10 @@ namespace millrace {
 
 class ModelRequests {
  public:
-  // How long a reload waits for its models.
-  struct Options {
-    absl::Duration reload_timeout = absl::Minutes(10);
-  };
-
-  explicit ModelRequests(ModelVersions* versions) : ModelRequests(versions, Options()) {}
-  ModelRequests(ModelVersions* versions, Options options)
-      : versions_(versions), options_(options) {}
+  // `reload_timeout`: how long a reload waits for its models.
+  explicit ModelRequests(std::shared_ptr<ModelVersions> versions,
+                         absl::Duration reload_timeout = absl::Minutes(10))
+      : versions_(std::move(versions)), reload_timeout_(reload_timeout) {}
 
   // A version of a model, for one request.
   class Pinned {
@@ -83,14 +82,23 @@ class ModelRequests {
   Status ReloadConfig(const tensorflow::serving::ReloadConfigRequest& request,
                       tensorflow::serving::ReloadConfigResponse* response) const;
 
-  ModelVersions* versions() const { return versions_; }
+  ModelVersions* versions() const { return versions_.get(); }
 
  private:
   StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec) const;
 
-  ModelVersions* const versions_;
-  const Options options_;
+  const std::shared_ptr<ModelVersions> versions_;
+  const absl::Duration reload_timeout_;
 };
+
+// ModelVersions::SetModels, with labels of versions that the list itself brings: the models come
+// first, then, when they have been tried or at the deadline, their labels. After an error the list
+// is the one of before.
+Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> models,
+                           absl::Time deadline);
+
+// "2 model(s) did not become available: {a: ..., b: ...}", with the code of the first.
+Status ModelsNotAvailable(const std::vector<std::pair<std::string, Status>>& models);
 
 }  // namespace millrace
 

@@ -266,8 +266,8 @@ struct ServedModel::Impl {
 
   Status Predict(const PredictRequest& request, const StepBounds& bounds,
                  PredictResponse* response);
-  StatusOr<std::vector<NamedTensor>> PredictTensors(absl::string_view signature_name,
-                                                    absl::Span<const NamedTensor> inputs,
+  StatusOr<std::vector<AliasedTensor>> PredictTensors(absl::string_view signature_name,
+                                                    absl::Span<const AliasedTensor> inputs,
                                                     absl::Span<const std::string> filter,
                                                     const StepBounds& bounds, PredictCaller caller);
   Status Classify(const ClassificationRequest& request, const StepBounds& bounds,
@@ -335,12 +335,12 @@ Status ServedModel::Impl::Predict(const PredictRequest& request, const StepBound
   return absl::OkStatus();
 }
 
-StatusOr<std::vector<NamedTensor>> ServedModel::Impl::PredictTensors(
-    absl::string_view signature_name, absl::Span<const NamedTensor> inputs,
+StatusOr<std::vector<AliasedTensor>> ServedModel::Impl::PredictTensors(
+    absl::string_view signature_name, absl::Span<const AliasedTensor> inputs,
     absl::Span<const std::string> filter, const StepBounds& bounds, PredictCaller caller) {
   MR_ASSIGN_OR_RETURN(const Slot* slot, FindToPredict(signature_name, caller));
   Aliases sent;
-  for (const NamedTensor& input : inputs) {
+  for (const AliasedTensor& input : inputs) {
     if (!sent.insert(input.alias).second) {
       return InvalidArgument("duplicate input tensor alias: ", input.alias);
     }
@@ -348,7 +348,7 @@ StatusOr<std::vector<NamedTensor>> ServedModel::Impl::PredictTensors(
   MR_RETURN_IF_ERROR(slot->CheckNumInputs(sent));
   Tensors feeds;
   for (size_t i = 0; i < slot->places->inputs.size(); ++i) {
-    const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const NamedTensor& input) {
+    const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const AliasedTensor& input) {
       return input.alias == slot->places->inputs[i].key;
     });
     if (found == inputs.end()) return slot->NoInput(i, sent);
@@ -357,7 +357,7 @@ StatusOr<std::vector<NamedTensor>> ServedModel::Impl::PredictTensors(
   MR_ASSIGN_OR_RETURN(const Positions outputs, slot->Outputs(filter));
   Tensors results(outputs.size());
   MR_RETURN_IF_ERROR(Run(*slot, outputs, bounds, feeds, absl::MakeSpan(results)));
-  std::vector<NamedTensor> named;
+  std::vector<AliasedTensor> named;
   for (size_t i = 0; i < outputs.size(); ++i) {
     named.push_back({slot->places->outputs[outputs[i]].key, std::move(results[i])});
   }
@@ -562,8 +562,8 @@ Status ServedModel::Predict(const PredictRequest& request, const StepBounds& bou
   return Answer("Predict", response, [&] { return impl_->Predict(request, bounds, response); });
 }
 
-StatusOr<std::vector<NamedTensor>> ServedModel::PredictTensors(absl::string_view signature_name,
-                                                               absl::Span<const NamedTensor> inputs,
+StatusOr<std::vector<AliasedTensor>> ServedModel::PredictTensors(absl::string_view signature_name,
+                                                               absl::Span<const AliasedTensor> inputs,
                                                                absl::Span<const std::string> filter,
                                                                const StepBounds& bounds,
                                                                PredictCaller caller) const {

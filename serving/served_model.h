@@ -38,6 +38,7 @@
 #include "runtime/session.h"
 #include "saver/model_signature.h"
 #include "saver/servable_model.h"
+#include "serving/aliased_tensor.h"
 #include "serving/servable.h"
 #include "serving/step_bounds.h"
 
@@ -70,12 +71,6 @@ struct ServedModelOptions {
   int64_t max_splat_bytes = int64_t{256} << 20;
 };
 
-// A tensor by the name that a signature gives it.
-struct NamedTensor {
-  std::string alias;
-  Tensor tensor;
-};
-
 // Who asked, which decides the text for a signature that the model does not have.
 enum class PredictCaller { kGrpc, kRest };
 
@@ -100,8 +95,8 @@ class ServedModel : public Servable {
                  tensorflow::serving::PredictResponse* response) const;
   // The same with tensors: `filter` names the outputs, none: all. The result is in the order of the
   // aliases. `signature_name` "" is the default one.
-  StatusOr<std::vector<NamedTensor>> PredictTensors(absl::string_view signature_name,
-                                                    absl::Span<const NamedTensor> inputs,
+  StatusOr<std::vector<AliasedTensor>> PredictTensors(absl::string_view signature_name,
+                                                    absl::Span<const AliasedTensor> inputs,
                                                     absl::Span<const std::string> filter,
                                                     const StepBounds& bounds,
                                                     PredictCaller caller) const;

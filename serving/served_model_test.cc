@@ -54,11 +54,11 @@ tensorflow::TensorProto ProtoOf(const Tensor& tensor) {
   return proto;
 }
 
-PredictRequest RequestOf(const std::vector<NamedTensor>& inputs,
+PredictRequest RequestOf(const std::vector<AliasedTensor>& inputs,
                          const std::vector<std::string>& filter = {}) {
   PredictRequest request;
   request.mutable_model_spec()->set_name("asked");
-  for (const NamedTensor& input : inputs) {
+  for (const AliasedTensor& input : inputs) {
     (*request.mutable_inputs())[input.alias] = ProtoOf(input.tensor);
   }
   for (const std::string& alias : filter) request.add_output_filter(alias);
@@ -66,7 +66,7 @@ PredictRequest RequestOf(const std::vector<NamedTensor>& inputs,
 }
 
 // x [[1,2]], k 10.
-std::vector<NamedTensor> SoundInputs() {
+std::vector<AliasedTensor> SoundInputs() {
   return {{"x", TensorOf<float>({1, 2}, {1, 2})}, {"k", TensorOf<float>({}, {10})}};
 }
 
@@ -160,7 +160,7 @@ TEST_F(ServedModelTest, WrongRequestsHaveTheTextsOfTensorFlowServing) {
   const Tensor x = TensorOf<float>({1, 2}, {1, 2}), k = TensorOf<float>({}, {10});
   const struct {
     std::string signature;
-    std::vector<NamedTensor> inputs;
+    std::vector<AliasedTensor> inputs;
     std::vector<std::string> filter;
     StatusCode code;
     std::string text;
@@ -284,7 +284,7 @@ TEST_F(ServedModelTest, TensorsByAliasesForOtherFronts) {
   const auto model = Load();
   ASSERT_NE(model, nullptr);
   ASSERT_OK_AND_ASSIGN(
-      const std::vector<NamedTensor> all,
+      const std::vector<AliasedTensor> all,
       model->PredictTensors("serving_default", SoundInputs(), {}, {}, PredictCaller::kRest));
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0].alias, "product");
@@ -293,13 +293,13 @@ TEST_F(ServedModelTest, TensorsByAliasesForOtherFronts) {
   ExpectTensorEqual(all[1].tensor, TensorOf<float>({1, 2}, {11, 12}));
   EXPECT_EQ(all[2].alias, "words");
   const std::vector<std::string> filter = {"words", "product"};
-  ASSERT_OK_AND_ASSIGN(const std::vector<NamedTensor> some,
+  ASSERT_OK_AND_ASSIGN(const std::vector<AliasedTensor> some,
                        model->PredictTensors("", SoundInputs(), filter, {}, PredictCaller::kRest));
   ASSERT_EQ(some.size(), 2u);
   EXPECT_EQ(some[0].alias, "product");
   EXPECT_EQ(some[1].alias, "words");
 
-  const auto refused = [&](absl::string_view signature, std::vector<NamedTensor> inputs,
+  const auto refused = [&](absl::string_view signature, std::vector<AliasedTensor> inputs,
                            PredictCaller caller) {
     return model->PredictTensors(signature, inputs, {}, {}, caller).status();
   };
@@ -308,7 +308,7 @@ TEST_F(ServedModelTest, TensorsByAliasesForOtherFronts) {
   EXPECT_EQ(status.message(), "Serving signature name: \"nil\" not found in signature def");
   EXPECT_EQ(refused("nil", SoundInputs(), PredictCaller::kGrpc).code(),
             StatusCode::kFailedPrecondition);
-  std::vector<NamedTensor> doubled = SoundInputs();
+  std::vector<AliasedTensor> doubled = SoundInputs();
   doubled[1] = doubled[0];
   EXPECT_STATUS(refused("", doubled, PredictCaller::kRest), StatusCode::kInvalidArgument,
                 "duplicate input tensor alias: x");
@@ -453,7 +453,7 @@ TEST(SharedModels, ACounterCounts) {
   const std::string path = SharedDataPath("serving/saved_model_counter/00000123");
   if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_model_counter";
   ASSERT_OK_AND_ASSIGN(const auto model, ServedModel::Load("counter", 123, path));
-  const auto ask = [&](const std::string& signature, const std::vector<NamedTensor>& inputs) {
+  const auto ask = [&](const std::string& signature, const std::vector<AliasedTensor>& inputs) {
     PredictRequest request = RequestOf(inputs);
     request.mutable_model_spec()->set_signature_name(signature);
     PredictResponse response;

@@ -46,9 +46,10 @@ ARROWS = {
     "distributed": GRAPH + ["net", "run", "runtime"],
     "distributed/link": ["proto", "core", "net"],
     "train": SAVER + ["run", "runtime/step_stats.h"],
+    "serving": ["proto", "core", "formats", "net", "saver", "runtime/session.h"],
     "estimator": SAVER + ["run", "train", "data", "distributed/cluster/cluster.h",
                           "distributed/server.h", "distributed/replica_device_setter.h"],
-    "serving": SAVER + ["net", "formats"],
+    "serving": SAVER + ["net"],
     "api": SAVER + ["net", "run", "runtime", "data", "distributed", "train", "estimator",
             "serving"],
 }

@@ -10,7 +10,7 @@ source "$(dirname "$0")/program.sh"
 packages=(
   g++ bazel-bootstrap pkg-config python3
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
-  libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev
+  libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev libmicrohttpd-dev
   libsnappy-dev zlib1g-dev libpng-dev libleveldb-dev libfarmhash-dev libre2-dev
   libgoogle-glog-dev nlohmann-json3-dev rapidjson-dev libssl-dev libzip-dev openssl
   libgtest-dev libgmock-dev libbenchmark-dev cmake

@@ -107,7 +107,7 @@ void WriteFloats(benchmark::State& state) {
   for (float& value : tensor.mutable_raw<float>()) {
     value = static_cast<float>(random() % 1000000) / 1000000;
   }
-  const std::vector<NamedTensor> outputs = {{"y", tensor}};
+  const std::vector<AliasedTensor> outputs = {{"y", tensor}};
   size_t bytes = 0;
   for (auto _ : state) {
     StatusOr<std::string> reply = PredictReply(outputs, JsonForm::kRow);

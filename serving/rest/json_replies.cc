@@ -96,7 +96,7 @@ bool ForValuesOf(DType dtype, const Fn& fn) {
 // Writes an output's values in row-major order, one after the other, with the lists around them.
 class TensorWriter {
  public:
-  TensorWriter(const NamedTensor& output, rapidjson::StringBuffer* buffer, int64_t max_bytes)
+  TensorWriter(const AliasedTensor& output, rapidjson::StringBuffer* buffer, int64_t max_bytes)
       : tensor_(output.tensor),
         as_base64_(absl::EndsWith(output.alias, "_bytes")),
         buffer_(buffer),
@@ -143,9 +143,9 @@ std::string Text(const rapidjson::StringBuffer& buffer) {
   return std::string(buffer.GetString(), buffer.GetSize());
 }
 
-StatusOr<int64_t> BatchSize(absl::Span<const NamedTensor> outputs) {
+StatusOr<int64_t> BatchSize(absl::Span<const AliasedTensor> outputs) {
   int64_t batch_size = -1;
-  for (const NamedTensor& output : outputs) {
+  for (const AliasedTensor& output : outputs) {
     if (output.tensor.rank() == 0) {
       return InvalidArgument("Tensor name: ", output.alias, " has no shape information ");
     }
@@ -159,13 +159,13 @@ StatusOr<int64_t> BatchSize(absl::Span<const NamedTensor> outputs) {
   return batch_size;
 }
 
-StatusOr<std::string> RowReply(absl::Span<const NamedTensor> outputs, int64_t max_bytes) {
+StatusOr<std::string> RowReply(absl::Span<const AliasedTensor> outputs, int64_t max_bytes) {
   MR_ASSIGN_OR_RETURN(const int64_t batch_size, BatchSize(outputs));
   rapidjson::StringBuffer buffer;
   Writer writer(buffer);
   std::vector<TensorWriter> tensors;
   tensors.reserve(outputs.size());
-  for (const NamedTensor& output : outputs) tensors.emplace_back(output, &buffer, max_bytes);
+  for (const AliasedTensor& output : outputs) tensors.emplace_back(output, &buffer, max_bytes);
   writer.StartObject();
   writer.Key("predictions");
   writer.StartArray();
@@ -185,14 +185,14 @@ StatusOr<std::string> RowReply(absl::Span<const NamedTensor> outputs, int64_t ma
   return Text(buffer);
 }
 
-StatusOr<std::string> ColumnarReply(absl::Span<const NamedTensor> outputs, int64_t max_bytes) {
+StatusOr<std::string> ColumnarReply(absl::Span<const AliasedTensor> outputs, int64_t max_bytes) {
   rapidjson::StringBuffer buffer;
   Writer writer(buffer);
   writer.StartObject();
   writer.Key("outputs");
   const bool of_objects = outputs.size() > 1;
   if (of_objects) writer.StartObject();
-  for (const NamedTensor& output : outputs) {
+  for (const AliasedTensor& output : outputs) {
     if (of_objects) WriteKey(writer, output.alias);
     MR_RETURN_IF_ERROR(TensorWriter(output, &buffer, max_bytes).Write(writer, 0));
   }
@@ -203,7 +203,7 @@ StatusOr<std::string> ColumnarReply(absl::Span<const NamedTensor> outputs, int64
 
 }  // namespace
 
-StatusOr<std::string> PredictReply(absl::Span<const NamedTensor> outputs, JsonForm form,
+StatusOr<std::string> PredictReply(absl::Span<const AliasedTensor> outputs, JsonForm form,
                                    int64_t max_bytes) {
   if (outputs.empty()) return InvalidArgument("Cannot convert empty tensor map to JSON");
   return form == JsonForm::kRow ? RowReply(outputs, max_bytes) : ColumnarReply(outputs, max_bytes);

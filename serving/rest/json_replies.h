@@ -28,7 +28,7 @@ inline constexpr int64_t kMaxJsonReplyBytes = int64_t{1} << 30;
 
 // "predictions" or "outputs", as the request was. The outputs come in the order given: callers sort
 // them by alias.
-StatusOr<std::string> PredictReply(absl::Span<const NamedTensor> outputs, JsonForm form,
+StatusOr<std::string> PredictReply(absl::Span<const AliasedTensor> outputs, JsonForm form,
                                    int64_t max_bytes = kMaxJsonReplyBytes);
 
 // A class of an example; without labels or scores these are "" and 0.

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-std::string Reply(const std::vector<NamedTensor>& outputs, JsonForm form) {
+std::string Reply(const std::vector<AliasedTensor>& outputs, JsonForm form) {
   const StatusOr<std::string> reply = PredictReply(outputs, form);
   return reply.ok() ? *reply : reply.status().ToString();
 }
@@ -124,7 +124,7 @@ TEST(JsonRepliesTest, WhatHasNoFormIsRefused) {
 
 // No elements, but 2^40 lists.
 TEST(JsonRepliesTest, RepliesAreBounded) {
-  const std::vector<NamedTensor> outputs = {
+  const std::vector<AliasedTensor> outputs = {
       {"y", *Tensor::Zeros(DT_FLOAT, Shape{int64_t{1} << 40, 0})}};
   for (const JsonForm form : {JsonForm::kRow, JsonForm::kColumnar}) {
     const StatusOr<std::string> reply = PredictReply(outputs, form, 10000);

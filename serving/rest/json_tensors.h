@@ -35,6 +35,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "serving/aliased_tensor.h"
 #include "serving/rest/json_scan.h"
 
 namespace millrace {
@@ -54,15 +55,10 @@ using JsonInputsOf =
 // What the reply is to look like, too.
 enum class JsonForm { kRow, kColumnar };
 
-struct NamedTensor {
-  std::string alias;
-  Tensor tensor;
-};
-
 struct JsonPredictRequest {
   std::string signature_name;  // "": not said
   JsonForm form = JsonForm::kRow;
-  std::vector<NamedTensor> inputs;  // ordered as JsonInputsOf gave them; all of them
+  std::vector<AliasedTensor> inputs;  // ordered as JsonInputsOf gave them; all of them
 };
 
 StatusOr<JsonPredictRequest> ReadPredictRequest(absl::string_view body,

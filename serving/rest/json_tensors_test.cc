@@ -43,7 +43,7 @@ std::string Result(const std::vector<JsonInput>& inputs, absl::string_view body,
   const StatusOr<JsonPredictRequest> request = Read(inputs, body, limits);
   if (!request.ok()) return request.status().ToString();
   std::string text = request->form == JsonForm::kRow ? "row" : "columnar";
-  for (const NamedTensor& input : request->inputs) {
+  for (const AliasedTensor& input : request->inputs) {
     absl::StrAppend(&text, " ", input.alias, " ", input.tensor.DebugString());
   }
   return text;
@@ -607,7 +607,7 @@ TEST(JsonTensorsTest, WhatIsWrittenIsReadBack) {
   std::mt19937_64 random(42);
   for (int round = 0; round < 300; ++round) {
     std::vector<JsonInput> inputs;
-    std::vector<NamedTensor> tensors;
+    std::vector<AliasedTensor> tensors;
     const auto rows = static_cast<int64_t>(1 + random() % 5);
     const DType dtypes[] = {DT_FLOAT, DT_INT64, DT_UINT8, DT_BOOL, DT_STRING};
     const size_t count = 1 + random() % 3;

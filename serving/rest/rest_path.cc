@@ -132,8 +132,8 @@ int HttpStatus(absl::StatusCode code) {
   }
 }
 
-HttpHeaders ReplyHeaders(bool cors) {
-  HttpHeaders headers = {{"Content-Type", "application/json"}};
+RestHeaders ReplyHeaders(bool cors) {
+  RestHeaders headers = {{"Content-Type", "application/json"}};
   if (cors) {
     headers.push_back({"Access-Control-Allow-Origin", "*"});
     headers.push_back({"Access-Control-Allow-Methods", "POST, GET"});

@@ -47,10 +47,10 @@ std::string PercentDecoded(absl::string_view text);
 // The status of the reply to what ended with `code`.
 int HttpStatus(absl::StatusCode code);
 
-using HttpHeaders = std::vector<std::pair<absl::string_view, absl::string_view>>;
+using RestHeaders = std::vector<std::pair<absl::string_view, absl::string_view>>;
 
 // Of every reply with a body. `cors`: --rest_api_enable_cors_support.
-HttpHeaders ReplyHeaders(bool cors);
+RestHeaders ReplyHeaders(bool cors);
 
 // With CORS, OPTIONS below /v1/ are answered with ReplyHeaders and no body; without CORS they are
 // malformed as other methods are. `origin` is the request's header.

@@ -139,8 +139,8 @@ TEST(RestPathTest, EachCodeHasItsStatus) {
 }
 
 TEST(RestPathTest, HeadersOfCorsAreThereWhenItIsOn) {
-  EXPECT_EQ(ReplyHeaders(false), (HttpHeaders{{"Content-Type", "application/json"}}));
-  EXPECT_EQ(ReplyHeaders(true), (HttpHeaders{{"Content-Type", "application/json"},
+  EXPECT_EQ(ReplyHeaders(false), (RestHeaders{{"Content-Type", "application/json"}}));
+  EXPECT_EQ(ReplyHeaders(true), (RestHeaders{{"Content-Type", "application/json"},
                                              {"Access-Control-Allow-Origin", "*"},
                                              {"Access-Control-Allow-Methods", "POST, GET"},
                                              {"Access-Control-Allow-Headers", "Content-Type"}}));

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_MODEL_SERVER_H_
+#define MILLRACE_SERVING_MODEL_SERVER_H_
+
+// ModelServer: models from directories, served over gRPC and REST as TensorFlow Serving does, or
+// within the process, without a port.
+//
+//   ModelServerOptions options;
+//   options.models = {{.name = "census", .base_path = "/models/census"}};
+//   options.grpc_address = "0.0.0.0:8500";
+//   options.rest_addresses = {"0.0.0.0:8501"};
+//   MR_ASSIGN_OR_RETURN(const auto server, ModelServer::Start(options));
+//   ...
+//   server->Stop(absl::Seconds(30));
+//
+// Start looks for the models and waits until each has an available version, or has failed its first
+// try; then the ports open (a probe that connects is a probe of readiness). One model that did not
+// become available ends Start with an error, and so does each of several with
+// `require_all_models`; else the others serve, and the status tells why one does not.
+//
+// Thread-safety: all methods, from any thread.
+// Lifetime: Stop, or the destructor, refuses new requests and lets those that run end.
+// Failure: as ModelVersions::SetModels, RpcServer::Start and HttpServer::Start; "N model(s) did not
+// become available: {...}".
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "core/status.h"
+#include "net/rpc_server.h"
+#include "net/security.h"
+#include "serving/model_requests.h"
+#include "serving/model_versions.h"
+#include "serving/rest/http_server.h"
+#include "serving/rest/rest_front.h"
+#include "serving/served_model.h"
+
+namespace millrace {
+
+struct ModelServerOptions {
+  std::vector<ModelSettings> models;
+  bool require_all_models = false;
+  // Ports open at once: requests for what is not there yet are NotFound.
+  bool listen_early = false;
+  // How long Start waits for the models; a load goes on behind it.
+  absl::Duration start_timeout = absl::InfiniteDuration();
+
+  std::string grpc_address = "";                 // "": none. "host:0": any port
+  std::vector<std::string> rest_addresses = {};  // as HttpServerOptions; none: no REST
+  std::shared_ptr<const Credentials> credentials = nullptr;  // of both; null: no TLS, no token
+  HttpServerOptions http = {};                               // without addresses and TLS
+  RestFrontOptions rest = {};
+  int max_running_requests = 64;  // of gRPC, at a time; others wait
+
+  ServedModelOptions model = {};
+  bool enable_warm_up = true;
+  int warm_up_iterations = 1;
+  ModelVersions::Options versions = {};  // without loader and warm_up
+};
+
+class ModelServer {
+ public:
+  static StatusOr<std::unique_ptr<ModelServer>> Start(ModelServerOptions options);
+  ~ModelServer();
+  ModelServer(const ModelServer&) = delete;
+  ModelServer& operator=(const ModelServer&) = delete;
+
+  // For requests within the process.
+  const ModelRequests& requests() const { return *requests_; }
+  ModelVersions* versions() const { return versions_.get(); }
+  int grpc_port() const { return rpc_ == nullptr ? 0 : rpc_->port(); }
+  int rest_port() const { return http_ == nullptr ? 0 : http_->port(); }
+
+  // Ends the fronts; requests that run have `drain`. Idempotent; not from a request.
+  void Stop(absl::Duration drain);
+
+ private:
+  ModelServer() = default;
+  Status Listen(const ModelServerOptions& options);
+
+  std::shared_ptr<ModelVersions> versions_;
+  std::shared_ptr<const ModelRequests> requests_;
+  std::unique_ptr<RpcServer> rpc_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_MODEL_SERVER_H_
