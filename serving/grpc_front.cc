@@ -59,44 +59,42 @@ std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
   namespace serving = tensorflow::serving;
   std::map<std::string, RpcServer::Handler> handlers;
   handlers[kPredictPath] = HandlerOf<serving::PredictRequest, serving::PredictResponse>(
-      requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
-                                       const StepBounds& bounds, auto* response) {
+      requests, CallWeight::kHeavy,
+      [](const ModelRequests& r, const auto& request, const StepBounds& bounds, auto* response) {
         return r.Predict(request, bounds, response);
       });
   handlers[kClassifyPath] =
       HandlerOf<serving::ClassificationRequest, serving::ClassificationResponse>(
-          requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
-                                           const StepBounds& bounds, auto* response) {
-            return r.Classify(request, bounds, response);
-          });
+          requests, CallWeight::kHeavy,
+          [](const ModelRequests& r, const auto& request, const StepBounds& bounds,
+             auto* response) { return r.Classify(request, bounds, response); });
   handlers[kRegressPath] = HandlerOf<serving::RegressionRequest, serving::RegressionResponse>(
-      requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
-                                       const StepBounds& bounds, auto* response) {
+      requests, CallWeight::kHeavy,
+      [](const ModelRequests& r, const auto& request, const StepBounds& bounds, auto* response) {
         return r.Regress(request, bounds, response);
       });
   handlers[kMultiInferencePath] =
       HandlerOf<serving::MultiInferenceRequest, serving::MultiInferenceResponse>(
-          requests, CallWeight::kHeavy, [](const ModelRequests& r, const auto& request,
-                                           const StepBounds& bounds, auto* response) {
-            return r.MultiInference(request, bounds, response);
-          });
+          requests, CallWeight::kHeavy,
+          [](const ModelRequests& r, const auto& request, const StepBounds& bounds,
+             auto* response) { return r.MultiInference(request, bounds, response); });
   handlers[kGetModelMetadataPath] =
       HandlerOf<serving::GetModelMetadataRequest, serving::GetModelMetadataResponse>(
-          requests, CallWeight::kUrgent, [](const ModelRequests& r, const auto& request,
-                                            const StepBounds&, auto* response) {
+          requests, CallWeight::kUrgent,
+          [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
             return r.GetModelMetadata(request, response);
           });
   handlers[kGetModelStatusPath] =
       HandlerOf<serving::GetModelStatusRequest, serving::GetModelStatusResponse>(
-          requests, CallWeight::kUrgent, [](const ModelRequests& r, const auto& request,
-                                            const StepBounds&, auto* response) {
+          requests, CallWeight::kUrgent,
+          [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
             return r.GetModelStatus(request, response);
           });
   // It waits for models; ModelServer bounds how many run.
   handlers[kHandleReloadConfigRequestPath] =
       HandlerOf<serving::ReloadConfigRequest, serving::ReloadConfigResponse>(
-          requests, CallWeight::kUrgent, [](const ModelRequests& r, const auto& request,
-                                            const StepBounds&, auto* response) {
+          requests, CallWeight::kUrgent,
+          [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
             return r.ReloadConfig(request, response);
           });
   return handlers;

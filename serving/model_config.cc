@@ -37,10 +37,9 @@ Status CheckPlatform(const tensorflow::serving::ModelConfig& config) {
   const bool is_ours = has_type ? config.model_type() == ModelType::TENSORFLOW
                                 : config.model_platform() == kTensorFlow;
   if (is_ours) return absl::OkStatus();
-  return InvalidArgument("Model ", config.name(), ": model_platform must be \"", kTensorFlow,
-                         "\", got \"",
-                         has_type ? ModelType_Name(config.model_type()) : config.model_platform(),
-                         "\"");
+  return InvalidArgument(
+      "Model ", config.name(), ": model_platform must be \"", kTensorFlow, "\", got \"",
+      has_type ? ModelType_Name(config.model_type()) : config.model_platform(), "\"");
 }
 
 VersionPolicy PolicyOf(

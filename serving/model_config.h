@@ -25,7 +25,8 @@ class ModelServerConfig;
 
 namespace millrace {
 
-StatusOr<std::vector<ModelSettings>> SettingsOf(const tensorflow::serving::ModelServerConfig& config);
+StatusOr<std::vector<ModelSettings>> SettingsOf(
+    const tensorflow::serving::ModelServerConfig& config);
 
 // Of the text form, as --model_config_file has it. "Error parsing text-format
 // tensorflow.serving.ModelServerConfig: LINE:COLUMN: what", as TensorFlow Serving says on stderr.

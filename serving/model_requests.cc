@@ -79,7 +79,8 @@ Status ModelRequests::MultiInference(const tensorflow::serving::MultiInferenceRe
                                      tensorflow::serving::MultiInferenceResponse* response) const {
   const tensorflow::serving::ModelSpec none;
   const bool has_spec = !request.tasks().empty() && request.tasks(0).has_model_spec();
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinSpec(has_spec ? &request.tasks(0).model_spec() : &none));
+  MR_ASSIGN_OR_RETURN(const Pinned model,
+                      PinSpec(has_spec ? &request.tasks(0).model_spec() : &none));
   return model->MultiInference(request, bounds, response);
 }
 

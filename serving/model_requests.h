@@ -2,8 +2,8 @@
 #ifndef MILLRACE_SERVING_MODEL_REQUESTS_H_
 #define MILLRACE_SERVING_MODEL_REQUESTS_H_
 
-// ModelRequests: requests of TensorFlow Serving's API over the models of a server, by messages. Both
-// fronts, and callers within the process, ask here.
+// ModelRequests: requests of TensorFlow Serving's API over the models of a server, by messages.
+// Both fronts, and callers within the process, ask here.
 //
 // A request pins one version, once, and ends on it, whatever loads or unloads meanwhile.
 //

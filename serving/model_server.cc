@@ -30,9 +30,8 @@ ModelVersions::WarmUp WarmUpOf(int iterations) {
                       CancellationManager* cancellation) -> Status {
     const WarmUpOptions options = {.iterations = iterations,
                                    .bounds = {.cancellation = cancellation}};
-    MR_ASSIGN_OR_RETURN(
-        const int64_t records,
-        WarmUp(*static_cast<const ServedModel*>(servable), version.directory, options));
+    MR_ASSIGN_OR_RETURN(const int64_t records, WarmUp(*static_cast<const ServedModel*>(servable),
+                                                      version.directory, options));
     if (records > 0) {
       LogInfo("Model ", version.model, " version ", version.version, ": ran ", records,
               " warm-up requests");
@@ -85,7 +84,8 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
       http.tls_certificate = options.credentials->certificate;
       if (options.credentials->require_client_certificate) http.client_ca = options.credentials->ca;
     }
-    MR_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(http), RestFront(requests_, options.rest)));
+    MR_ASSIGN_OR_RETURN(http_,
+                        HttpServer::Start(std::move(http), RestFront(requests_, options.rest)));
     LogInfo("Serves REST on port ", http_->port());
   }
   return absl::OkStatus();

@@ -47,8 +47,8 @@ struct ModelServerOptions {
   // How long Start waits for the models; a load goes on behind it.
   absl::Duration start_timeout = absl::InfiniteDuration();
 
-  std::string grpc_address = "";                 // "": none. "host:0": any port
-  std::vector<std::string> rest_addresses = {};  // as HttpServerOptions; none: no REST
+  std::string grpc_address = "";                             // "": none. "host:0": any port
+  std::vector<std::string> rest_addresses = {};              // as HttpServerOptions; none: no REST
   std::shared_ptr<const Credentials> credentials = nullptr;  // of both; null: no TLS, no token
   HttpServerOptions http = {};                               // without addresses and TLS
   RestFrontOptions rest = {};

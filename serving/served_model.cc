@@ -267,9 +267,10 @@ struct ServedModel::Impl {
   Status Predict(const PredictRequest& request, const StepBounds& bounds,
                  PredictResponse* response);
   StatusOr<std::vector<AliasedTensor>> PredictTensors(absl::string_view signature_name,
-                                                    absl::Span<const AliasedTensor> inputs,
-                                                    absl::Span<const std::string> filter,
-                                                    const StepBounds& bounds, PredictCaller caller);
+                                                      absl::Span<const AliasedTensor> inputs,
+                                                      absl::Span<const std::string> filter,
+                                                      const StepBounds& bounds,
+                                                      PredictCaller caller);
   Status Classify(const ClassificationRequest& request, const StepBounds& bounds,
                   ClassificationResponse* response);
   Status Regress(const RegressionRequest& request, const StepBounds& bounds,
@@ -562,11 +563,9 @@ Status ServedModel::Predict(const PredictRequest& request, const StepBounds& bou
   return Answer("Predict", response, [&] { return impl_->Predict(request, bounds, response); });
 }
 
-StatusOr<std::vector<AliasedTensor>> ServedModel::PredictTensors(absl::string_view signature_name,
-                                                               absl::Span<const AliasedTensor> inputs,
-                                                               absl::Span<const std::string> filter,
-                                                               const StepBounds& bounds,
-                                                               PredictCaller caller) const {
+StatusOr<std::vector<AliasedTensor>> ServedModel::PredictTensors(
+    absl::string_view signature_name, absl::Span<const AliasedTensor> inputs,
+    absl::Span<const std::string> filter, const StepBounds& bounds, PredictCaller caller) const {
   return NoExceptions("Predict", [&] {
     return impl_->PredictTensors(signature_name, inputs, filter, bounds, caller);
   });

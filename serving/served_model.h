@@ -96,10 +96,10 @@ class ServedModel : public Servable {
   // The same with tensors: `filter` names the outputs, none: all. The result is in the order of the
   // aliases. `signature_name` "" is the default one.
   StatusOr<std::vector<AliasedTensor>> PredictTensors(absl::string_view signature_name,
-                                                    absl::Span<const AliasedTensor> inputs,
-                                                    absl::Span<const std::string> filter,
-                                                    const StepBounds& bounds,
-                                                    PredictCaller caller) const;
+                                                      absl::Span<const AliasedTensor> inputs,
+                                                      absl::Span<const std::string> filter,
+                                                      const StepBounds& bounds,
+                                                      PredictCaller caller) const;
 
   Status Classify(const tensorflow::serving::ClassificationRequest& request,
                   const StepBounds& bounds,

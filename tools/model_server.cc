@@ -3,11 +3,14 @@
 // model_server: serves exported models over gRPC and REST, for the clients and with the flags of
 // TensorFlow Serving.
 //
-//   model_server --port=8500 --rest_api_port=8501 --model_name=census --model_base_path=/models/census
-//   model_server --rest_api_port=8501 --model_config_file=models.config
+//   model_server --port=8500 --rest_api_port=8501 --model_name=census
+//   --model_base_path=/models/census model_server --rest_api_port=8501
+//   --model_config_file=models.config
 //
 // SIGTERM and Ctrl-C: requests that run end (--drain_seconds), then exit 0. Exit codes: 0, 2 for
 // wrong flags, 1 for everything else, with one message.
+
+#include "serving/model_server.h"
 
 #include <poll.h>
 
@@ -32,7 +35,6 @@
 #include "net/security.h"
 #include "proto/serving/ssl_config.pb.h"
 #include "serving/model_config.h"
-#include "serving/model_server.h"
 #include "tools/command_line.h"
 #include "tools/op_libraries.h"
 #include "tools/op_library_flag.h"
@@ -55,8 +57,7 @@ StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags) {
   const std::string file = flags.value("model_config_file");
   if (file.empty()) {
     if (flags.value("model_base_path").empty()) {
-      return InvalidArgument(
-          "--model_base_path or --model_config_file must be given, got neither");
+      return InvalidArgument("--model_base_path or --model_config_file must be given, got neither");
     }
     ModelSettings model;
     model.name = flags.has("model_name") ? flags.value("model_name") : "default";
@@ -99,7 +100,8 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   if (port == 0 && rest_port == 0) {
     return InvalidArgument("--port or --rest_api_port must be above 0, got 0 for both");
   }
-  MR_ASSIGN_OR_RETURN(options.http.num_threads, flags.IntValue("rest_api_num_threads", 0, 0, 10'000));
+  MR_ASSIGN_OR_RETURN(options.http.num_threads,
+                      flags.IntValue("rest_api_num_threads", 0, 0, 10'000));
   MR_ASSIGN_OR_RETURN(const int rest_timeout,
                       flags.IntValue("rest_api_timeout_in_ms", 30'000, 1, INT32_MAX));
   options.rest.timeout = absl::Milliseconds(rest_timeout);
@@ -165,14 +167,17 @@ int Main(const std::vector<std::string>& args) {
   EnterCallersDirectory();
   const ProgramHelp help = {
       .name = kProgram,
-      .about = "Serves exported models over gRPC and REST, for the clients of TensorFlow Serving.\n"
-               "A model is a directory of versions, each a SavedModel in a directory whose name is "
-               "a number.",
+      .about =
+          "Serves exported models over gRPC and REST, for the clients of TensorFlow Serving.\n"
+          "A model is a directory of versions, each a SavedModel in a directory whose name is "
+          "a number.",
       .flags = {
           Number("port", "of gRPC (8500); 0: none"),
           Number("rest_api_port", "of REST (0: none)"),
           {.name = "model_name", .value = "NAME", .help = "of the model (default)"},
-          {.name = "model_base_path", .value = "DIR", .help = "the versions of the model, absolute"},
+          {.name = "model_base_path",
+           .value = "DIR",
+           .help = "the versions of the model, absolute"},
           {.name = "model_config_file",
            .value = "FILE",
            .help = "several models: a ModelServerConfig as text"},

@@ -86,8 +86,8 @@ class GrpcTask {
     table_->CloseAll(reason);
     EXPECT_TRUE(Await([this] { return table_->num_links() == 0; }));
     for (const auto& end : ends()) {
-      // A link leaves the table before its end hears of it: when the peer has read why, however busy
-      // the machine is.
+      // A link leaves the table before its end hears of it: when the peer has read why, however
+      // busy the machine is.
       EXPECT_TRUE(Await([&] { return end->num_losses() == 1; }));
       end->LetGo();
     }

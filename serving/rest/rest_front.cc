@@ -116,8 +116,7 @@ void Front::Serve(HttpRequest* request) const {
     return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
   }
   StatusOr<std::string> reply = NoExceptions("REST", [&]() -> StatusOr<std::string> {
-    MR_ASSIGN_OR_RETURN(const RestTarget target,
-                        ParseRestPath(request->method(), request->path()));
+    MR_ASSIGN_OR_RETURN(const RestTarget target, ParseRestPath(request->method(), request->path()));
     return Reply(target, request->body());
   });
   if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
@@ -164,9 +163,8 @@ StatusOr<std::string> Front::Predict(const Asked& asked) const {
 
 StatusOr<std::string> Front::Classify(const Asked& asked) const {
   MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
-  MR_ASSIGN_OR_RETURN(
-      const auto request,
-      ExamplesRequest<serving::ClassificationRequest>(asked.target, asked.body, options_.limits));
+  MR_ASSIGN_OR_RETURN(const auto request, ExamplesRequest<serving::ClassificationRequest>(
+                                              asked.target, asked.body, options_.limits));
   serving::ClassificationResponse response;
   MR_RETURN_IF_ERROR(model->Classify(request, asked.bounds, &response));
   std::vector<std::vector<ClassAndScore>> examples;
@@ -179,9 +177,8 @@ StatusOr<std::string> Front::Classify(const Asked& asked) const {
 
 StatusOr<std::string> Front::Regress(const Asked& asked) const {
   MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
-  MR_ASSIGN_OR_RETURN(
-      const auto request,
-      ExamplesRequest<serving::RegressionRequest>(asked.target, asked.body, options_.limits));
+  MR_ASSIGN_OR_RETURN(const auto request, ExamplesRequest<serving::RegressionRequest>(
+                                              asked.target, asked.body, options_.limits));
   serving::RegressionResponse response;
   MR_RETURN_IF_ERROR(model->Regress(request, asked.bounds, &response));
   std::vector<float> values;
@@ -224,11 +221,11 @@ StatusOr<std::string> Front::Metadata(const RestTarget& target) const {
 
 std::string Front::Models() const {
   const auto version_text = [](std::string* out, const VersionStatus& version) {
-    absl::StrAppend(out, "{\"version\": \"", version.version, "\", \"state\": \"",
-                    serving::ModelVersionStatus::State_Name(
-                        static_cast<serving::ModelVersionStatus::State>(
-                            ServingStateNumber(version.state))),
-                    "\"}");
+    absl::StrAppend(
+        out, "{\"version\": \"", version.version, "\", \"state\": \"",
+        serving::ModelVersionStatus::State_Name(
+            static_cast<serving::ModelVersionStatus::State>(ServingStateNumber(version.state))),
+        "\"}");
   };
   std::vector<std::string> models;
   for (const ModelStatus& model : requests_->versions()->GetStatuses()) {
