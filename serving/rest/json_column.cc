@@ -140,8 +140,8 @@ bool JsonValueReader::EndList(int64_t size) {
       // The length of a list counts before what is in it.
       problem_ = std::make_unique<JsonProblem>(
           JsonProblem{.position = at,
-                  .before = absl::StrCat("Encountered list at unexpected size: ", size,
-                                         " at level: ", level_, " expected size: ", expected)});
+                      .before = absl::StrCat("Encountered list at unexpected size: ", size,
+                                             " at level: ", level_, " expected size: ", expected)});
     }
   }
   return level_ == 0;
@@ -155,7 +155,8 @@ bool JsonValueReader::AddLeaf(const JsonLeaf& leaf) {
     } else if (leaf.kind == JsonLeaf::Kind::kString && dtype == DT_STRING) {
       AddString(std::string(leaf.text));
     } else if (leaf.kind == JsonLeaf::Kind::kBool && dtype == DT_BOOL) {
-      if (Room(1)) static_cast<bool*>(column_->values.mutable_raw_data())[column_->size++] = leaf.truth;
+      if (Room(1))
+        static_cast<bool*>(column_->values.mutable_raw_data())[column_->size++] = leaf.truth;
     } else {
       NoteType(leaf);
     }

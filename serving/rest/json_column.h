@@ -11,8 +11,9 @@
 //   if (values.EndList(1)) ...       // true: it is complete; values.dims(), values.TakeProblem()
 //
 // The shape of a value is that of its first elements: the first list of each level says how long
-// lists of this level are, the first element says how many levels there are. Of several mistakes the
-// outermost counts, then the first. After a mistake nothing is added, but lists are still measured.
+// lists of this level are, the first element says how many levels there are. Of several mistakes
+// the outermost counts, then the first. After a mistake nothing is added, but lists are still
+// measured.
 //
 // Thread-compatible. Failure: stopped() is an error when a bound of JsonLimits is exceeded; the
 // request is then over. Mistakes in the value are problems, reported when the whole body was read.
