@@ -13,7 +13,7 @@
 #include "proto/feature.pb.h"
 
 // covers: programs: bodies of REST classify and regress requests become Examples with TensorFlow
-// Serving's acceptance and messages
+//   Serving's acceptance and messages
 
 namespace millrace {
 namespace {

@@ -1,151 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/rest/json_tensors.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <memory>
-#include <type_traits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "core/dcheck.h"
-#include "serving/rest/json_plain_number.h"
+#include "serving/rest/json_column.h"
 
 namespace millrace {
 namespace {
 
-using Dims = std::vector<int64_t>;
-constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
+using Leaf = JsonLeaf;
+using Problem = JsonProblem;
 
-// A mistake in the data. What of it is a value in the body is printed once it is to be reported.
-struct Problem {
-  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-  size_t position = 0;         // where in the body, in the order in which mistakes count
-  std::string before;          // the message up to the value
-  size_t value_at = kNowhere;  // where the value begins; nowhere: the message has none
-  std::string after = "";
-};
-
-Status StatusOf(const Problem& problem, absl::string_view body, const JsonLimits& limits) {
-  std::string shown;
-  if (problem.value_at != kNowhere) {
-    shown = ShownJson(body, problem.value_at, limits.max_shown_bytes);
-  }
-  return Status(problem.code, absl::StrCat(problem.before, shown, problem.after));
-}
-
-// The tensor of one input, while it grows.
+// An input of the signature: its tensor, and what is known of its values.
 struct Column {
   const JsonInput* input = nullptr;
-  Tensor values;  // [capacity], the first `size` of them given
-  int64_t size = 0;
+  JsonColumn elements;
   // In rows: the shape and the number of elements of one row, once there is one; the last row that
   // had a value. In columns: the shape.
   bool has_shape = false;
-  Dims dims;
+  JsonDims dims;
   int64_t row_size = 0;
   int64_t last_row = -1;
   std::unique_ptr<Problem> problem;  // in columns
 };
 
-// Calls fn.operator()<T>() for the dtypes whose elements are JSON numbers.
-template <typename Fn>
-bool ForNumbersOf(DType dtype, const Fn& fn) {
-  switch (dtype) {
-    case DT_FLOAT:
-      return fn.template operator()<float>();
-    case DT_DOUBLE:
-      return fn.template operator()<double>();
-    case DT_INT8:
-      return fn.template operator()<int8_t>();
-    case DT_INT16:
-      return fn.template operator()<int16_t>();
-    case DT_INT32:
-      return fn.template operator()<int32_t>();
-    case DT_INT64:
-      return fn.template operator()<int64_t>();
-    case DT_UINT8:
-      return fn.template operator()<uint8_t>();
-    case DT_UINT16:
-      return fn.template operator()<uint16_t>();
-    case DT_UINT32:
-      return fn.template operator()<uint32_t>();
-    case DT_UINT64:
-      return fn.template operator()<uint64_t>();
-    default:
-      return false;
-  }
+std::string ShapeText(const JsonDims& dims) {
+  return absl::StrCat("[", absl::StrJoin(dims, ","), "]");
 }
-
-bool HasNumbers(DType dtype) {
-  return ForNumbersOf(dtype, []<typename T>() { return true; });
-}
-
-// False: not in the range of T, or no whole number where T has only these.
-template <typename T>
-bool Convert(const JsonNumber& number, T* out) {
-  if constexpr (std::is_floating_point_v<T>) {
-    *out = static_cast<T>(number.ToDouble());
-    return true;
-  } else {
-    if (number.is_decimal()) return false;
-    if (number.is_negative_integer()) {
-      if (!std::is_signed_v<T> ||
-          number.negative() < static_cast<int64_t>(std::numeric_limits<T>::min())) {
-        return false;
-      }
-      *out = static_cast<T>(number.negative());
-      return true;
-    }
-    if (number.magnitude() > static_cast<uint64_t>(std::numeric_limits<T>::max())) return false;
-    *out = static_cast<T>(number.magnitude());
-    return true;
-  }
-}
-
-// A value that is no list, as messages name it.
-struct Leaf {
-  enum class Kind { kNull, kBool, kNumber, kString };
-  Kind kind;
-  bool truth = false;
-  const JsonNumber* number = nullptr;
-  absl::string_view text;
-
-  const char* TypeName() const {
-    switch (kind) {
-      case Kind::kNull:
-        return "Null";
-      case Kind::kBool:
-        return truth ? "True" : "False";
-      case Kind::kNumber:
-        return "Number";
-      case Kind::kString:
-        return "String";
-    }
-    return "";
-  }
-  std::string Shown(size_t max_bytes) const {
-    switch (kind) {
-      case Kind::kNull:
-        return "null";
-      case Kind::kBool:
-        return truth ? "true" : "false";
-      case Kind::kNumber:
-        return number->ToString();
-      case Kind::kString:
-        return QuotedJson(text, max_bytes);
-    }
-    return "";
-  }
-};
-
-std::string ShapeText(const Dims& dims) { return absl::StrCat("[", absl::StrJoin(dims, ","), "]"); }
 
 // The handler of the reader's events.
 class PredictEvents {
@@ -157,10 +45,11 @@ class PredictEvents {
         bytes_(bytes),
         inputs_of_(inputs_of),
         limits_(limits),
+        values_(body, bytes, &limits),
         assumed_(std::move(assumed)) {}
 
-  bool Null() { return OnLeaf({.kind = Leaf::Kind::kNull, .text = {}}); }
-  bool Bool(bool value) { return OnLeaf({.kind = Leaf::Kind::kBool, .truth = value, .text = {}}); }
+  bool Null() { return OnLeaf({.kind = Leaf::Kind::kNull}); }
+  bool Bool(bool value) { return OnLeaf({.kind = Leaf::Kind::kBool, .truth = value}); }
   bool Int(int value) { return OnNumber(JsonNumber::Signed(value)); }
   bool Uint(unsigned value) { return OnNumber(JsonNumber::Unsigned(value)); }
   bool Int64(int64_t value) { return OnNumber(JsonNumber::Signed(value)); }
@@ -195,7 +84,7 @@ class PredictEvents {
     return ok();
   }
   // Why the reader was stopped.
-  Status stopped() const { return stopped_; }
+  Status stopped() const { return stopped_.ok() ? values_.stopped() : stopped_; }
 
   // After the last event. `*again`: the data is another signature's; it is to be read once more,
   // for the one in signature_name().
@@ -218,12 +107,9 @@ class PredictEvents {
   enum class TopKey { kOther, kSignature, kInstances, kInputs };
   enum class Rows { kUnknown, kValues, kObjects };
 
-  bool ok() const { return stopped_.ok(); }
+  bool ok() const { return stopped_.ok() && values_.stopped().ok(); }
   size_t position() const { return bytes_->Tell(); }
   bool Deeper();
-  void Stop(Status status) {
-    if (stopped_.ok()) stopped_ = std::move(status);
-  }
   // Nothing counts until the bracket that is the `depth`th closes.
   void SkipTo(int depth, Place after) {
     place_ = Place::kSkip;
@@ -263,22 +149,14 @@ class PredictEvents {
 
   // --- One value of a tensor.
   bool StartValue();
-  void StartList();
-  void EndList(int64_t size);
   void StartLeafObject();
-  void EndLeafObject(bool is_base64, size_t begin);
-  bool LeafFits(const Leaf* leaf, size_t object_at);
-  void AddLeaf(const Leaf& leaf);
-  bool AddNumber(const JsonNumber& number);
-  bool AddString(std::string text);
-  int64_t TakePlainNumbers();
+  void EndLeafObject();
+  void AddLeaf(const Leaf& leaf) {
+    if (values_.AddLeaf(leaf)) EndValue();
+  }
   void EndValue();
-  bool Room(int64_t bytes);
-  bool Grow();
-  void TypeProblem(const Leaf& leaf);
-  void Note(Problem problem);
 
-  Problem At(std::string before, size_t value_at = kNowhere, std::string after = "") const {
+  Problem At(std::string before, size_t value_at = kNoJsonValue, std::string after = "") const {
     return {.position = position(),
             .before = std::move(before),
             .value_at = value_at,
@@ -290,13 +168,14 @@ class PredictEvents {
   Status CheckTop() const;
   StatusOr<JsonPredictRequest> FinishRows();
   StatusOr<JsonPredictRequest> FinishColumns();
-  StatusOr<Tensor> TensorOf(Column* column, absl::Span<const int64_t> dims) const;
+  static StatusOr<Tensor> TensorOf(const JsonColumn& column, absl::Span<const int64_t> dims);
 
   const absl::string_view body_;
   rapidjson::MemoryStream* const bytes_;
   const JsonInputsOf& inputs_of_;
   const JsonLimits& limits_;
   Status stopped_;
+  JsonValueReader values_;
 
   Place place_ = Place::kRoot;
   int depth_ = 0;
@@ -337,23 +216,14 @@ class PredictEvents {
 
   // The value that is being read.
   Column* member_ = nullptr;  // whose the next value is; null: nobody's
-  Column* column_ = nullptr;
+  Column* column_ = nullptr;  // whose the value is that is being read
   Place value_in_ = Place::kTop;
-  int level_ = 0;  // open lists
-  int rank_ = -1;  // -1: not known yet
-  Dims dims_;      // -1: not known yet
-  std::vector<size_t> list_at_;
-  Dims taken_;  // of each open list, elements that the reader did not see
-  int64_t value_begin_ = 0;
-  std::unique_ptr<Problem> problem_;
-
-  int64_t elements_ = 0, used_bytes_ = 0;
 };
 
 bool PredictEvents::Deeper() {
   if (++depth_ <= limits_.max_depth) return true;
-  Stop(InvalidArgument("JSON Parse error: Lists and objects are nested deeper than ",
-                       limits_.max_depth, " at offset: ", position()));
+  stopped_ = InvalidArgument("JSON Parse error: Lists and objects are nested deeper than ",
+                             limits_.max_depth, " at offset: ", position());
   return false;
 }
 
@@ -368,8 +238,10 @@ void PredictEvents::FindInputs() {
   }
   inputs_ = *inputs;
   columns_.resize(inputs_.size());
+  values_.set_num_columns(inputs_.size());
   for (size_t i = 0; i < inputs_.size(); ++i) {
     columns_[i].input = &inputs_[i];
+    columns_[i].elements.dtype = inputs_[i].dtype;
     index_.emplace(inputs_[i].alias, i);
   }
 }
@@ -493,8 +365,7 @@ void PredictEvents::OnEndObject() {
     case Place::kUndecided:
       return EndUndecided();
     case Place::kLeafObject:
-      place_ = Place::kTensor;
-      return EndLeafObject(may_be_base64_ && base64_seen_ == 2, object_at_);
+      return EndLeafObject();
     default:
       return;
   }
@@ -515,16 +386,16 @@ void PredictEvents::OnStartArray() {
         signature_is_string_ = false;
       }
       if (top_key_ != TopKey::kInputs || !StartValue()) return SkipTo(depth_ - 1, Place::kTop);
-      return StartList();
+      return values_.StartList();
     case Place::kItems:
-      if (StartItemValue()) StartList();
+      if (StartItemValue()) values_.StartList();
       return;
     case Place::kItem:
     case Place::kInputs:
       if (!StartValue()) return SkipTo(depth_ - 1, place_);
-      return StartList();
+      return values_.StartList();
     case Place::kTensor:
-      return StartList();
+      return values_.StartList();
     case Place::kUndecided:
       Decide();
       return OnStartArray();
@@ -537,23 +408,24 @@ void PredictEvents::OnStartArray() {
 }
 
 void PredictEvents::OnEndArray(int64_t size) {
-  if (place_ == Place::kTensor) return EndList(size);
-  if (place_ == Place::kItems) place_ = Place::kTop;
+  if (place_ == Place::kTensor) {
+    if (values_.EndList(size)) EndValue();
+  } else if (place_ == Place::kItems) {
+    place_ = Place::kTop;
+  }
 }
 
 // --- Values that are no lists and no objects.
 
 bool PredictEvents::OnNumber(const JsonNumber& number) {
-  const Leaf leaf = {.kind = Leaf::Kind::kNumber, .number = &number, .text = {}};
   if (place_ == Place::kTensor) {
-    if (LeafFits(&leaf, kNowhere) && AddNumber(number)) taken_.back() += TakePlainNumbers();
+    values_.AddNumberOfList(number);
     return ok();
   }
-  if (!OnLeaf(leaf)) return false;
+  if (!OnLeaf({.kind = Leaf::Kind::kNumber, .number = &number})) return false;
   // A row that was one number: so are the ones that follow it.
   if (place_ == Place::kItems && columns_[0].has_shape && columns_[0].dims.empty()) {
-    column_ = &columns_[0];
-    rows_ += TakePlainNumbers();
+    rows_ += values_.TakePlainNumbers(&columns_[0].elements);
   }
   return true;
 }
@@ -658,28 +530,27 @@ void PredictEvents::RowProblem(Problem problem) {
 
 void PredictEvents::EndRowValue() {
   Column& column = *column_;
-  const int64_t size = column.size - value_begin_;
-  if (problem_ == nullptr) {
-    if (!column.has_shape) {
-      column.has_shape = true;
-      column.dims = dims_;
-      column.row_size = size;
-    } else if (column.row_size != size) {
-      Note(At(absl::StrCat("Expecting tensor size: ", column.row_size, " but got: ", size)));
-    } else if (column.dims != dims_) {
-      Note(At(absl::StrCat("Expecting shape ", ShapeText(column.dims),
-                           " but got: ", ShapeText(dims_))));
-    }
+  std::unique_ptr<Problem> problem = values_.TakeProblem();
+  if (problem == nullptr && !column.has_shape) {
+    column.has_shape = true;
+    column.dims = values_.dims();
+    column.row_size = values_.size();
+  } else if (problem == nullptr && column.row_size != values_.size()) {
+    problem = std::make_unique<Problem>(
+        At(absl::StrCat("Expecting tensor size: ", column.row_size, " but got: ", values_.size())));
+  } else if (problem == nullptr && column.dims != values_.dims()) {
+    problem = std::make_unique<Problem>(At(absl::StrCat("Expecting shape ", ShapeText(column.dims),
+                                                        " but got: ", ShapeText(values_.dims()))));
   }
-  if (problem_ != nullptr) {
+  if (problem != nullptr) {
     const std::string key =
         value_in_ == Place::kItem ? absl::StrCat(" key: ", column.input->alias) : std::string();
-    problem_->before =
+    problem->before =
         absl::StrCat("Failed to process element: ", rows_, key,
-                     " of 'instances' list. Error: ", absl::StatusCodeToString(problem_->code),
-                     ": ", problem_->before);
-    problem_->code = absl::StatusCode::kInvalidArgument;
-    return RowProblem(*std::move(problem_));
+                     " of 'instances' list. Error: ", absl::StatusCodeToString(problem->code), ": ",
+                     problem->before);
+    problem->code = absl::StatusCode::kInvalidArgument;
+    return RowProblem(*std::move(problem));
   }
   if (value_in_ == Place::kItems) ++rows_;
 }
@@ -709,7 +580,7 @@ void PredictEvents::EndUndecided() {
   }
   place_ = undecided_in_;
   const bool starts = place_ == Place::kItems ? StartItemValue() : StartValue();
-  if (starts) EndLeafObject(true, object_at_);
+  if (starts && values_.AddObject(object_at_, &base64_)) EndValue();
 }
 
 // --- One value of a tensor.
@@ -729,45 +600,8 @@ bool PredictEvents::StartValue() {
   column_ = member_;
   value_in_ = place_;
   place_ = Place::kTensor;
-  level_ = 0;
-  rank_ = -1;
-  dims_.clear();
-  value_begin_ = column_->size;
-  problem_.reset();
+  values_.Start(&column_->elements);
   return true;
-}
-
-void PredictEvents::StartList() {
-  const size_t at = position();
-  if (problem_ == nullptr && rank_ >= 0 && level_ >= rank_) {
-    Note(At(absl::StrCat("Encountered list at unexpected level: ", level_, " expected < ", rank_)));
-  }
-  list_at_.push_back(at);
-  taken_.push_back(0);
-  if (rank_ < 0) dims_.push_back(-1);
-  ++level_;
-}
-
-void PredictEvents::EndList(int64_t size) {
-  --level_;
-  size += taken_.back();
-  taken_.pop_back();
-  const size_t at = list_at_.back();
-  list_at_.pop_back();
-  if (rank_ < 0) rank_ = level_ + 1;  // the first list of this level, and empty
-  if (level_ < rank_) {
-    int64_t& expected = dims_[static_cast<size_t>(level_)];
-    if (expected < 0) {
-      expected = size;
-    } else if (expected != size && (problem_ == nullptr || problem_->position >= at)) {
-      // The length of a list counts before what is in it.
-      problem_ = std::make_unique<Problem>(
-          Problem{.position = at,
-                  .before = absl::StrCat("Encountered list at unexpected size: ", size,
-                                         " at level: ", level_, " expected size: ", expected)});
-    }
-  }
-  if (level_ == 0) EndValue();
 }
 
 void PredictEvents::StartLeafObject() {
@@ -777,173 +611,18 @@ void PredictEvents::StartLeafObject() {
   may_be_base64_ = false;
 }
 
-void PredictEvents::EndLeafObject(bool is_base64, size_t begin) {
-  if (LeafFits(nullptr, begin)) {
-    if (column_->input->dtype != DT_STRING) {
-      Note(At("JSON Value: ", begin,
-              absl::StrCat(" Type: Object is not of expected type: ",
-                           DTypeName(column_->input->dtype))));
-    } else if (!is_base64) {
-      Note(At("JSON Value: ", begin, " not formatted correctly for base64 data"));
-    } else {
-      std::string text;
-      if (absl::Base64Unescape(base64_, &text)) {
-        AddString(std::move(text));
-      } else {
-        Note(At("Unable to base64 decode"));
-      }
-    }
-  }
-  if (level_ == 0) EndValue();
-}
-
-// Is an element wanted here? It is `leaf`, or the object at `object_at`.
-bool PredictEvents::LeafFits(const Leaf* leaf, size_t object_at) {
-  if (rank_ < 0) rank_ = level_;
-  if (problem_ != nullptr) return false;
-  if (level_ == rank_) return true;
-  std::string after = absl::StrCat(" found at incorrect level: ", level_ + 1,
-                                   " in the JSON DOM. Expected at level: ", rank_);
-  if (leaf == nullptr) {
-    Note(At("JSON Value: ", object_at, std::move(after)));
-  } else {
-    Note(At(absl::StrCat("JSON Value: ", leaf->Shown(limits_.max_shown_bytes), after)));
-  }
-  return false;
-}
-
-void PredictEvents::AddLeaf(const Leaf& leaf) {
-  if (LeafFits(&leaf, kNowhere)) {
-    const DType dtype = column_->input->dtype;
-    if (leaf.kind == Leaf::Kind::kNumber) {
-      AddNumber(*leaf.number);
-    } else if (leaf.kind == Leaf::Kind::kString && dtype == DT_STRING) {
-      AddString(std::string(leaf.text));
-    } else if (leaf.kind == Leaf::Kind::kBool && dtype == DT_BOOL) {
-      if (Room(1))
-        column_->values.mutable_raw<bool>()[static_cast<size_t>(column_->size++)] = leaf.truth;
-    } else {
-      TypeProblem(leaf);
-    }
-  }
-  if (level_ == 0) EndValue();
-}
-
-// False: it is not the dtype's, or there is no room.
-bool PredictEvents::AddNumber(const JsonNumber& number) {
-  Column& column = *column_;
-  const DType dtype = column.input->dtype;
-  const bool added = ForNumbersOf(dtype, [&]<typename T>() {
-    T value{};
-    if (!Convert(number, &value)) return false;
-    if (!Room(sizeof(T))) return false;
-    static_cast<T*>(column.values.mutable_raw_data())[column.size++] = value;
-    return true;
-  });
-  if (added || !ok()) return added;
-  TypeProblem({.kind = Leaf::Kind::kNumber, .number = &number, .text = {}});
-  return false;
-}
-
-bool PredictEvents::AddString(std::string text) {
-  if (!Room(static_cast<int64_t>(sizeof(std::string) + text.size()))) return false;
-  column_->values.mutable_raw<std::string>()[static_cast<size_t>(column_->size++)] =
-      std::move(text);
-  return true;
-}
-
-// The reader stands behind a number that was added: takes the plain numbers that follow it in the
-// list, and says how many. The reader goes on behind them, at a comma or at the list's end.
-int64_t PredictEvents::TakePlainNumbers() {
-  Column& column = *column_;
-  int64_t taken = 0;
-  ForNumbersOf(column.input->dtype, [&]<typename T>() {
-    T* out = static_cast<T*>(column.values.mutable_raw_data()) + column.size;
-    const int64_t room =
-        std::min({column.values.num_elements() - column.size, limits_.max_elements - elements_,
-                  (limits_.max_bytes - used_bytes_) / static_cast<int64_t>(sizeof(T))});
-    taken = ReadPlainNumbers(&bytes_->src_, bytes_->end_, out, room);
-    used_bytes_ += taken * static_cast<int64_t>(sizeof(T));
-    return true;
-  });
-  column.size += taken;
-  elements_ += taken;
-  return taken;
+void PredictEvents::EndLeafObject() {
+  place_ = Place::kTensor;
+  const bool is_base64 = may_be_base64_ && base64_seen_ == 2;
+  if (values_.AddObject(object_at_, is_base64 ? &base64_ : nullptr)) EndValue();
 }
 
 void PredictEvents::EndValue() {
   place_ = value_in_;
   if (value_in_ == Place::kItems || value_in_ == Place::kItem) return EndRowValue();
   column_->has_shape = true;
-  column_->dims = dims_;
-  column_->problem = std::move(problem_);
-}
-
-// Makes room for one more element, of `bytes` bytes with what it refers to.
-bool PredictEvents::Room(int64_t bytes) {
-  ++elements_;
-  used_bytes_ += bytes;
-  if (elements_ > limits_.max_elements) {
-    Stop(InvalidArgument("JSON request: its tensors may have at most ", limits_.max_elements,
-                         " elements, got more"));
-    return false;
-  }
-  if (used_bytes_ > limits_.max_bytes) {
-    Stop(InvalidArgument("JSON request: its tensors may have at most ", limits_.max_bytes,
-                         " bytes, got more"));
-    return false;
-  }
-  return column_->size < column_->values.num_elements() || Grow();
-}
-
-bool PredictEvents::Grow() {
-  Column& column = *column_;
-  const int64_t capacity = column.values.num_elements();
-  int64_t wanted = 2 * capacity;
-  if (capacity == 0) {
-    // A number has some 8 bytes of text, or more. A string's object is four times as large.
-    const auto left = static_cast<int64_t>(body_.size() - std::min(position(), body_.size()));
-    const int64_t share = left / static_cast<int64_t>(columns_.size());
-    wanted = std::max<int64_t>(16, share / (HasNumbers(column.input->dtype) ? 8 : 32));
-  }
-  wanted = std::min(wanted, column.size + (limits_.max_elements - elements_) + 1);
-  StatusOr<Shape> shape = Shape::Make({wanted});
-  StatusOr<Tensor> larger =
-      shape.ok() ? Tensor::Allocate(column.input->dtype, *shape) : StatusOr<Tensor>(shape.status());
-  if (!larger.ok()) {
-    Stop(larger.status());
-    return false;
-  }
-  if (column.size > 0) {
-    if (column.input->dtype == DT_STRING) {
-      absl::Span<std::string> from = column.values.mutable_raw<std::string>();
-      std::move(from.begin(), from.begin() + column.size,
-                larger->mutable_raw<std::string>().begin());
-    } else {
-      std::memcpy(larger->mutable_raw_data(), column.values.raw_data(),
-                  static_cast<size_t>(column.size) * DTypeSize(column.input->dtype));
-    }
-  }
-  column.values = *std::move(larger);
-  return true;
-}
-
-void PredictEvents::TypeProblem(const Leaf& leaf) {
-  const DType dtype = column_->input->dtype;
-  const std::string shown = leaf.Shown(limits_.max_shown_bytes);
-  if (dtype != DT_STRING && dtype != DT_BOOL && !HasNumbers(dtype)) {
-    Problem problem =
-        At(absl::StrCat("Conversion of JSON Value: ", shown, " to type: ", DTypeName(dtype)));
-    problem.code = absl::StatusCode::kUnimplemented;
-    return Note(std::move(problem));
-  }
-  Note(At(absl::StrCat("JSON Value: ", shown, " Type: ", leaf.TypeName(),
-                       " is not of expected type: ", DTypeName(dtype))));
-}
-
-// The value's first mistake.
-void PredictEvents::Note(Problem problem) {
-  if (problem_ == nullptr) problem_ = std::make_unique<Problem>(std::move(problem));
+  column_->dims = values_.dims();
+  column_->problem = values_.TakeProblem();
 }
 
 // --- The end.
@@ -983,22 +662,22 @@ StatusOr<JsonPredictRequest> PredictEvents::Finish(bool* again) {
 
 StatusOr<JsonPredictRequest> PredictEvents::FinishRows() {
   if (!instances_are_list_) return OfBody("Expecting 'instances' to be an list/array");
-  if (row_problem_ != nullptr) return StatusOf(*row_problem_, body_, limits_);
+  if (row_problem_ != nullptr) return row_problem_->ToStatus(body_, limits_);
   if (rows_ == 0) return OfBody("No values in 'instances' array");
   JsonPredictRequest request;
   request.signature_name = std::move(signature_name_);
   request.form = JsonForm::kRow;
   for (Column& column : columns_) {
-    Dims dims = {rows_};
+    JsonDims dims = {rows_};
     dims.insert(dims.end(), column.dims.begin(), column.dims.end());
-    MR_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(&column, dims));
+    MR_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(column.elements, dims));
     request.inputs.push_back({column.input->alias, std::move(tensor)});
   }
   return request;
 }
 
 StatusOr<JsonPredictRequest> PredictEvents::FinishColumns() {
-  if (columnar_problem_ != nullptr) return StatusOf(*columnar_problem_, body_, limits_);
+  if (columnar_problem_ != nullptr) return columnar_problem_->ToStatus(body_, limits_);
   JsonPredictRequest request;
   request.signature_name = std::move(signature_name_);
   request.form = JsonForm::kColumnar;
@@ -1006,18 +685,18 @@ StatusOr<JsonPredictRequest> PredictEvents::FinishColumns() {
     if (!column.has_shape) {
       return InvalidArgument("Missing named input: ", column.input->alias, " in 'inputs' object.");
     }
-    if (column.problem != nullptr) return StatusOf(*column.problem, body_, limits_);
-    MR_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(&column, column.dims));
+    if (column.problem != nullptr) return column.problem->ToStatus(body_, limits_);
+    MR_ASSIGN_OR_RETURN(Tensor tensor, TensorOf(column.elements, column.dims));
     request.inputs.push_back({column.input->alias, std::move(tensor)});
   }
   return request;
 }
 
-StatusOr<Tensor> PredictEvents::TensorOf(Column* column, absl::Span<const int64_t> dims) const {
+StatusOr<Tensor> PredictEvents::TensorOf(const JsonColumn& column, absl::Span<const int64_t> dims) {
   MR_ASSIGN_OR_RETURN(Shape shape, Shape::Make(dims));
-  MR_DCHECK(shape.num_elements() == column->size, "lists of equal lengths fill a shape");
-  if (column->size == 0) return Tensor::Allocate(column->input->dtype, shape);
-  return column->values.Rows(0, column->size).Reshaped(shape);
+  MR_DCHECK(shape.num_elements() == column.size, "lists of equal lengths fill a shape");
+  if (column.size == 0) return Tensor::Allocate(column.dtype, shape);
+  return column.values.Rows(0, column.size).Reshaped(shape);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "serving/rest/json_replies.h"
 
 // covers: programs: bodies of REST predict requests become tensors with TensorFlow Serving's
-// acceptance, messages and offsets; any bytes are read in bounded memory and depth
+//   acceptance, messages and offsets; any bytes are read in bounded memory and depth
 
 namespace millrace {
 namespace {

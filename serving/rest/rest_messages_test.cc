@@ -8,8 +8,7 @@
 #include "proto/saver.pb.h"
 #include "proto/tensor_shape.pb.h"
 
-// covers: programs: status and metadata of a model are printed with their fields' names and
-// defaults
+// covers: programs: status and metadata of a model have their fields' names and defaults
 
 namespace millrace {
 namespace {
