@@ -116,7 +116,8 @@ void Run(benchmark::State& state, bool later) {
   const size_t idle = static_cast<size_t>(state.range(1));
   const size_t body = static_cast<size_t>(state.range(2));
   // A large body is as much work as many small ones.
-  const int times = static_cast<int>(std::max<size_t>(kRequestsOfConnection / (1 + body / 4'096), 40));
+  const int times =
+      static_cast<int>(std::max<size_t>(kRequestsOfConnection / (1 + body / 4'096), 40));
   Answerer answerer;
   HttpServerOptions options;
   options.num_threads = 2;

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <thread>
@@ -98,8 +99,9 @@ void SendRaw(int fd, int status, absl::string_view text) {
   const Reply reply = ErrorReply(status, text);
   std::string bytes = absl::StrCat(
       "HTTP/1.1 ", status, " ", MHD_get_reason_phrase_for(static_cast<unsigned>(status)), "\r\n");
-  for (const auto& [name, value] : reply.headers)
+  for (const auto& [name, value] : reply.headers) {
     absl::StrAppend(&bytes, name, ": ", value, "\r\n");
+  }
   absl::StrAppend(&bytes, "Connection: close\r\nContent-Length: ", reply.body.size(), "\r\n\r\n",
                   reply.body);
   (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -171,7 +173,7 @@ class Connection {
         return;
       }
     }
-    gone();
+    gone();  // the caller's own thread
   }
 
   // The client closed its side.
@@ -182,7 +184,7 @@ class Connection {
       has_gone_ = true;
       gone = TakeGone();
     }
-    if (gone) gone();
+    Tell(std::move(gone));
   }
 
   // After the handler: the reply, if it is there by now; else the connection leaves its loop.
@@ -202,11 +204,6 @@ class Connection {
     if (phase_ != Phase::kResumed) return std::nullopt;
     return std::exchange(reply_, std::nullopt);
   }
-  Phase phase() {
-    MutexLock lock(&mu);
-    return phase_;
-  }
-
   // A reply is on its way.
   void Answered(int64_t deadline_ns) {
     MutexLock lock(&mu);
@@ -254,7 +251,7 @@ class Connection {
         is_answered = true;
       }
     }
-    if (gone) gone();
+    Tell(std::move(gone));
     return is_answered;
   }
 
@@ -303,6 +300,14 @@ class Connection {
     if (phase_ != Phase::kLater) return;
     phase_ = Phase::kResumed;
     MHD_resume_connection(mhd);
+  }
+  static void Tell(absl::AnyInvocable<void()> gone) {
+    if (!gone) return;
+    const Status status = NoExceptions("HTTP server: the callback of OnDisconnect", [&] {
+      gone();
+      return absl::OkStatus();
+    });
+    if (!status.ok()) LogError(status.message());
   }
   absl::AnyInvocable<void()> TakeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return std::exchange(gone_, nullptr);
@@ -376,8 +381,14 @@ class Request final : public HttpRequest {
     for (const auto& [name, value] : fields) headers_.emplace_back(Keep(name), Keep(value));
   }
   ~Request() override {
-    Answer(MHD_HTTP_INTERNAL_SERVER_ERROR, {{"Content-Type", "application/json"}},
-           ErrorBody("the request was not answered"));
+    if (answered_) return;
+    // Of a request that no handler has seen it is dropped.
+    try {
+      connection_->Answer(
+          number_, ErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR, "the request was not answered"));
+    } catch (...) {
+      connection_->Answer(number_, Reply());  // a 500 that needs no memory
+    }
   }
 
   absl::string_view method() const override { return method_; }

@@ -2,8 +2,10 @@
 #include "serving/rest/http_server.h"
 
 #include <openssl/ssl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -27,13 +29,15 @@
 #include "core/status.h"
 #include "gtest/gtest.h"
 #include "net/testing/test_certificates.h"
+#include "serving/rest/growing_bytes.h"
 #include "serving/rest/gzip.h"
 #include "serving/rest/http_listener.h"
 #include "serving/rest/testing/raw_http_client.h"
 
 // covers: serving: HTTP requests come whole, and each is answered once, at once or from another
 //   thread; what is malformed, too large, too slow or too much has its code and reaches no handler
-// covers: serving: a client that goes away is noticed while its request runs; idle connections, slow
+// covers: serving: a client that goes away is noticed while its request runs; idle connections,
+// slow
 //   senders and slow readers hold no thread of the HTTP server
 // covers: serving: an HTTP server that stops lets running requests end and closes what is idle
 
@@ -120,8 +124,8 @@ TEST(HttpServerTest, TheHandlerSeesWhatWasSentAndTheClientWhatWasAnswered) {
   EXPECT_EQ(server->addresses(),
             std::vector<std::string>{absl::StrCat("127.0.0.1:", server->port())});
   RawHttpClient client(server->port());
-  const RawHttpReply reply = client.Ask(
-      Post("/v1/models/a%20b:predict?x=1&y=%2F", "the body", "X-One: 1\r\nX-Two: a\r\nx-two: b\r\n"));
+  const RawHttpReply reply = client.Ask(Post("/v1/models/a%20b:predict?x=1&y=%2F", "the body",
+                                             "X-One: 1\r\nX-Two: a\r\nx-two: b\r\n"));
   EXPECT_EQ(seen, "POST /v1/models/a%20b:predict x=1&y=%2F 1  the body");
   EXPECT_EQ(many, "a;b;");
   EXPECT_EQ(reply.status, 201);
@@ -149,8 +153,8 @@ TEST(HttpServerTest, PipelinedRequestsAreAnsweredInTheirOrder) {
     });
   });
   RawHttpClient client(server->port());
-  client.Send(absl::StrCat(Get("/1"), Post("/later", "x"), Post("/3", "abc"), Get("/later"),
-                           Get("/5")));
+  client.Send(
+      absl::StrCat(Get("/1"), Post("/later", "x"), Post("/3", "abc"), Get("/later"), Get("/5")));
   for (const char* const body : {"GET /1 ", "later", "POST /3 abc", "later", "GET /5 "}) {
     EXPECT_EQ(client.ReadReply().body, body);
   }
@@ -383,10 +387,10 @@ TEST(HttpServerTest, AllBodiesTogetherAreBounded) {
 }
 
 TEST(HttpServerTest, SlowSendersAreToldAndCut) {
-  const auto server = Started(Echo, {.header_time = absl::Milliseconds(100),
-                                     .body_time = absl::Milliseconds(100)});
-  for (const char* const begin :
-       {"GET /x HTTP/1.1\r\nHost: a\r\n", "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"}) {
+  const auto server =
+      Started(Echo, {.header_time = absl::Milliseconds(100), .body_time = absl::Milliseconds(100)});
+  for (const char* const begin : {"GET /x HTTP/1.1\r\nHost: a\r\n",
+                                  "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"}) {
     RawHttpClient client(server->port());
     client.Send(begin);
     EXPECT_EQ(client.ReadReply().status, 408) << begin;
@@ -409,8 +413,8 @@ TEST(HttpServerTest, IdleConnectionsEnd) {
 }
 
 TEST(HttpServerTest, GzipBodiesComePlain) {
-  const auto server =
-      Started(Echo, {.max_body_bytes = 2'000'000, .max_inflate_ratio = 50, .min_gzip_bytes = 1 << 30});
+  const auto server = Started(
+      Echo, {.max_body_bytes = 2'000'000, .max_inflate_ratio = 50, .min_gzip_bytes = 1 << 30});
   RawHttpClient client(server->port());
   const StatusOr<std::string> packed = Gzip("plain");
   const StatusOr<std::string> bomb = Gzip(std::string(1'900'000, 'x'));
@@ -567,8 +571,8 @@ TEST(HttpServerTest, AClientThatHasSaidAllStillGetsItsAnswer) {
 // An end with bytes that nobody read is a reset. The default of SIGPIPE would end this program.
 TEST(HttpServerTest, ClientsThatBreakOffRaiseNoSignal) {
   const std::string large(8 << 20, 'x');
-  const auto server = Started(
-      [&](std::unique_ptr<HttpRequest> request) { request->Answer(200, {}, large); });
+  const auto server =
+      Started([&](std::unique_ptr<HttpRequest> request) { request->Answer(200, {}, large); });
   for (int i = 0; i < 10; ++i) {
     RawHttpClient client(server->port());
     client.Send(Get("/x"));
@@ -632,7 +636,8 @@ TEST(HttpServerTest, SilentClientsHoldUpNobody) {
       EXPECT_EQ(silent.back().Ask(Get("/x")).status, 200);
     }
     if (i % 4 == 2) silent.back().Send("GET /x HT");
-    if (i % 4 == 3) silent.back().Send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab");
+    if (i % 4 == 3)
+      silent.back().Send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab");
   }
   // More than the buffers of the sockets hold.
   RawHttpClient reader(server->port());
@@ -863,9 +868,28 @@ std::string Text(const std::string& path) {
   return text.str();
 }
 
+// OpenSSL writes without MSG_NOSIGNAL: of this thread the signal is held back and thrown away.
+class SigPipeBlocked {
+ public:
+  SigPipeBlocked() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~SigPipeBlocked() {
+    const timespec now = {};
+    sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_, before_;
+};
+
 // The status of one request; 0 when there is no reply. `identity` null: without a certificate.
 int AskWithTls(int port, const std::string& ca_file, const TestCertificate* identity,
                const std::string& request) {
+  const SigPipeBlocked blocked;
   RawHttpClient socket(port);
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                              SSL_CTX_free);
@@ -874,9 +898,9 @@ int AskWithTls(int port, const std::string& ca_file, const TestCertificate* iden
   if (identity != nullptr) {
     EXPECT_EQ(SSL_CTX_use_certificate_chain_file(context.get(), identity->certificate_file.c_str()),
               1);
-    EXPECT_EQ(SSL_CTX_use_PrivateKey_file(context.get(), identity->key_file.c_str(),
-                                          SSL_FILETYPE_PEM),
-              1);
+    EXPECT_EQ(
+        SSL_CTX_use_PrivateKey_file(context.get(), identity->key_file.c_str(), SSL_FILETYPE_PEM),
+        1);
   }
   const std::unique_ptr<SSL, void (*)(SSL*)> ssl(SSL_new(context.get()), SSL_free);
   SSL_set_fd(ssl.get(), socket.fd());
