@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/rest/http_server.h"
 
-#include <fcntl.h>
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,30 +10,26 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <thread>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "core/byte_budget.h"
 #include "core/cores.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/owned_fd.h"
-#include "serving/rest/growing_bytes.h"
-#include "serving/rest/gzip.h"
+#include "serving/rest/http_connection.h"
 #include "serving/rest/http_listener.h"
+#include "serving/rest/received_request.h"
 
 namespace millrace {
 namespace {
@@ -46,25 +40,12 @@ constexpr uint64_t kLingerBit = uint64_t{1} << 63;
 constexpr uint64_t kWakeId = 0;
 
 constexpr int kMaxAcceptsAtOnce = 64;
-// The first reservation for a body; a Content-Length alone gets no more.
-constexpr size_t kFirstBodyBytes = size_t{256} << 10;
 // A client that is refused may still be sending. Its bytes are read and dropped so long: an end of
 // the connection with unread bytes would throw away the reply, too (RFC 9112, 9.6).
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr size_t kMaxLingers = 256;
 // How long the replies of a server that stops may take to get out.
 constexpr absl::Duration kFlushTime = absl::Seconds(5);
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-// 0 means "none" of a deadline.
-int64_t DeadlineNs(absl::Duration from_now) {
-  const int64_t ns = std::min(from_now, absl::Hours(24 * 365)) / absl::Nanoseconds(1);
-  return NowNs() + ns;
-}
 
 // The library knows whole seconds.
 unsigned IdleSeconds(absl::Duration time) {
@@ -73,270 +54,15 @@ unsigned IdleSeconds(absl::Duration time) {
   return static_cast<unsigned>(std::clamp<int64_t>(seconds, 1, kYear));
 }
 
-struct Reply {
-  int status = 500;
-  HttpHeaders headers = {};
-  std::string body = "";
-  bool close = false;  // the connection after it
-};
-
-// `text`: our own, without quotes.
-std::string ErrorBody(absl::string_view text) {
-  return absl::StrCat("{ \"error\": \"", text, "\" }\n");
-}
-Reply ErrorReply(int status, absl::string_view text) {
-  Reply reply = {status, {{"Content-Type", "application/json"}}, ErrorBody(text), false};
-  if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE) {
-    reply.headers.emplace_back("Retry-After", "1");
-  }
-  return reply;
-}
-
-// Puts a whole reply on a socket where the library would not take one. It fits into the socket's
-// buffer, where at most an end of an earlier reply is; what does not is lost.
-void SendRaw(int fd, int status, absl::string_view text) {
-  const Reply reply = ErrorReply(status, text);
-  std::string bytes = absl::StrCat(
-      "HTTP/1.1 ", status, " ", MHD_get_reason_phrase_for(static_cast<unsigned>(status)), "\r\n");
-  for (const auto& [name, value] : reply.headers)
-    absl::StrAppend(&bytes, name, ": ", value, "\r\n");
-  absl::StrAppend(&bytes, "Connection: close\r\nContent-Length: ", reply.body.size(), "\r\n\r\n",
-                  reply.body);
-  (void)!send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-// What a connection, and a request that outlives the server, needs of it.
-struct Shared {
-  explicit Shared(const HttpServerOptions& options)
-      : bodies(std::make_shared<ByteBudget>(options.max_bytes_of_bodies)),
-        watch(epoll_create1(EPOLL_CLOEXEC)),
-        min_gzip_bytes(options.min_gzip_bytes),
-        is_tls(!options.tls_key.empty()) {}
-  const std::shared_ptr<ByteBudget> bodies;
-  const OwnedFd watch;  // epoll
-  const int64_t min_gzip_bytes;
-  const bool is_tls;
-  // Both are set before the server takes the lock of each connection: what a connection does under
-  // its lock after that sees them.
-  std::atomic<bool> draining{false};  // replies end their connections
-  std::atomic<bool> ending{false};    // nothing waits for an answer
-};
-
-class Request;
-
-// One connection. Its socket belongs to the library, which closes it after Closed(): until then,
-// under `mu`, others may use it.
-class Connection {
- public:
-  //   kIdle -> kHeaders -> kBody -> kRunning -> kAnswered -> kIdle
-  //                                    |            ^
-  //                                    +-> kLater -> kResumed
-  // The loop's thread does all of them but kLater -> kResumed, which is the answer's.
-  enum class Phase { kIdle, kHeaders, kBody, kRunning, kLater, kResumed, kAnswered };
-
-  Connection(std::shared_ptr<Shared> shared, uint64_t id, MHD_Connection* mhd, int fd,
-             std::string peer)
-      : shared(std::move(shared)), id(id), mhd(mhd), peer(std::move(peer)), fd_(fd) {}
-
-  void Enter(Phase phase, int64_t deadline_ns) {
-    MutexLock lock(&mu);
-    phase_ = phase;
-    deadline_ns_ = deadline_ns;
-  }
-  uint64_t request_number() {
-    MutexLock lock(&mu);
-    return request_;
-  }
-
-  // From any thread.
-  void Answer(uint64_t request, Reply reply) {
-    absl::AnyInvocable<void()> gone;  // goes after the lock
-    MutexLock lock(&mu);
-    if (!IsRunning(request)) return;
-    gone = TakeGone();
-    reply_ = std::move(reply);
-    Resume();
-  }
-
-  // From any thread.
-  void OnDisconnect(uint64_t request, absl::AnyInvocable<void()> gone) {
-    {
-      MutexLock lock(&mu);
-      if (IsRunning(request) && !has_gone_) {
-        gone_ = std::move(gone);
-        if (!watched_) {
-          epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data = {.u64 = id}};
-          watched_ = epoll_ctl(shared->watch.get(), EPOLL_CTL_ADD, fd_, &event) == 0;
-        }
-        return;
-      }
-    }
-    gone();
-  }
-
-  // The client closed its side.
-  void Gone() {
-    absl::AnyInvocable<void()> gone;
-    {
-      MutexLock lock(&mu);
-      has_gone_ = true;
-      gone = TakeGone();
-    }
-    if (gone) gone();
-  }
-
-  // After the handler: the reply, if it is there by now; else the connection leaves its loop.
-  std::optional<Reply> ReplyOrSuspend() {
-    MutexLock lock(&mu);
-    if (!reply_.has_value() && !shared->ending) {
-      phase_ = Phase::kLater;
-      MHD_suspend_connection(mhd);
-      return std::nullopt;
-    }
-    if (!reply_.has_value()) reply_ = ErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE, "server stops");
-    return std::exchange(reply_, std::nullopt);
-  }
-  // The reply for which the connection came back.
-  std::optional<Reply> ReplyOfResumed() {
-    MutexLock lock(&mu);
-    if (phase_ != Phase::kResumed) return std::nullopt;
-    return std::exchange(reply_, std::nullopt);
-  }
-  Phase phase() {
-    MutexLock lock(&mu);
-    return phase_;
-  }
-
-  // A reply is on its way.
-  void Answered(int64_t deadline_ns) {
-    MutexLock lock(&mu);
-    phase_ = Phase::kAnswered;
-    deadline_ns_ = deadline_ns;
-    Unwatch();
-  }
-  // The request has ended, in order or not.
-  void Completed(int64_t deadline_ns) {
-    absl::AnyInvocable<void()> gone;
-    MutexLock lock(&mu);
-    gone = TakeGone();
-    ++request_;
-    phase_ = Phase::kIdle;
-    deadline_ns_ = deadline_ns;
-    reply_.reset();
-    Unwatch();
-    if (shared->draining) CloseIfIdle();
-  }
-  void Closed() {
-    absl::AnyInvocable<void()> gone;
-    MutexLock lock(&mu);
-    gone = TakeGone();
-    ++request_;
-    phase_ = Phase::kIdle;
-    Unwatch();
-    fd_ = -1;
-  }
-
-  // The server drains: a request that has come, or comes with the last packets, is still read.
-  void Drain() {
-    MutexLock lock(&mu);
-    CloseIfIdle();
-  }
-  // The server waits no longer. True when that gave the request its reply.
-  bool End() {
-    absl::AnyInvocable<void()> gone;
-    bool is_answered = false;
-    {
-      MutexLock lock(&mu);
-      gone = TakeGone();
-      if (phase_ == Phase::kLater) {
-        reply_ = ErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE, "server stops");
-        Resume();
-        is_answered = true;
-      }
-    }
-    if (gone) gone();
-    return is_answered;
-  }
-
-  void CutIfLate(int64_t now_ns) {
-    MutexLock lock(&mu);
-    if (fd_ < 0 || deadline_ns_ == 0 || now_ns < deadline_ns_) return;
-    deadline_ns_ = 0;
-    const bool was_reading = phase_ == Phase::kHeaders || phase_ == Phase::kBody;
-    if (was_reading && !shared->is_tls) {
-      SendRaw(fd_, MHD_HTTP_REQUEST_TIMEOUT, "the request must come faster");
-    }
-    shutdown(fd_, SHUT_RDWR);
-  }
-
-  // For a reply in the middle of a body, which the library does not take. TLS: none.
-  void RefuseRaw(int status, absl::string_view text) {
-    MutexLock lock(&mu);
-    if (fd_ >= 0) SendRaw(fd_, status, text);
-  }
-  // Of the socket; -1 when there is none.
-  int Duplicate() {
-    MutexLock lock(&mu);
-    return fd_ < 0 ? -1 : fcntl(fd_, F_DUPFD_CLOEXEC, 0);
-  }
-
-  const std::shared_ptr<Shared> shared;
-  const uint64_t id;
-  MHD_Connection* const mhd;  // valid until Closed()
-  const std::string peer;
-
-  // Of the loop's thread alone.
-  std::string target;                // as sent
-  std::unique_ptr<Request> reading;  // until its handler has it
-  std::optional<Reply> refusal;      // takes the place of the handler; the body is dropped
-  bool may_be_sending = false;       // when the connection ends
-  bool is_known = false;             // the client's certificate has been looked at
-
- private:
-  bool IsRunning(uint64_t request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return fd_ >= 0 && request == request_ && !reply_.has_value() &&
-           (phase_ == Phase::kRunning || phase_ == Phase::kLater);
-  }
-  // Under the lock, so that no one stops the loops while the library is in here. Until the
-  // connection is resumed it is not closed.
-  void Resume() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (phase_ != Phase::kLater) return;
-    phase_ = Phase::kResumed;
-    MHD_resume_connection(mhd);
-  }
-  absl::AnyInvocable<void()> TakeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    return std::exchange(gone_, nullptr);
-  }
-  void Unwatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (watched_) epoll_ctl(shared->watch.get(), EPOLL_CTL_DEL, fd_, nullptr);
-    watched_ = false;
-  }
-  void CloseIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (fd_ >= 0 && phase_ == Phase::kIdle) shutdown(fd_, SHUT_RD);
-  }
-
-  Mutex mu;
-  int fd_ ABSL_GUARDED_BY(mu);  // -1: closed
-  Phase phase_ ABSL_GUARDED_BY(mu) = Phase::kIdle;
-  int64_t deadline_ns_ ABSL_GUARDED_BY(mu) = 0;  // 0: none
-  uint64_t request_ ABSL_GUARDED_BY(mu) = 0;     // counts: an old request answers nothing
-  std::optional<Reply> reply_ ABSL_GUARDED_BY(mu);
-  absl::AnyInvocable<void()> gone_ ABSL_GUARDED_BY(mu);
-  bool watched_ ABSL_GUARDED_BY(mu) = false;
-  bool has_gone_ ABSL_GUARDED_BY(mu) = false;
-};
-
-using Field = std::pair<absl::string_view, absl::string_view>;
-
 // The library's list, whose bytes live as long as the request is read.
-std::vector<Field> LibraryHeaders(MHD_Connection* mhd) {
-  std::vector<Field> fields;
+std::vector<HttpField> LibraryHeaders(MHD_Connection* mhd) {
+  std::vector<HttpField> fields;
   MHD_get_connection_values_n(
       mhd, MHD_HEADER_KIND,
       [](void* fields, MHD_ValueKind, const char* name, size_t name_size, const char* value,
          size_t value_size) {
         try {
-          static_cast<std::vector<Field>*>(fields)->emplace_back(
+          static_cast<std::vector<HttpField>*>(fields)->emplace_back(
               absl::string_view(name, name_size),
               value == nullptr ? "" : absl::string_view(value, value_size));
         } catch (...) {
@@ -347,96 +73,6 @@ std::vector<Field> LibraryHeaders(MHD_Connection* mhd) {
       &fields);
   return fields;
 }
-
-class Request final : public HttpRequest {
- public:
-  Request(std::shared_ptr<Connection> connection, absl::string_view method,
-          const std::vector<Field>& fields)
-      : connection_(std::move(connection)),
-        number_(connection_->request_number()),
-        body_(connection_->shared->bodies) {
-    // All names and values in one string.
-    const std::string& target = connection_->target;
-    size_t size = method.size() + target.size();
-    for (const auto& [name, value] : fields) size += name.size() + value.size();
-    text_.reserve(size);
-    method_ = Keep(method);
-    absl::string_view kept = Keep(target);
-    // What a proxy is asked: "http://host/path".
-    for (const absl::string_view scheme : {"http://", "https://"}) {
-      if (!absl::StartsWithIgnoreCase(kept, scheme)) continue;
-      const size_t slash = kept.find('/', scheme.size());
-      kept = slash == absl::string_view::npos ? "/" : kept.substr(slash);
-      break;
-    }
-    const size_t question = kept.find('?');
-    path_ = kept.substr(0, question);
-    if (question != absl::string_view::npos) query_ = kept.substr(question + 1);
-    headers_.reserve(fields.size());
-    for (const auto& [name, value] : fields) headers_.emplace_back(Keep(name), Keep(value));
-  }
-  ~Request() override {
-    Answer(MHD_HTTP_INTERNAL_SERVER_ERROR, {{"Content-Type", "application/json"}},
-           ErrorBody("the request was not answered"));
-  }
-
-  absl::string_view method() const override { return method_; }
-  absl::string_view path() const override { return path_; }
-  absl::string_view query() const override { return query_; }
-  absl::string_view header(absl::string_view name) const override {
-    for (const auto& [key, value] : headers_) {
-      if (absl::EqualsIgnoreCase(key, name)) return value;
-    }
-    return "";
-  }
-  absl::Span<const Field> headers() const override { return headers_; }
-  absl::string_view body() const override { return body_.view(); }
-  absl::string_view peer() const override { return connection_->peer; }
-
-  void Answer(int status, HttpHeaders headers, std::string body) override {
-    if (std::exchange(answered_, true)) return;
-    Reply reply = {status, std::move(headers), std::move(body), false};
-    GzipIfWanted(&reply);
-    connection_->Answer(number_, std::move(reply));
-  }
-  void OnDisconnect(absl::AnyInvocable<void()> gone) override {
-    if (!answered_) connection_->OnDisconnect(number_, std::move(gone));
-  }
-
-  GrowingBytes& bytes() { return body_; }
-  size_t most = SIZE_MAX;  // bytes of the body, if it says so
-
- private:
-  absl::string_view Keep(absl::string_view text) {
-    const size_t begin = text_.size();
-    text_.append(text.data(), text.size());  // within what is reserved
-    return absl::string_view(text_).substr(begin);
-  }
-  // Leaves the reply as it is when there is no memory.
-  void GzipIfWanted(Reply* reply) const {
-    const int64_t size = static_cast<int64_t>(reply->body.size());
-    if (size < connection_->shared->min_gzip_bytes || !AcceptsGzip(header("accept-encoding"))) {
-      return;
-    }
-    for (const auto& [name, value] : reply->headers) {
-      if (absl::EqualsIgnoreCase(name, "content-encoding")) return;
-    }
-    StatusOr<std::string> packed =
-        NoExceptions("gzip", [&]() -> StatusOr<std::string> { return Gzip(reply->body); });
-    if (!packed.ok()) return;
-    reply->headers.emplace_back("Content-Encoding", "gzip");
-    reply->headers.emplace_back("Vary", "Accept-Encoding");
-    reply->body = *std::move(packed);
-  }
-
-  const std::shared_ptr<Connection> connection_;
-  const uint64_t number_;
-  std::string text_;
-  absl::string_view method_, path_, query_;
-  std::vector<Field> headers_;
-  GrowingBytes body_;
-  bool answered_ = false;
-};
 
 // What the library says while a server starts, for its error.
 class LibraryLog {
@@ -478,7 +114,7 @@ class Server final : public HttpServer {
   Server(HttpServerOptions options, HttpHandler handler)
       : options_(std::move(options)),
         handler_(std::move(handler)),
-        shared_(std::make_shared<Shared>(options_)),
+        shared_(std::make_shared<HttpShared>(options_)),
         wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
   ~Server() override { Stop(absl::ZeroDuration()); }
 
@@ -505,15 +141,13 @@ class Server final : public HttpServer {
   Status StartLoops();
   void OnStarted(MHD_Connection* mhd, void** context);
   void OnClosed(Loop* loop, MHD_Connection* mhd, void** context);
-  MHD_Result OnHead(const std::shared_ptr<Connection>& c, absl::string_view method,
+  MHD_Result OnHead(const std::shared_ptr<HttpConnection>& c, absl::string_view method,
                     absl::string_view version);
-  MHD_Result OnBody(Connection* c, absl::string_view piece, size_t* left);
-  MHD_Result OnEnd(Connection* c);
-  // Sets what takes the handler's place.
-  std::optional<Reply> WhyNot(Connection* c, absl::string_view version,
-                              const std::vector<Field>& fields, bool* has_body, size_t* length);
-  std::optional<Reply> Unpack(Request* request);
-  MHD_Result Queue(Connection* c, Reply reply);
+  MHD_Result OnBody(HttpConnection* c, absl::string_view piece, size_t* left);
+  MHD_Result OnEnd(HttpConnection* c);
+  std::optional<HttpReply> WhyNot(HttpConnection* c, absl::string_view version,
+                                  const std::vector<HttpField>& fields, HttpBodyLength* length);
+  MHD_Result Queue(HttpConnection* c, HttpReply reply);
 
   // Of the watching thread.
   void Watch();
@@ -530,14 +164,14 @@ class Server final : public HttpServer {
     (void)!write(wake_.get(), &one, sizeof(one));
   }
   void Forget(Loop* loop, const std::string& host);
-  std::vector<std::shared_ptr<Connection>> Connections() const;
+  std::vector<std::shared_ptr<HttpConnection>> Connections() const;
   // Under mu_; until a condition that holds when connections go, or the time is over.
   template <typename Condition>
   void WaitUntil(absl::Duration time, Condition is_so);
 
   const HttpServerOptions options_;
   const HttpHandler handler_;
-  const std::shared_ptr<Shared> shared_;
+  const std::shared_ptr<HttpShared> shared_;
   const OwnedFd wake_;
   std::vector<std::string> addresses_;
   int port_ = 0;
@@ -563,15 +197,15 @@ class Server final : public HttpServer {
   int num_connections_ ABSL_GUARDED_BY(mu_) = 0;  // accepted and not closed
   absl::flat_hash_map<std::string, int> num_of_host_ ABSL_GUARDED_BY(mu_);
   // Those that their loops know.
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<HttpConnection>> connections_ ABSL_GUARDED_BY(mu_);
   std::vector<int> new_lingers_ ABSL_GUARDED_BY(mu_);
 };
 
-std::shared_ptr<Connection>* ContextOf(MHD_Connection* mhd) {
+std::shared_ptr<HttpConnection>* ContextOf(MHD_Connection* mhd) {
   const MHD_ConnectionInfo* const info =
       MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
   return info == nullptr ? nullptr
-                         : static_cast<std::shared_ptr<Connection>*>(info->socket_context);
+                         : static_cast<std::shared_ptr<HttpConnection>*>(info->socket_context);
 }
 
 const sockaddr* AddressOf(MHD_Connection* mhd) {
@@ -726,7 +360,7 @@ void Server::WaitUntil(absl::Duration time, Condition is_so) {
   const int64_t deadline = DeadlineNs(time);
   MutexLock lock(&mu_);
   while (!is_so()) {
-    const int64_t left = deadline - NowNs();
+    const int64_t left = deadline - SteadyNs();
     if (left <= 0) return;
     fewer_connections_.WaitWithTimeout(&mu_, absl::Nanoseconds(left));
   }
@@ -769,8 +403,8 @@ void Server::Stop(absl::Duration drain) {
   listeners_.clear();
 }
 
-std::vector<std::shared_ptr<Connection>> Server::Connections() const {
-  std::vector<std::shared_ptr<Connection>> all;
+std::vector<std::shared_ptr<HttpConnection>> Server::Connections() const {
+  std::vector<std::shared_ptr<HttpConnection>> all;
   MutexLock lock(&mu_);
   all.reserve(connections_.size());
   for (const auto& [id, connection] : connections_) all.push_back(connection);
@@ -803,11 +437,11 @@ void Server::OnStarted(MHD_Connection* mhd, void** context) {
     MutexLock lock(&mu_);
     id = next_id_++;
   }
-  auto connection = std::make_shared<Connection>(shared_, id, mhd, info->connect_fd,
-                                                 SocketAddressText(AddressOf(mhd), true));
-  connection->Enter(Connection::Phase::kIdle,
+  auto connection = std::make_shared<HttpConnection>(shared_, id, mhd, info->connect_fd,
+                                                     SocketAddressText(AddressOf(mhd), true));
+  connection->Enter(HttpConnection::Phase::kIdle,
                     DeadlineNs(options_.idle_time + options_.header_time));
-  auto kept = std::make_unique<std::shared_ptr<Connection>>(connection);
+  auto kept = std::make_unique<std::shared_ptr<HttpConnection>>(connection);
   {
     MutexLock lock(&mu_);
     connections_.emplace(id, connection);
@@ -818,12 +452,12 @@ void Server::OnStarted(MHD_Connection* mhd, void** context) {
 }
 
 void Server::OnClosed(Loop* loop, MHD_Connection* mhd, void** context) {
-  const std::unique_ptr<std::shared_ptr<Connection>> kept(
-      static_cast<std::shared_ptr<Connection>*>(*context));
+  const std::unique_ptr<std::shared_ptr<HttpConnection>> kept(
+      static_cast<std::shared_ptr<HttpConnection>*>(*context));
   *context = nullptr;
   if (kept != nullptr) {
-    Connection* const c = kept->get();
-    const int lingers = c->may_be_sending ? c->Duplicate() : -1;
+    HttpConnection* const c = kept->get();
+    const int lingers = c->may_be_sending ? c->DuplicateSocket() : -1;
     c->Closed();
     c->reading.reset();
     MutexLock lock(&mu_);
@@ -893,7 +527,7 @@ bool Server::WatchOnce(int tick_ms) {
       close(fd);
       continue;
     }
-    lingers_.emplace(fd, NowNs() + kLingerNs);
+    lingers_.emplace(fd, SteadyNs() + kLingerNs);
     is_needed = true;
   }
 
@@ -901,7 +535,7 @@ bool Server::WatchOnce(int tick_ms) {
   const int count = epoll_wait(shared_->watch.get(), events.data(), static_cast<int>(events.size()),
                                is_needed ? tick_ms : -1);
   for (int i = 0; i < count; ++i) OnEvent(events[static_cast<size_t>(i)].data.u64);
-  if (const int64_t now = NowNs(); now >= next_tick_ns_) {
+  if (const int64_t now = SteadyNs(); now >= next_tick_ns_) {
     Tick(now);
     next_tick_ns_ = now + int64_t{tick_ms} * 1'000'000;
   }
@@ -916,7 +550,7 @@ void Server::OnEvent(uint64_t what) {
   }
   if ((what & kLingerBit) != 0) return OnLinger(static_cast<int>(what & ~kLingerBit));
   if ((what & kListenerBit) != 0) return Accept(static_cast<size_t>(what & ~kListenerBit));
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<HttpConnection> connection;
   {
     MutexLock lock(&mu_);
     const auto it = connections_.find(what);
@@ -969,7 +603,7 @@ void Server::Accept(size_t number) {
 
 void Server::Refuse(int fd, int status, absl::string_view text) {
   if (!shared_->is_tls) {
-    SendRaw(fd, status, text);
+    SendRawReply(fd, status, text);
     shutdown(fd, SHUT_WR);
     // The request that has come by now: unread, it would throw away the reply.
     std::array<char, 4'096> dropped;
@@ -1014,10 +648,10 @@ void Server::Tick(int64_t now_ns) {
 // ---- Requests
 
 void* Server::OnTarget(void* self, const char* target, MHD_Connection* mhd) {
-  std::shared_ptr<Connection>* const context = ContextOf(mhd);
+  std::shared_ptr<HttpConnection>* const context = ContextOf(mhd);
   if (context == nullptr) return nullptr;
   Server* const server = static_cast<Server*>(self);
-  Connection* const c = context->get();
+  HttpConnection* const c = context->get();
   try {
     c->target = target;
   } catch (...) {
@@ -1025,14 +659,14 @@ void* Server::OnTarget(void* self, const char* target, MHD_Connection* mhd) {
   }
   c->refusal.reset();
   c->may_be_sending = true;
-  c->Enter(Connection::Phase::kHeaders, DeadlineNs(server->options_.header_time));
+  c->Enter(HttpConnection::Phase::kHeaders, DeadlineNs(server->options_.header_time));
   return nullptr;
 }
 
 MHD_Result Server::OnAccess(void* self, MHD_Connection* mhd, const char*, const char* method,
                             const char* version, const char* data, size_t* size, void** seen) {
   Server* const server = static_cast<Server*>(self);
-  std::shared_ptr<Connection>* const context = ContextOf(mhd);
+  std::shared_ptr<HttpConnection>* const context = ContextOf(mhd);
   if (context == nullptr) return MHD_NO;
   // The handler's exceptions end in OnEnd; these are of memory that we lack.
   try {
@@ -1047,38 +681,13 @@ MHD_Result Server::OnAccess(void* self, MHD_Connection* mhd, const char*, const 
   }
 }
 
-// Or what is no character.
-bool HasSpace(absl::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) {
-    return absl::ascii_isspace(static_cast<unsigned char>(c)) ||
-           absl::ascii_iscntrl(static_cast<unsigned char>(c));
-  });
-}
-
-std::optional<Reply> Server::WhyNot(Connection* c, absl::string_view version,
-                                    const std::vector<Field>& fields, bool* has_body,
-                                    size_t* length) {
-  if (shared_->ending) return ErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE, "server stops");
-  int num_hosts = 0, num_lengths = 0, num_codings = 0;
-  absl::string_view coding;
-  uint64_t content_length = 0;
-  bool is_malformed = c->target.empty() || HasSpace(c->target);
-  for (const auto& [name, value] : fields) {
-    is_malformed |= name.empty() || HasSpace(name);
-    if (absl::EqualsIgnoreCase(name, "host")) {
-      ++num_hosts;
-    } else if (absl::EqualsIgnoreCase(name, "content-length")) {
-      ++num_lengths;
-      if (!absl::SimpleAtoi(value, &content_length)) content_length = UINT64_MAX;
-    } else if (absl::EqualsIgnoreCase(name, "transfer-encoding")) {
-      ++num_codings;
-      coding = value;
-    }
-  }
-  *has_body = num_codings > 0 || content_length > 0;
-  *length = SIZE_MAX;
-
-  const bool is_old = version == MHD_HTTP_VERSION_1_0;
+// The reply that takes the handler's place.
+std::optional<HttpReply> Server::WhyNot(HttpConnection* c, absl::string_view version,
+                                        const std::vector<HttpField>& fields,
+                                        HttpBodyLength* length) {
+  std::optional<HttpReply> refusal =
+      CheckHttpHead(c->target, version, fields, options_.max_body_bytes, length);
+  if (shared_->ending) return HttpErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE, "server stops");
   if (!options_.client_ca.empty() && !c->is_known) {
     const MHD_ConnectionInfo* const info =
         MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
@@ -1087,80 +696,48 @@ std::optional<Reply> Server::WhyNot(Connection* c, absl::string_view version,
         gnutls_certificate_verify_peers2(static_cast<gnutls_session_t>(info->tls_session),
                                          &problems) != GNUTLS_E_SUCCESS ||
         problems != 0) {
-      return ErrorReply(MHD_HTTP_FORBIDDEN, "a certificate of the client is required");
+      return HttpErrorReply(MHD_HTTP_FORBIDDEN, "a certificate of the client is required");
     }
     c->is_known = true;
-  }
-  if (is_malformed) {
-    return ErrorReply(MHD_HTTP_BAD_REQUEST, "target and names of headers must have no spaces");
   }
   const MHD_ConnectionInfo* const head =
       MHD_get_connection_info(c->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
   if (head != nullptr && head->header_size > static_cast<size_t>(options_.max_header_bytes)) {
-    return ErrorReply(MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "headers too large");
+    return HttpErrorReply(MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE, "headers too large");
   }
-  // Two readings of where a request ends let one client put words into another one's mouth.
-  if (num_hosts > 1 || (num_hosts == 0 && !is_old)) {
-    return ErrorReply(MHD_HTTP_BAD_REQUEST, "there must be one Host header");
-  }
-  if (num_lengths + num_codings > 1 || (num_codings > 0 && is_old)) {
-    return ErrorReply(MHD_HTTP_BAD_REQUEST,
-                      "there must be one Content-Length or Transfer-Encoding header");
-  }
-  if (num_codings > 0 && !absl::EqualsIgnoreCase(coding, "chunked")) {
-    return ErrorReply(MHD_HTTP_NOT_IMPLEMENTED, "Transfer-Encoding must be chunked");
-  }
-  if (num_lengths > 0) {
-    if (content_length > static_cast<uint64_t>(options_.max_body_bytes)) {
-      return ErrorReply(MHD_HTTP_CONTENT_TOO_LARGE,
-                        absl::StrCat("the body must be at most ", options_.max_body_bytes,
-                                     " bytes, got ", content_length));
-    }
-    *length = static_cast<size_t>(content_length);
-  }
-  return std::nullopt;
+  return refusal;
 }
 
-MHD_Result Server::OnHead(const std::shared_ptr<Connection>& c, absl::string_view method,
+MHD_Result Server::OnHead(const std::shared_ptr<HttpConnection>& c, absl::string_view method,
                           absl::string_view version) {
-  const std::vector<Field> fields = LibraryHeaders(c->mhd);
-  bool has_body = false;
-  size_t length = SIZE_MAX;
-  std::optional<Reply> refusal = WhyNot(c.get(), version, fields, &has_body, &length);
-  c->may_be_sending = has_body;
+  const std::vector<HttpField> fields = LibraryHeaders(c->mhd);
+  HttpBodyLength length;
+  std::optional<HttpReply> refusal = WhyNot(c.get(), version, fields, &length);
+  c->may_be_sending = length.has_body;
   if (refusal.has_value()) {
     refusal->close = true;
     return Queue(c.get(), *std::move(refusal));
   }
-  c->reading = std::make_unique<Request>(c, method, fields);
-  c->reading->most = length;
-  c->Enter(Connection::Phase::kBody, DeadlineNs(options_.body_time));
+  c->reading = std::make_unique<ReceivedRequest>(c, method, fields, length.bytes);
+  c->Enter(HttpConnection::Phase::kBody, DeadlineNs(options_.body_time));
   return MHD_YES;
 }
 
-MHD_Result Server::OnBody(Connection* c, absl::string_view piece, size_t* left) {
+MHD_Result Server::OnBody(HttpConnection* c, absl::string_view piece, size_t* left) {
   *left = 0;
   if (c->refusal.has_value()) return MHD_YES;
   if (c->reading == nullptr) return MHD_NO;
-  Request* const request = c->reading.get();
-  GrowingBytes& bytes = request->bytes();
-  int status = 0;
-  absl::string_view text;
-  if (piece.size() > static_cast<size_t>(options_.max_body_bytes) - bytes.size()) {
-    status = MHD_HTTP_CONTENT_TOO_LARGE;
-    text = "the body must be smaller";
-  } else if ((bytes.size() == 0 && request->most != SIZE_MAX &&
-              !bytes.Reserve(std::min(request->most, kFirstBodyBytes))) ||
-             !bytes.Append(piece, request->most)) {
+  int status = MHD_HTTP_CONTENT_TOO_LARGE;
+  absl::string_view text = "the body must be smaller";
+  if (piece.size() <= static_cast<size_t>(options_.max_body_bytes) - c->reading->body_size()) {
+    if (c->reading->AppendToBody(piece)) return MHD_YES;
     status = MHD_HTTP_TOO_MANY_REQUESTS;
     text = "too many bytes of requests at once";
-  } else {
-    return MHD_YES;
   }
   c->reading.reset();
   if (shared_->is_tls) {
     // Only the library can write, and it does at the end of the body, which the deadline bounds.
-    c->refusal = ErrorReply(status, text);
+    c->refusal = HttpErrorReply(status, text);
     c->refusal->close = true;
     return MHD_YES;
   }
@@ -1168,51 +745,32 @@ MHD_Result Server::OnBody(Connection* c, absl::string_view piece, size_t* left) 
   return MHD_NO;
 }
 
-std::optional<Reply> Server::Unpack(Request* request) {
-  const absl::string_view coding = request->header("content-encoding");
-  if (coding.empty() || absl::EqualsIgnoreCase(coding, "identity")) return std::nullopt;
-  if (!absl::EqualsIgnoreCase(coding, "gzip") && !absl::EqualsIgnoreCase(coding, "x-gzip")) {
-    return ErrorReply(MHD_HTTP_UNSUPPORTED_MEDIA_TYPE, "Content-Encoding must be gzip or identity");
-  }
-  if (request->body().empty()) return std::nullopt;
-  StatusOr<GrowingBytes> plain =
-      Gunzip(request->body(),
-             {.max_bytes = options_.max_body_bytes, .max_ratio = options_.max_inflate_ratio},
-             shared_->bodies);
-  if (plain.ok()) {
-    request->bytes() = *std::move(plain);
-    return std::nullopt;
-  }
-  const int status = absl::IsInvalidArgument(plain.status()) ? MHD_HTTP_BAD_REQUEST
-                     : absl::IsOutOfRange(plain.status())    ? MHD_HTTP_CONTENT_TOO_LARGE
-                                                             : MHD_HTTP_TOO_MANY_REQUESTS;
-  return ErrorReply(status, plain.status().message());
-}
-
-MHD_Result Server::OnEnd(Connection* c) {
+MHD_Result Server::OnEnd(HttpConnection* c) {
   c->may_be_sending = false;
   if (c->refusal.has_value()) return Queue(c, *std::exchange(c->refusal, std::nullopt));
   if (c->reading == nullptr) {
-    std::optional<Reply> reply = c->ReplyOfResumed();
+    std::optional<HttpReply> reply = c->ReplyOfResumed();
     // Nothing to say yet: the library may call for a connection that is on its way out of the loop.
     return reply.has_value() ? Queue(c, *std::move(reply)) : MHD_YES;
   }
-  std::unique_ptr<Request> request = std::move(c->reading);
-  if (std::optional<Reply> refusal = Unpack(request.get())) return Queue(c, *std::move(refusal));
-  c->Enter(Connection::Phase::kRunning, 0);
+  std::unique_ptr<ReceivedRequest> request = std::move(c->reading);
+  std::optional<HttpReply> refusal = request->Unpack(
+      {.max_bytes = options_.max_body_bytes, .max_ratio = options_.max_inflate_ratio});
+  if (refusal.has_value()) return Queue(c, *std::move(refusal));
+  c->Enter(HttpConnection::Phase::kRunning, 0);
   const Status status = NoExceptions("HTTP server: the handler", [&] {
     handler_(std::move(request));
     return absl::OkStatus();
   });
   if (!status.ok()) LogError(status.message());
-  std::optional<Reply> reply = c->ReplyOrSuspend();
+  std::optional<HttpReply> reply = c->ReplyOrSuspend();
   return reply.has_value() ? Queue(c, *std::move(reply)) : MHD_YES;
 }
 
-MHD_Result Server::Queue(Connection* c, Reply reply) {
+MHD_Result Server::Queue(HttpConnection* c, HttpReply reply) {
   constexpr int kLeastStatus = 200, kMostStatus = 599;
   if (reply.status < kLeastStatus || reply.status > kMostStatus) {
-    reply = ErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR, "the reply has no status");
+    reply = HttpErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR, "the reply has no status");
   }
   if (reply.status == MHD_HTTP_NO_CONTENT || reply.status == MHD_HTTP_NOT_MODIFIED) {
     reply.body.clear();
@@ -1229,8 +787,8 @@ MHD_Result Server::Queue(Connection* c, Reply reply) {
   for (const auto& [name, value] : reply.headers) {
     if (absl::EqualsIgnoreCase(name, "content-length")) continue;
     if (MHD_add_response_header(response, name.c_str(), value.c_str()) != MHD_YES) {
-      return Queue(c, ErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR,
-                                 "a header of the reply must have no line break"));
+      return Queue(c, HttpErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR,
+                                     "a header of the reply must have no line break"));
     }
   }
   if (reply.close || shared_->draining) {
@@ -1242,10 +800,10 @@ MHD_Result Server::Queue(Connection* c, Reply reply) {
 
 void Server::OnCompleted(void* self, MHD_Connection* mhd, void** seen, MHD_RequestTerminationCode) {
   *seen = nullptr;
-  std::shared_ptr<Connection>* const context = ContextOf(mhd);
+  std::shared_ptr<HttpConnection>* const context = ContextOf(mhd);
   if (context == nullptr) return;
   const HttpServerOptions& options = static_cast<Server*>(self)->options_;
-  Connection* const c = context->get();
+  HttpConnection* const c = context->get();
   c->reading.reset();
   c->Completed(DeadlineNs(options.idle_time + options.header_time));
 }

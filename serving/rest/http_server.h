@@ -105,9 +105,11 @@ struct HttpServerOptions {
 
   int num_threads = 0;  // 0: UsableCores()
 
-  int64_t max_body_bytes = int64_t{128} << 20;     // as sent, and as inflated
-  int64_t max_inflate_ratio = 1'000;               // see GunzipLimits
-  int64_t max_header_bytes = int64_t{16} << 10;    // request line and headers
+  int64_t max_body_bytes = int64_t{128} << 20;  // as sent, and as inflated
+  int64_t max_inflate_ratio = 1'000;            // see GunzipLimits
+  // Request line and headers, fewer when there are many small ones. Each connection has a pool of
+  // twice as many bytes, which is most of what it costs.
+  int64_t max_header_bytes = int64_t{16} << 10;
   int64_t max_bytes_of_bodies = int64_t{2} << 30;  // of all requests that are read or run
   int max_connections = 10'000;                    // files that are open, for one
   int max_connections_of_address = 10'000;         // of one IP address

@@ -2,8 +2,10 @@
 #include "serving/rest/http_server.h"
 
 #include <openssl/ssl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -27,6 +29,7 @@
 #include "core/status.h"
 #include "gtest/gtest.h"
 #include "net/testing/test_certificates.h"
+#include "serving/rest/growing_bytes.h"
 #include "serving/rest/gzip.h"
 #include "serving/rest/http_listener.h"
 #include "serving/rest/testing/raw_http_client.h"
@@ -865,9 +868,28 @@ std::string Text(const std::string& path) {
   return text.str();
 }
 
+// OpenSSL writes without MSG_NOSIGNAL: of this thread the signal is held back and thrown away.
+class SigPipeBlocked {
+ public:
+  SigPipeBlocked() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~SigPipeBlocked() {
+    const timespec now = {};
+    sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t pipe_, before_;
+};
+
 // The status of one request; 0 when there is no reply. `identity` null: without a certificate.
 int AskWithTls(int port, const std::string& ca_file, const TestCertificate* identity,
                const std::string& request) {
+  const SigPipeBlocked blocked;
   RawHttpClient socket(port);
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                              SSL_CTX_free);
