@@ -10,7 +10,7 @@
 // SIGTERM and Ctrl-C: requests that run end (--drain_seconds), then exit 0. Exit codes: 0, 2 for
 // wrong flags, 1 for everything else, with one message.
 
-#include "serving/model_server.h"
+#include "serving/server/model_server.h"
 
 #include <poll.h>
 
@@ -35,6 +35,7 @@
 #include "net/security.h"
 #include "proto/serving/ssl_config.pb.h"
 #include "serving/model_config.h"
+#include "serving/model_versions.h"
 #include "tools/command_line.h"
 #include "tools/op_libraries.h"
 #include "tools/op_library_flag.h"

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/exceptions.h"
+#include "distributed/link/kept_tensors.h"
 #include "distributed/worker/peer_error.h"
 #include "distributed/worker/send_groups.h"
 #include "distributed/worker/trace_transfer.h"

@@ -15,6 +15,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/tensor.h"
+#include "serving/aliased_tensor.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/json_tensors.h"
 

@@ -12,6 +12,7 @@
 #include "rapidjson/prettywriter.h"
 #include "rapidjson/rapidjson.h"
 #include "rapidjson/stringbuffer.h"
+#include "serving/aliased_tensor.h"
 #include "serving/rest/json_scan.h"
 
 namespace millrace {

@@ -20,6 +20,7 @@
 
 #include "absl/types/span.h"
 #include "core/status.h"
+#include "serving/aliased_tensor.h"
 #include "serving/rest/json_tensors.h"
 
 namespace millrace {

@@ -9,6 +9,7 @@
 #include "core/shape.h"
 #include "core/tensor.h"
 #include "gtest/gtest.h"
+#include "serving/aliased_tensor.h"
 
 // covers: programs: replies of the REST front have TensorFlow Serving's bytes
 

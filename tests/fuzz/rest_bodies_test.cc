@@ -17,6 +17,7 @@
 #include "core/tensor.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "serving/aliased_tensor.h"
 #include "serving/rest/json_examples.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/json_tensors.h"

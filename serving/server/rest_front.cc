@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/rest_front.h"
+#include "serving/server/rest_front.h"
 
 #include <cstdint>
 #include <optional>
@@ -13,12 +13,14 @@
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "core/exceptions.h"
+#include "core/status.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
 #include "proto/serving/get_model_status.pb.h"
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
 #include "serving/aliased_tensor.h"
+#include "serving/model_versions.h"
 #include "serving/rest/json_examples.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/json_tensors.h"

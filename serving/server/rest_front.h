@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_REST_FRONT_H_
-#define MILLRACE_SERVING_REST_REST_FRONT_H_
+#ifndef MILLRACE_SERVING_SERVER_REST_FRONT_H_
+#define MILLRACE_SERVING_SERVER_REST_FRONT_H_
 
 // The REST front of a model server: HTTP requests to ModelRequests, replies as JSON, byte for byte
-// those of TensorFlow Serving (rest/README.md tells where not).
+// those of TensorFlow Serving (serving/rest/README.md tells where not).
 //
 // The thread that read a request runs it.
 //
@@ -30,4 +30,4 @@ HttpHandler RestFront(std::shared_ptr<const ModelRequests> requests, RestFrontOp
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_REST_FRONT_H_
+#endif  // MILLRACE_SERVING_SERVER_REST_FRONT_H_

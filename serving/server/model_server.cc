@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/model_server.h"
+#include "serving/server/model_server.h"
 
 #include <cstdint>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "core/cancellation.h"
 #include "core/logging.h"
-#include "serving/grpc_front.h"
+#include "serving/server/grpc_front.h"
 #include "serving/servable.h"
 #include "serving/step_bounds.h"
 #include "serving/warm_up.h"

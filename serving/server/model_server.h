@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_MODEL_SERVER_H_
-#define MILLRACE_SERVING_MODEL_SERVER_H_
+#ifndef MILLRACE_SERVING_SERVER_MODEL_SERVER_H_
+#define MILLRACE_SERVING_SERVER_MODEL_SERVER_H_
 
 // ModelServer: models from directories, served over gRPC and REST as TensorFlow Serving does, or
 // within the process, without a port.
@@ -34,7 +34,7 @@
 #include "serving/model_requests.h"
 #include "serving/model_versions.h"
 #include "serving/rest/http_server.h"
-#include "serving/rest/rest_front.h"
+#include "serving/server/rest_front.h"
 #include "serving/served_model.h"
 
 namespace millrace {
@@ -88,4 +88,4 @@ class ModelServer {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_MODEL_SERVER_H_
+#endif  // MILLRACE_SERVING_SERVER_MODEL_SERVER_H_

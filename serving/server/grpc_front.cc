@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/grpc_front.h"
+#include "serving/server/grpc_front.h"
 
 #include <cstddef>
 #include <thread>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_GRPC_FRONT_H_
-#define MILLRACE_SERVING_GRPC_FRONT_H_
+#ifndef MILLRACE_SERVING_SERVER_GRPC_FRONT_H_
+#define MILLRACE_SERVING_SERVER_GRPC_FRONT_H_
 
 // The gRPC front of a model server: TensorFlow Serving's PredictionService and ModelService on
 // bytes, without generated services.
@@ -28,4 +28,4 @@ Status CutForClients(const Status& status);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_GRPC_FRONT_H_
+#endif  // MILLRACE_SERVING_SERVER_GRPC_FRONT_H_

@@ -2,7 +2,7 @@
 //
 // A model server over real sockets, asked by gRPC and REST: the models and replies of TensorFlow
 // Serving's own tests.
-#include "serving/model_server.h"
+#include "serving/server/model_server.h"
 
 #include <atomic>
 #include <cstdint>
@@ -28,9 +28,12 @@
 #include "proto/serving/method_paths.h"
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
-#include "serving/grpc_front.h"
+#include "serving/model_versions.h"
+#include "serving/server/grpc_front.h"
 #include "serving/model_config.h"
 #include "serving/rest/testing/raw_http_client.h"
+#include "serving/version_source.h"
+#include "serving/version_state.h"
 
 // covers: serving: a server answers Predict over gRPC and REST with TensorFlow Serving's replies,
 //   codes and texts
