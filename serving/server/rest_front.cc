@@ -60,8 +60,8 @@ class Front {
   StatusOr<std::string> Predict(const Asked& asked) const;
   StatusOr<std::string> Classify(const Asked& asked) const;
   StatusOr<std::string> Regress(const Asked& asked) const;
-  StatusOr<std::string> Status(const RestTarget& target) const;
-  StatusOr<std::string> Metadata(const RestTarget& target) const;
+  StatusOr<std::string> StatusOf(const RestTarget& target) const;
+  StatusOr<std::string> MetadataOf(const RestTarget& target) const;
   std::string Models() const;
 
   const std::shared_ptr<const ModelRequests> requests_;
@@ -113,7 +113,7 @@ HttpHeaders Front::Headers() const {
 void Front::Serve(HttpRequest* request) const {
   if (!IsRestPath(request->path())) return request->Answer(404, {}, "");
   if (options_.cors && request->method() == "OPTIONS") {
-    const millrace::Status asked = CheckCorsPreflight(request->header("Origin"));
+    const Status asked = CheckCorsPreflight(request->header("Origin"));
     if (asked.ok()) return request->Answer(200, Headers(), "");
     return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
   }
@@ -136,9 +136,9 @@ StatusOr<std::string> Front::Reply(const RestTarget& target, absl::string_view b
     case RestTarget::Kind::kRegress:
       return Regress(asked);
     case RestTarget::Kind::kStatus:
-      return Status(target);
+      return StatusOf(target);
     case RestTarget::Kind::kMetadata:
-      return Metadata(target);
+      return MetadataOf(target);
     case RestTarget::Kind::kListModels:
       break;
   }
@@ -191,7 +191,7 @@ StatusOr<std::string> Front::Regress(const Asked& asked) const {
 }
 
 // Of a label: of the version that has it now.
-StatusOr<std::string> Front::Status(const RestTarget& target) const {
+StatusOr<std::string> Front::StatusOf(const RestTarget& target) const {
   std::optional<int64_t> version = target.version;
   if (target.label.has_value()) {
     MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target));
@@ -205,7 +205,7 @@ StatusOr<std::string> Front::Status(const RestTarget& target) const {
   return StatusReply(response);
 }
 
-StatusOr<std::string> Front::Metadata(const RestTarget& target) const {
+StatusOr<std::string> Front::MetadataOf(const RestTarget& target) const {
   MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target));
   serving::GetModelMetadataRequest request;
   request.mutable_model_spec()->set_name(target.model_name);
