@@ -75,7 +75,7 @@ class ModelServerTest : public ::testing::Test {
     ASSERT_OK(children);
     for (const std::string& child : *children) {
       const std::string path = JoinPath(from, child);
-      if (files->IsDirectory(path)) {
+      if (files->IsDirectory(path).value_or(false)) {
         Copy(path, JoinPath(to, child));
         continue;
       }
