@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/model_requests.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "absl/types/span.h"
 #include "core/logging.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
@@ -23,6 +25,11 @@ namespace millrace {
 namespace {
 
 using tensorflow::serving::ModelVersionStatus;
+
+bool IsOnItsWay(VersionState state) {
+  return state == VersionState::kQueued || state == VersionState::kLoading ||
+         state == VersionState::kWarming;
+}
 
 void Fill(const Status& status, tensorflow::serving::StatusProto* proto) {
   proto->set_error_code(static_cast<tensorflow::error::Code>(status.code()));
@@ -137,6 +144,19 @@ Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> m
   }
   MR_RETURN_IF_ERROR(versions->SetModels(std::move(unlabelled)));
   versions->WaitUntilTried(deadline);
+  for (const ModelSettings& model : models) {
+    const auto& labels = model.labels;
+    versions->WaitFor(
+        model.name,
+        [&](absl::Span<const VersionStatus> found) {
+          return std::none_of(found.begin(), found.end(), [&](const VersionStatus& version) {
+            return IsOnItsWay(version.state) &&
+                   std::any_of(labels.begin(), labels.end(),
+                               [&](const auto& label) { return label.second == version.version; });
+          });
+        },
+        deadline);
+  }
   const Status labelled = versions->SetModels(std::move(models));
   if (labelled.ok()) return labelled;
   const Status back = versions->SetModels(std::move(before));

@@ -14,6 +14,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -112,7 +113,7 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
 
   ModelVersions::Options& versions = options.versions;
   MR_ASSIGN_OR_RETURN(const int64_t poll, Int64Value(flags, "file_system_poll_wait_seconds", 1));
-  versions.poll_period = poll < 0 ? absl::InfiniteDuration() : absl::Seconds(poll);
+  versions.poll_period = absl::Seconds(std::max(poll, int64_t{0}));
   MR_ASSIGN_OR_RETURN(versions.plan.max_retries,
                       flags.IntValue("max_num_load_retries", 5, 0, INT32_MAX));
   MR_ASSIGN_OR_RETURN(const int64_t interval,
@@ -183,7 +184,7 @@ int Main(const std::vector<std::string>& args) {
            .value = "FILE",
            .help = "several models: a ModelServerConfig as text"},
           Number("file_system_poll_wait_seconds",
-                 "between two looks for versions (1); 0: once, negative: never"),
+                 "between two looks for versions (1); 0 or less: once"),
           Number("max_num_load_retries", "of a version that does not load (5)"),
           Number("load_retry_interval_micros", "between them (60000000)"),
           Number("num_load_threads", "versions that load at a time (2)"),

@@ -8,9 +8,9 @@
 //                                    |            ^
 //                                    +-> kLater -> kResumed
 //
-// The thread of the connection's loop does all of these but one: kLater -> kResumed is the answer's,
-// or the server's that stops. From kLater on the connection is out of its loop ("suspended"), so the
-// library neither reads nor closes it until it is resumed.
+// The thread of the connection's loop does all of these but one: kLater -> kResumed is the
+// answer's, or the server's that stops. From kLater on the connection is out of its loop
+// ("suspended"), so the library neither reads nor closes it until it is resumed.
 //
 // Thread-safety: the methods, from any thread; those marked "loop", and the members below them, on
 // the loop's thread.

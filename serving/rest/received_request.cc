@@ -67,9 +67,9 @@ std::optional<HttpReply> CheckHttpHead(absl::string_view target, absl::string_vi
   }
   if (num_lengths == 0) return std::nullopt;
   if (content_length > static_cast<uint64_t>(max_body_bytes)) {
-    return HttpErrorReply(MHD_HTTP_CONTENT_TOO_LARGE,
-                          absl::StrCat("the body must be at most ", max_body_bytes, " bytes, got ",
-                                       content_length));
+    return HttpErrorReply(
+        MHD_HTTP_CONTENT_TOO_LARGE,
+        absl::StrCat("the body must be at most ", max_body_bytes, " bytes, got ", content_length));
   }
   length->bytes = static_cast<size_t>(content_length);
   return std::nullopt;
@@ -106,8 +106,8 @@ ReceivedRequest::~ReceivedRequest() {
   if (answered_) return;
   // Of a request that no handler has seen it is dropped.
   try {
-    connection_->Answer(number_, HttpErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR,
-                                                "the request was not answered"));
+    connection_->Answer(
+        number_, HttpErrorReply(MHD_HTTP_INTERNAL_SERVER_ERROR, "the request was not answered"));
   } catch (...) {
     connection_->Answer(number_, HttpReply());  // a 500 that needs no memory
   }

@@ -38,9 +38,9 @@ struct HttpBodyLength {
   size_t bytes = kUnknown;
 };
 
-// The reply to a head that this server does not take. Two readings of where a request ends would let
-// one client put words into another one's mouth: there is one Host and one length, and names have no
-// spaces. `length` is set in any case.
+// The reply to a head that this server does not take. Two readings of where a request ends would
+// let one client put words into another one's mouth: there is one Host and one length, and names
+// have no spaces. `length` is set in any case.
 std::optional<HttpReply> CheckHttpHead(absl::string_view target, absl::string_view version,
                                        absl::Span<const HttpField> fields, int64_t max_body_bytes,
                                        HttpBodyLength* length);

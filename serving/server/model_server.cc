@@ -7,8 +7,8 @@
 #include "absl/time/clock.h"
 #include "core/cancellation.h"
 #include "core/logging.h"
-#include "serving/server/grpc_front.h"
 #include "serving/servable.h"
+#include "serving/server/grpc_front.h"
 #include "serving/step_bounds.h"
 #include "serving/warm_up.h"
 

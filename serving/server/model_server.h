@@ -34,8 +34,8 @@
 #include "serving/model_requests.h"
 #include "serving/model_versions.h"
 #include "serving/rest/http_server.h"
-#include "serving/server/rest_front.h"
 #include "serving/served_model.h"
+#include "serving/server/rest_front.h"
 
 namespace millrace {
 

@@ -28,10 +28,10 @@
 #include "proto/serving/method_paths.h"
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
-#include "serving/model_versions.h"
-#include "serving/server/grpc_front.h"
 #include "serving/model_config.h"
+#include "serving/model_versions.h"
 #include "serving/rest/testing/raw_http_client.h"
+#include "serving/server/grpc_front.h"
 #include "serving/version_source.h"
 #include "serving/version_state.h"
 
@@ -93,7 +93,7 @@ class ModelServerTest : public ::testing::Test {
     options.rest_addresses = {"127.0.0.1:0"};
     options.credentials = std::make_shared<Credentials>();
     options.versions.source.trust_new_versions = true;
-    options.versions.poll_period = absl::InfiniteDuration();
+    options.versions.poll_period = absl::ZeroDuration();
     options.versions.plan.max_retries = 0;
     options.start_timeout = absl::Seconds(60);
     return options;
@@ -120,7 +120,10 @@ class ModelServerTest : public ::testing::Test {
                key: "x"
                value {
                  dtype: DT_FLOAT
-                 tensor_shape { dim { size: 3 } }
+                 tensor_shape {
+                   dim { size: 3 }
+                   dim { size: 1 }
+                 }
                  float_val: [ 1, 2, 5 ]
                }
              })pb",
@@ -161,7 +164,10 @@ TEST_F(ModelServerTest, AnswersOverGrpc) {
              key: "y"
              value {
                dtype: DT_FLOAT
-               tensor_shape { dim { size: 3 } }
+               tensor_shape {
+                 dim { size: 3 }
+                 dim { size: 1 }
+               }
                float_val: [ 2.5, 3, 4.5 ]
              }
            })pb",
@@ -206,20 +212,22 @@ TEST_F(ModelServerTest, AnswersOverRest) {
   AddVersion("m", 3);
   Start(Options({"m"}));
   for (const char* path : {"/v1/models/m:predict", "/V1/models/m/versions/3:predict"}) {
-    const RawHttpReply rows = Post(R"({"instances": [1.0, 2.0, 5.0]})", path);
+    const RawHttpReply rows = Post(R"({"instances": [[1.0], [2.0], [5.0]]})", path);
     EXPECT_EQ(rows.status, 200) << rows.body;
-    EXPECT_EQ(rows.body, "{\n    \"predictions\": [2.5, 3.0, 4.5\n    ]\n}");
+    EXPECT_EQ(rows.body, "{\n    \"predictions\": [[2.5], [3.0], [4.5]\n    ]\n}");
     EXPECT_EQ(rows.header("content-type"), "application/json");
   }
-  const RawHttpReply columns = Post(R"({"inputs": {"x": [1.0, 2.0, 5.0]}})");
+  const RawHttpReply columns = Post(R"({"inputs": {"x": [[1.0], [2.0], [5.0]]}})");
   EXPECT_EQ(columns.status, 200);
-  EXPECT_EQ(columns.body,
-            "{\n    \"outputs\": [\n        2.5,\n        3.0,\n        4.5\n    ]\n}");
+  EXPECT_EQ(
+      columns.body,
+      "{\n    \"outputs\": [\n        [\n            2.5\n        ],\n        [\n            3.0\n"
+      "        ],\n        [\n            4.5\n        ]\n    ]\n}");
   const RawHttpReply regressed =
       Post(R"({"signature_name": "regress_x_to_y", "examples": [{"x": 1.0}, {"x": 2.0}]})",
            "/v1/models/m:regress");
   EXPECT_EQ(regressed.status, 200) << regressed.body;
-  EXPECT_EQ(regressed.body, "{\n    \"results\": [2.5, 3.0\n    ]\n}");
+  EXPECT_EQ(regressed.body, "{\n    \"results\": [2.5, 3.0]\n}");
 
   const struct {
     const char *method, *path, *body;
@@ -233,8 +241,7 @@ TEST_F(ModelServerTest, AnswersOverRest) {
       {"POST", "/v1/models/m:predict", "{\"instances\": [1.0", 400, "JSON Parse error: "},
       {"POST", "/v1/models/m:predict", R"({"signature_name": "s", "instances": [1.0]})", 400,
        "Serving signature name: \\\"s\\\" not found in signature def"},
-      {"POST", "/v1/models/m:explain", "{}", 400,
-       "Malformed request: POST /v1/models/m:explain"},
+      {"POST", "/v1/models/m:explain", "{}", 400, "Malformed request: POST /v1/models/m:explain"},
       {"GET", "/v1/models/n", "", 404, "Could not find any versions of model n"},
       {"GET", "/v1/models/m/versions/9", "", 404, "Could not find version 9 of model m"},
       {"PUT", "/v1/models/m", "", 400, "Malformed request: PUT /v1/models/m"},
@@ -273,8 +280,8 @@ TEST_F(ModelServerTest, ASwapFailsNoRequest) {
       RawHttpClient client(server_->rest_port());
       while (!stops) {
         if (over_rest) {
-          const RawHttpReply reply =
-              client.Ask(HttpRequestText("POST", "/v1/models/m:predict", R"({"instances": [1]})"));
+          const RawHttpReply reply = client.Ask(
+              HttpRequestText("POST", "/v1/models/m:predict", R"({"instances": [[1]]})"));
           failed += reply.status == 200 ? 0 : 1;
           continue;
         }
@@ -307,8 +314,8 @@ TEST_F(ModelServerTest, OneBadModelOfSeveralIsInTheStatus) {
   {
     const auto alone = ModelServer::Start(Options({"bad"}));
     EXPECT_FALSE(alone.ok());
-    EXPECT_TRUE(absl::StartsWith(alone.status().message(),
-                                 "1 model(s) did not become available: {bad: "))
+    EXPECT_TRUE(
+        absl::StartsWith(alone.status().message(), "1 model(s) did not become available: {bad: "))
         << alone.status();
   }
   {
@@ -330,9 +337,7 @@ TEST_F(ModelServerTest, ReloadsItsListOfModels) {
   AddVersion("a", 1);
   AddVersion("b", 1);
   AddVersion("b", 2);
-  ModelServerOptions options = Options({"a"});
-  options.versions.poll_period = absl::ZeroDuration();
-  Start(std::move(options));
+  Start(Options({"a"}));
   tensorflow::serving::ReloadConfigRequest request;
   const auto add = [&](const std::string& name) {
     auto* const config = request.mutable_config()->mutable_model_config_list()->add_config();
