@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/available_versions.h"
 
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -60,12 +61,13 @@ AvailableVersion::~AvailableVersion() {
 AvailableVersions::AvailableVersions() { Publish(std::make_shared<const Table>()); }
 
 void AvailableVersions::Publish(std::shared_ptr<const Table> table) {
-  for (Place& place : places_) {
-    // The last pointer to the old table goes without the lock.
-    std::shared_ptr<const Table> other = table;
-    MutexLock lock(&place.mu);
-    place.table.swap(other);
-  }
+  // All at once: no client that asks by several threads sees an older version after a newer one.
+  std::array<std::shared_ptr<const Table>, kPlaces> tables;
+  tables.fill(table);
+  for (Place& place : places_) place.mu.Lock();
+  for (size_t i = 0; i < kPlaces; ++i) places_[i].table.swap(tables[i]);
+  for (Place& place : places_) place.mu.Unlock();
+  // The last pointer to the old table goes without the locks.
 }
 
 const AvailableVersions::Place& AvailableVersions::place() const {

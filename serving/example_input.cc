@@ -2,8 +2,10 @@
 #include "serving/example_input.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "core/dtype.h"
 #include "core/shape.h"
@@ -13,9 +15,20 @@
 namespace millrace {
 namespace {
 
+// A small request could ask for any memory.
+constexpr uint64_t kMaxContextBytes = uint64_t{256} << 20;
+
 template <typename Examples>
 StatusOr<Tensor> Serialized(const Examples& examples, const std::string& context) {
   if (examples.empty()) return InvalidArgument("Input is empty.");
+  const auto repeated =
+      static_cast<uint64_t>(context.size()) * static_cast<uint64_t>(examples.size());
+  if (repeated > kMaxContextBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("Input: the context, which stands before each example, must have at most ",
+                     kMaxContextBytes, " bytes in all of them, got ", context.size(),
+                     " in each of ", examples.size()));
+  }
   MR_ASSIGN_OR_RETURN(
       Tensor tensor,
       Tensor::Allocate(DT_STRING, Shape::Vector(static_cast<size_t>(examples.size()))));

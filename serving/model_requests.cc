@@ -119,12 +119,29 @@ Status ModelRequests::GetModelStatus(const tensorflow::serving::GetModelStatusRe
 Status ModelRequests::ReloadConfig(const tensorflow::serving::ReloadConfigRequest& request,
                                    tensorflow::serving::ReloadConfigResponse* response) const {
   const absl::Time deadline = absl::Now() + reload_timeout_;
-  const Status status = [&]() -> Status {
+  const auto reload = [&]() -> Status {
+    if (!request.config().has_model_config_list()) {
+      return InvalidArgument(
+          "ServerModelConfig type not supported by HandleReloadConfigRequest. Only ModelConfigList "
+          "is currently supported");
+    }
     MR_ASSIGN_OR_RETURN(std::vector<ModelSettings> models, SettingsOf(request.config()));
+    const std::vector<ModelSettings> before = versions_->models();
     MR_RETURN_IF_ERROR(SetModelsWithLabels(versions_.get(), std::move(models), deadline));
-    const auto failed = versions_->WaitUntilTried(deadline);
+    std::vector<std::pair<std::string, Status>> failed;
+    for (auto& model : versions_->WaitUntilTried(deadline)) {
+      const bool is_new = std::none_of(before.begin(), before.end(),
+                                       [&](const auto& old) { return old.name == model.first; });
+      if (is_new) failed.push_back(std::move(model));
+    }
     return failed.empty() ? absl::OkStatus() : ModelsNotAvailable(failed);
-  }();
+  };
+  // A second one would take a thread, and its list might be lost.
+  Status status = absl::UnavailableError("HandleReloadConfigRequest: another one must have ended");
+  if (reload_mu_.TryLock()) {
+    status = reload();
+    reload_mu_.Unlock();
+  }
   Fill(status, response->mutable_status());
   return status;
 }
@@ -141,6 +158,12 @@ Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> m
     for (const ModelSettings& old : before) {
       if (old.name == model.name) model.labels = old.labels;
     }
+  }
+  // Models that go serve until the labels are right.
+  for (const ModelSettings& old : before) {
+    const bool stays = std::any_of(models.begin(), models.end(),
+                                   [&](const auto& model) { return model.name == old.name; });
+    if (!stays) unlabelled.push_back(old);
   }
   MR_RETURN_IF_ERROR(versions->SetModels(std::move(unlabelled)));
   versions->WaitUntilTried(deadline);

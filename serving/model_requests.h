@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/mutex.h"
 #include "core/status.h"
 #include "serving/model_versions.h"
 #include "serving/served_model.h"
@@ -77,8 +78,10 @@ class ModelRequests {
   // Versions in descending order; a label is not looked at.
   Status GetModelStatus(const tensorflow::serving::GetModelStatusRequest& request,
                         tensorflow::serving::GetModelStatusResponse* response) const;
-  // The list of models becomes this one, whole or not at all; waits until each has an available
-  // version. The response says what the returned status says.
+  // The list of models becomes this one; waits until each new one has an available version. After
+  // an error of the list itself it is the one of before; of a model that does not load, the new
+  // one, as in TensorFlow Serving. One at a time: Unavailable. The response says what the returned
+  // status says.
   Status ReloadConfig(const tensorflow::serving::ReloadConfigRequest& request,
                       tensorflow::serving::ReloadConfigResponse* response) const;
 
@@ -89,6 +92,7 @@ class ModelRequests {
 
   const std::shared_ptr<ModelVersions> versions_;
   const absl::Duration reload_timeout_;
+  mutable Mutex reload_mu_;  // held by the one reload that runs
 };
 
 // ModelVersions::SetModels, with labels of versions that the list itself brings: the models come

@@ -623,8 +623,10 @@ bool ModelVersions::Core::IsTried(const Model& model) const {
   for (const auto& [number, v] : model.versions) {
     if (v.state == State::kAvailable) return true;
     const bool is_first = v.num_tries == 0 || (IsLoad(v.state) && v.num_tries == 1);
-    is_trying |= v.wanted && is_first && v.state != State::kFailed && v.state != State::kWaiting;
+    is_trying |= v.wanted && is_first && !v.cancelled && v.state != State::kFailed &&
+                 v.state != State::kWaiting;
   }
+  if (!model.source_status.ok()) return !is_trying;
   for (const IncompleteVersion& v : model.incomplete) is_trying |= v.settles;
   return !is_trying;
 }

@@ -90,8 +90,12 @@ Status VersionSource::List(const std::string& directory, const std::string& rela
     const std::string path = JoinPath(directory, name);
     const std::string inside = relative.empty() ? name : absl::StrCat(relative, "/", name);
     listing->fingerprint = FingerprintCat64(listing->fingerprint, Fingerprint64(inside));
-    MR_ASSIGN_OR_RETURN(const bool is_directory, fs->IsDirectory(path));
-    if (is_directory) {
+    const StatusOr<bool> is_directory = fs->IsDirectory(path);
+    // A link to nowhere, as editors leave, is no file; one that was just deleted changes the
+    // listing.
+    if (absl::IsNotFound(is_directory.status())) continue;
+    MR_RETURN_IF_ERROR(is_directory.status());
+    if (*is_directory) {
       MR_RETURN_IF_ERROR(List(path, inside, depth + 1, listing));
       continue;
     }
@@ -159,7 +163,9 @@ Status VersionSource::Look(int64_t version, const std::string& directory, Known*
     if (!known->is_checked || known->checked != listing.fingerprint) {
       known->variables = CheckVariables(directory, listing);
       known->checked = listing.fingerprint;
-      known->is_checked = true;
+      // Other errors may pass.
+      known->is_checked = known->variables.ok() || absl::IsDataLoss(known->variables) ||
+                          absl::IsNotFound(known->variables);
     }
     if (!known->variables.ok()) return incomplete(known->variables);
     const absl::Duration age = now - (absl::UnixEpoch() + absl::Seconds(listing.newest));
@@ -218,6 +224,9 @@ StatusOr<FoundVersions> VersionSource::Poll(absl::Span<const int64_t> loaded) {
     } else {
       bool settles;
       const Status status = Look(version, directory, &known, &settles);
+      const absl::Time now = options_.clock->Now();
+      known.since = std::min(known.since, now);
+      settles = settles && now - known.since < kSettleTimes * options_.settle_time;
       if (!known.counts) {
         found.incomplete.push_back({version, directory, status, settles});
         continue;

@@ -85,6 +85,8 @@ class VersionSource {
   static constexpr size_t kMostNames = 100000;
   static constexpr size_t kMostFiles = 10000;
   static constexpr int kMostDepth = 16;
+  // What is not complete after so many times `settle_time` is not said to settle any more.
+  static constexpr int kSettleTimes = 20;
 
   VersionSource(std::string model, std::string base_path, VersionPolicy policy, Options options);
   VersionSource(const VersionSource&) = delete;
@@ -105,15 +107,16 @@ class VersionSource {
   };
   // What is known of a version from poll to poll.
   struct Known {
-    std::string name;          // of its directory
-    bool counts = false;       // it was complete once
-    uint64_t fingerprint = 0;  // of then, or later
-    uint64_t seen = 0;         // the listing of the last poll
-    absl::Time seen_since;     // the first poll with that listing
-    bool is_seen = false;      // both are set
-    uint64_t checked = 0;      // the listing whose variables were checked
-    bool is_checked = false;   // it is set
-    Status variables;          // what the check said
+    std::string name;                           // of its directory
+    bool counts = false;                        // it was complete once
+    absl::Time since = absl::InfiniteFuture();  // when it was first looked at
+    uint64_t fingerprint = 0;                   // of then, or later
+    uint64_t seen = 0;                          // the listing of the last poll
+    absl::Time seen_since;                      // the first poll with that listing
+    bool is_seen = false;                       // both are set
+    uint64_t checked = 0;                       // the listing whose variables were checked
+    bool is_checked = false;                    // it is set
+    Status variables;                           // what the check said
   };
 
   StatusOr<std::map<int64_t, std::string>> ListVersions(std::vector<std::string>* warnings) const;

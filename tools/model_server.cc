@@ -89,6 +89,13 @@ StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& fi
   credentials->certificate = config.server_cert();
   credentials->ca = config.custom_ca();
   credentials->require_client_certificate = config.client_verify();
+  if (credentials->key.empty() || credentials->certificate.empty()) {
+    return InvalidArgument("'", file, "': it must have server_key and server_cert, got ",
+                           credentials->key.empty() ? "no server_key" : "no server_cert");
+  }
+  if (credentials->require_client_certificate && credentials->ca.empty()) {
+    return InvalidArgument("'", file, "': with client_verify it must have custom_ca, got none");
+  }
   return std::shared_ptr<const Credentials>(std::move(credentials));
 }
 
@@ -102,8 +109,7 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   if (port == 0 && rest_port == 0) {
     return InvalidArgument("--port or --rest_api_port must be above 0, got 0 for both");
   }
-  MR_ASSIGN_OR_RETURN(options.http.num_threads,
-                      flags.IntValue("rest_api_num_threads", 0, 0, 10'000));
+  MR_ASSIGN_OR_RETURN(options.http.num_threads, flags.IntValue("rest_api_num_threads", 0, 0, 1024));
   MR_ASSIGN_OR_RETURN(const int rest_timeout,
                       flags.IntValue("rest_api_timeout_in_ms", 30'000, 1, INT32_MAX));
   options.rest.timeout = absl::Milliseconds(rest_timeout);
@@ -146,9 +152,10 @@ Status Serve(const CommandLine& flags) {
   MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
   MR_ASSIGN_OR_RETURN(ModelServerOptions options, OptionsOf(flags));
   MR_ASSIGN_OR_RETURN(const int drain, flags.IntValue("drain_seconds", 30, 0, 86'400));
-  const TerminationRequest request;
+  // Until it serves, a signal ends it at once.
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelServer> server,
                       ModelServer::Start(std::move(options)));
+  const TerminationRequest request;
   while (request.signal() == 0) {
     pollfd wait = {.fd = request.fd(), .events = POLLIN, .revents = 0};
     poll(&wait, 1, 1000);

@@ -156,6 +156,7 @@ class Server final : public HttpServer {
   void Accept(size_t number);
   void Refuse(int fd, int status, absl::string_view text);
   void OnLinger(int fd);
+  void CloseLinger(int fd);
   void Tick(int64_t now_ns);
   void ListenFor(uint32_t events);
 
@@ -511,7 +512,7 @@ bool Server::WatchOnce(int tick_ms) {
     if (end_) return false;
     is_needed |= num_connections_ > 0;
     closes = std::exchange(close_listeners_, false);
-    lingers.swap(new_lingers_);
+    if (!closes) lingers.swap(new_lingers_);
   }
   if (closes) {
     listeners_.clear();
@@ -612,14 +613,23 @@ void Server::Refuse(int fd, int status, absl::string_view text) {
   close(fd);
 }
 
+// The socket may have another descriptor, of the library: closing this one does not take it out of
+// the watch, where its number would soon mean another socket.
+void Server::CloseLinger(int fd) {
+  epoll_ctl(shared_->watch.get(), EPOLL_CTL_DEL, fd, nullptr);
+  close(fd);
+}
+
 void Server::OnLinger(int fd) {
   constexpr int kReadsAtOnce = 16;  // others want a turn
   static thread_local std::array<char, 64 << 10> dropped;
+  if (!lingers_.contains(fd)) return;
   for (int i = 0; i < kReadsAtOnce; ++i) {
     const ssize_t got = recv(fd, dropped.data(), dropped.size(), MSG_DONTWAIT);
     if (got > 0) continue;
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (lingers_.erase(fd) > 0) close(fd);
+    lingers_.erase(fd);
+    CloseLinger(fd);
     return;
   }
 }
@@ -638,7 +648,7 @@ void Server::Tick(int64_t now_ns) {
       ++it;
       continue;
     }
-    close(it->first);
+    CloseLinger(it->first);
     it = lingers_.erase(it);
   }
   MutexLock lock(&mu_);

@@ -144,17 +144,21 @@ void ReceivedRequest::GzipIfWanted(HttpReply* reply) const {
   for (const auto& [name, value] : reply->headers) {
     if (absl::EqualsIgnoreCase(name, "content-encoding")) return;
   }
-  StatusOr<std::string> packed =
-      NoExceptions("gzip", [&]() -> StatusOr<std::string> { return Gzip(reply->body); });
+  HttpHeaders headers;
+  StatusOr<std::string> packed = NoExceptions("gzip", [&]() -> StatusOr<std::string> {
+    headers = reply->headers;
+    headers.emplace_back("Content-Encoding", "gzip");
+    headers.emplace_back("Vary", "Accept-Encoding");
+    return Gzip(reply->body);
+  });
   if (!packed.ok()) return;
-  reply->headers.emplace_back("Content-Encoding", "gzip");
-  reply->headers.emplace_back("Vary", "Accept-Encoding");
+  reply->headers = std::move(headers);
   reply->body = *std::move(packed);
 }
 
 bool ReceivedRequest::AppendToBody(absl::string_view piece) {
   if (body_.size() == 0 && body_bytes_ != HttpBodyLength::kUnknown &&
-      !body_.Reserve(std::min(body_bytes_, kFirstBodyBytes))) {
+      !body_.Reserve(std::min({body_bytes_, kFirstBodyBytes, 4 * piece.size() + 4'096}))) {
     return false;
   }
   return body_.Append(piece, body_bytes_);

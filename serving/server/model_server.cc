@@ -52,7 +52,9 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   if (options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
 
   const absl::Time deadline = absl::Now() + options.start_timeout;
-  MR_RETURN_IF_ERROR(SetModelsWithLabels(server->versions_.get(), options.models, deadline));
+  std::vector<ModelSettings> models = options.models;
+  for (ModelSettings& model : models) model.labels.clear();
+  MR_RETURN_IF_ERROR(server->versions_->SetModels(models));
   const auto failed = server->versions_->WaitUntilTried(deadline);
   for (const auto& [name, why] : failed) {
     LogWarning("Model ", name, " is not available: ", why.ToString());
@@ -60,11 +62,30 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   if (!failed.empty() && (options.require_all_models || options.models.size() == 1)) {
     return ModelsNotAvailable(failed);
   }
+  // Each model's: those of one that is not available harm no other.
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (options.models[i].labels.empty()) continue;
+    std::vector<ModelSettings> labelled = models;
+    labelled[i].labels = options.models[i].labels;
+    const Status set = SetModelsWithLabels(server->versions_.get(), labelled, deadline);
+    if (set.ok()) {
+      models = std::move(labelled);
+    } else {
+      LogWarning("Model ", models[i].name, " has no labels: ", set.message());
+    }
+  }
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
   return server;
 }
 
 Status ModelServer::Listen(const ModelServerOptions& options) {
+  if (options.credentials != nullptr) {
+    MR_RETURN_IF_ERROR(options.credentials->CheckServer());
+    if (!options.credentials->token.empty() && !options.rest_addresses.empty()) {
+      return InvalidArgument(
+          "ModelServer: REST must be without a token, which it does not ask for");
+    }
+  }
   if (!options.grpc_address.empty()) {
     RpcServer::Options rpc;
     rpc.address = options.grpc_address;

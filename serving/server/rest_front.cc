@@ -37,6 +37,12 @@ namespace serving = tensorflow::serving;
 
 constexpr char kSignatureDef[] = "signature_def";
 constexpr size_t kMaxShownName = 1024;
+constexpr size_t kMaxErrorBytes = 16 << 10;
+
+std::string CutText(absl::string_view text, size_t most) {
+  if (text.size() <= most) return std::string(text);
+  return absl::StrCat(text.substr(0, most), "...TRUNCATED");
+}
 
 class Front {
  public:
@@ -122,7 +128,10 @@ void Front::Serve(HttpRequest* request) const {
     return Reply(target, request->body());
   });
   if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
-  request->Answer(HttpStatus(reply.status().code()), Headers(), ErrorReply(reply.status()));
+  // A message may show what the client sent, however long.
+  request->Answer(
+      HttpStatus(reply.status().code()), Headers(),
+      ErrorReply(Status(reply.status().code(), CutText(reply.status().message(), kMaxErrorBytes))));
 }
 
 StatusOr<std::string> Front::Reply(const RestTarget& target, absl::string_view body) const {
