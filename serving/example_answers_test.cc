@@ -293,6 +293,19 @@ TEST_F(ExampleAnswersTest, WrongTasksHaveTheTextsOfTensorFlowServing) {
             "Input is empty.");
 }
 
+// Before each example stands the context.
+TEST_F(ExampleAnswersTest, AContextIsNotRepeatedWithoutBound) {
+  Input input;
+  auto* const list = input.mutable_example_list_with_context();
+  (*list->mutable_context()->mutable_features()->mutable_feature())["c"]
+      .mutable_bytes_list()
+      ->add_value(std::string(1 << 20, 'c'));
+  for (int i = 0; i < 256; ++i) list->add_examples();
+  ClassificationResponse response;
+  const Status status = Classify("classify", input, &response);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status;
+}
+
 // Of TensorFlow Serving's tests: y = x / 2 + 2 over examples with the feature x.
 TEST(SharedExamples, HalfPlusTwoClassifiesAndRegresses) {
   const std::string path = SharedDataPath("serving/saved_model_half_plus_two_2_versions/00000123");

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <memory>
@@ -234,6 +235,28 @@ TEST_F(VersionSourceTest, DirectoryWithoutFilesIsNotComplete) {
   EXPECT_THAT(found.wanted, ElementsAre());
   ASSERT_EQ(found.incomplete.size(), 1u);
   EXPECT_STATUS(found.incomplete[0].reason, absl::StatusCode::kNotFound, "must have files");
+}
+
+// As editors leave as locks.
+TEST_F(VersionSourceTest, ALinkToNowhereIsNoFile) {
+  WriteVersion("1");
+  ASSERT_EQ(symlink("nobody@nowhere", JoinPath(base_, "1/.#saved_model.pb").c_str()), 0);
+  VersionSource source("m", base_, {}, options_);
+  ASSERT_OK_AND_ASSIGN(const FoundVersions found, source.Poll());
+  EXPECT_EQ(found.wanted.size(), 1u);
+}
+
+// Who waits for it does not wait for ever.
+TEST_F(VersionSourceTest, WhatDoesNotSettleIsNotSaidToSettleForEver) {
+  ASSERT_OK(fs_->CreateDirectory(JoinPath(base_, "1")));
+  VersionSource source("m", base_, {}, options_);
+  ASSERT_OK_AND_ASSIGN(const FoundVersions first, source.Poll());
+  ASSERT_EQ(first.incomplete.size(), 1u);
+  EXPECT_TRUE(first.incomplete[0].settles);
+  clock_.Advance(VersionSource::kSettleTimes * options_.settle_time);
+  ASSERT_OK_AND_ASSIGN(const FoundVersions later, source.Poll());
+  ASSERT_EQ(later.incomplete.size(), 1u);
+  EXPECT_FALSE(later.incomplete[0].settles);
 }
 
 TEST_F(VersionSourceTest, TrustedVersionsCountAtOnce) {

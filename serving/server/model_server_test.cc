@@ -333,6 +333,37 @@ TEST_F(ModelServerTest, OneBadModelOfSeveralIsInTheStatus) {
   EXPECT_FALSE(absl::StrContains(status.body, "\"error_code\": \"OK\"")) << status.body;
 }
 
+// Labels of a model that is not there, or of a version that is not, harm nobody at start.
+TEST_F(ModelServerTest, LabelsAreSetAtStartWhereTheyCanBe) {
+  AddVersion("good", 1);
+  AddVersion("other", 1);
+  ModelServerOptions options = Options({"good", "other", "absent"});
+  options.models[0].labels = {{"stable", 1}};
+  options.models[1].labels = {{"stable", 2}};
+  options.models[2].labels = {{"stable", 1}};
+  Start(std::move(options));
+  tensorflow::serving::PredictResponse response;
+  tensorflow::serving::PredictRequest request = PredictOf("good");
+  request.mutable_model_spec()->set_version_label("stable");
+  EXPECT_OK(Predict(request, &response));
+  EXPECT_OK(Predict(PredictOf("other"), &response));
+  request = PredictOf("other");
+  request.mutable_model_spec()->set_version_label("stable");
+  EXPECT_STATUS(Predict(request, &response), absl::StatusCode::kInvalidArgument,
+                "Unrecognized servable version label: stable");
+}
+
+// What a client sent comes back in messages, but not all of it.
+TEST_F(ModelServerTest, LongMessagesOverRestAreCut) {
+  AddVersion("m", 1);
+  Start(Options({"m"}));
+  const RawHttpReply reply = Post(absl::StrCat("{\"signature_name\": \"", std::string(100'000, 's'),
+                                               "\", \"instances\": [1]}"));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_LT(reply.body.size(), 20'000u);
+  EXPECT_TRUE(absl::StrContains(reply.body, "...TRUNCATED")) << reply.body;
+}
+
 TEST_F(ModelServerTest, ReloadsItsListOfModels) {
   AddVersion("a", 1);
   AddVersion("b", 1);
@@ -358,6 +389,22 @@ TEST_F(ModelServerTest, ReloadsItsListOfModels) {
   ASSERT_OK(Predict(predict, &predicted));
   EXPECT_EQ(predicted.model_spec().version().value(), 2);
   EXPECT_EQ(predicted.model_spec().version_label(), "");
+  // Not a list.
+  EXPECT_STATUS(
+      Call(kHandleReloadConfigRequestPath, tensorflow::serving::ReloadConfigRequest(), &response),
+      absl::StatusCode::kInvalidArgument, "Only ModelConfigList is currently supported");
+  EXPECT_OK(Predict(predict, &predicted));
+  // Refused for a label, after a while in which it came.
+  tensorflow::serving::ReloadConfigRequest to_a;
+  auto* const a = to_a.mutable_config()->mutable_model_config_list()->add_config();
+  a->set_name("a");
+  a->set_base_path(JoinPath(base_, "a"));
+  a->set_model_platform("tensorflow");
+  (*a->mutable_version_labels())["canary"] = 99;
+  EXPECT_STATUS(Call(kHandleReloadConfigRequestPath, to_a, &response),
+                absl::StatusCode::kFailedPrecondition,
+                "Request to assign label to version 99 of model a");
+  EXPECT_OK(Predict(predict, &predicted));
   // Refused whole.
   add("b");
   EXPECT_STATUS(Call(kHandleReloadConfigRequestPath, request, &response),
