@@ -795,7 +795,8 @@ TEST_F(ModelVersionsTest, PinMayOutliveTheEnd) {
   EXPECT_EQ(static_cast<FakeServable*>(pin.servable())->key(), "m/1");
   EXPECT_EQ(world_->num_alive(), 1);
   pin = ModelVersions::Pin();
-  EXPECT_EQ(world_->num_alive(), 0);
+  // A thread that was left behind may have the last pointer for a moment.
+  while (world_->num_alive() > 0) std::this_thread::yield();
 }
 
 TEST_F(ModelVersionsTest, LoadThatDoesNotEndIsLeftBehind) {

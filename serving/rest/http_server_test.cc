@@ -694,7 +694,7 @@ TEST(HttpServerTest, StopLetsRunningRequestsEndAndClosesIdleConnections) {
     stopped = true;
   });
   EXPECT_TRUE(idle.IsAtEnd());
-  EXPECT_FALSE(RawHttpClient(server->port()).connected());
+  EXPECT_TRUE(Eventually([&] { return !RawHttpClient(server->port()).connected(); }));
   EXPECT_FALSE(stopped);
   request->Answer(200, {}, "answer");
   const RawHttpReply reply = running.ReadReply();

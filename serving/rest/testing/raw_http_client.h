@@ -67,6 +67,7 @@ class RawHttpClient {
   bool Send(absl::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent < 0 && errno == EINTR) continue;
       if (sent <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
@@ -132,7 +133,10 @@ class RawHttpClient {
   }
   bool Fill() {
     char piece[16 << 10];
-    const ssize_t got = recv(fd_.get(), piece, sizeof(piece), 0);
+    ssize_t got;
+    do {
+      got = recv(fd_.get(), piece, sizeof(piece), 0);  // a process that was stopped is interrupted
+    } while (got < 0 && errno == EINTR);
     if (got > 0) {
       read_.append(piece, static_cast<size_t>(got));
       return true;
