@@ -5,7 +5,7 @@
 // The file that says that an exported model is complete: an empty one in the model's directory,
 // written and synced after all the others. A server that finds it need not wait whether more files
 // come (serving/version_source.h). Programs that copy models should copy it last; TensorFlow
-// ignores it.
+// ignores it. Our exporter does not write it yet.
 
 namespace millrace {
 

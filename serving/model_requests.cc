@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/types/span.h"
+#include "core/exceptions.h"
 #include "core/logging.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
@@ -139,7 +140,7 @@ Status ModelRequests::ReloadConfig(const tensorflow::serving::ReloadConfigReques
   // A second one would take a thread, and its list might be lost.
   Status status = absl::UnavailableError("HandleReloadConfigRequest: another one must have ended");
   if (reload_mu_.TryLock()) {
-    status = reload();
+    status = NoExceptions("HandleReloadConfigRequest", reload);  // the lock goes in any case
     reload_mu_.Unlock();
   }
   Fill(status, response->mutable_status());

@@ -97,7 +97,8 @@ class ModelRequests {
 
 // ModelVersions::SetModels, with labels of versions that the list itself brings: the models come
 // first, then, when they have been tried or at the deadline, their labels. After an error the list
-// is the one of before.
+// is the one of before; when that has labels of versions that are gone by then, the log says that
+// it could not be set again.
 Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> models,
                            absl::Time deadline);
 

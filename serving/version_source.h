@@ -15,7 +15,7 @@
 // afterwards change its fingerprint only, when they are complete again. Complete means:
 //   * there are files, and where there is `variables/variables.index`, the data files that it names
 //     exist and are as long as it says; and
-//   * the file kExportIsComplete (saver/export_marker.h) is there, which our exporter writes last;
+//   * the file kExportIsComplete (saver/export_marker.h) is there, which who exports writes last;
 //     or the newest change of a file or directory is `settle_time` old; or the list of files with
 //     sizes and times is that of a poll at least half of `settle_time` ago (clocks of file servers
 //     may be ahead).

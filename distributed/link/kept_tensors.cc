@@ -24,7 +24,7 @@ bool TakeOf(int64_t most, int64_t bytes, std::atomic<int64_t>* taken) {
   return true;
 }
 
-// Who comes first has most, and the last ones something.
+// The first links get most; each of them gets something.
 int64_t Offer(int64_t most, KeptCounts* counts) {
   int64_t offered = counts->offered_bytes.load(std::memory_order_relaxed);
   int64_t bytes;

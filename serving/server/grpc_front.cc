@@ -2,7 +2,6 @@
 #include "serving/server/grpc_front.h"
 
 #include <cstddef>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -90,7 +89,7 @@ std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
           [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
             return r.GetModelStatus(request, response);
           });
-  // It waits for models; ModelServer bounds how many run.
+  // It waits for models; ModelRequests runs one at a time.
   handlers[kHandleReloadConfigRequestPath] =
       HandlerOf<serving::ReloadConfigRequest, serving::ReloadConfigResponse>(
           requests, CallWeight::kUrgent,

@@ -47,10 +47,11 @@ struct ModelServerOptions {
   // How long Start waits for the models; a load goes on behind it.
   absl::Duration start_timeout = absl::InfiniteDuration();
 
-  std::string grpc_address = "";                             // "": none. "host:0": any port
-  std::vector<std::string> rest_addresses = {};              // as HttpServerOptions; none: no REST
-  std::shared_ptr<const Credentials> credentials = nullptr;  // of both; null: no TLS, no token
-  HttpServerOptions http = {};                               // without addresses and TLS
+  std::string grpc_address = "";                 // "": none. "host:0": any port
+  std::vector<std::string> rest_addresses = {};  // as HttpServerOptions; none: no REST
+  // Of both; null: no TLS, no token. REST does not ask for a token: with one there is gRPC alone.
+  std::shared_ptr<const Credentials> credentials = nullptr;
+  HttpServerOptions http = {};  // without addresses and TLS
   RestFrontOptions rest = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
 
