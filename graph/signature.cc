@@ -24,8 +24,9 @@ size_t IndexOf(const std::vector<std::string>& sorted, const std::string& name) 
 
 bool HasPlaceholderShape(const Node& node) { return node.traits().feeding != Feeding::kNone; }
 
-PartialShape KnownShape(const Graph& graph, const Node& node, int index) {
+PartialShape KnownShape(const Graph& graph, const Node& node, int index, FedShapes shapes) {
   if (HasPlaceholderShape(node)) return PlaceholderShape(node, graph.versions().producer());
+  if (shapes == FedShapes::kOfPlaceholders) return PartialShape();
   // Inputs first; a node that inference refuses (or a loop) leaves its consumers unknown.
   ShapeRefiner refiner;
   HashSet<const Node*> seen = {&node};
@@ -163,12 +164,13 @@ PartialShape PlaceholderShape(const Node& node, int producer) {
   return shape.ok() ? ShapeOfPlaceholder(node.op(), *shape, producer) : PartialShape();
 }
 
-StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature& signature) {
+StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature& signature,
+                                          FedShapes shapes) {
   std::vector<FeedRule> rules;
   for (const std::string& name : signature.feeds) {
     MR_ASSIGN_OR_RETURN(const OutputRef fed, FindFed(graph, name));
     rules.push_back(
-        {name, TensorType(*fed.node, fed.index), KnownShape(graph, *fed.node, fed.index)});
+        {name, TensorType(*fed.node, fed.index), KnownShape(graph, *fed.node, fed.index, shapes)});
   }
   return rules;
 }

@@ -92,9 +92,14 @@ struct FeedRule {
   DType type = DT_INVALID;  // DT_INVALID: any
   PartialShape shape;       // what is known of it
 };
-// For each feed of a canonical signature. The shape is a placeholder's attr or what inference finds
-// for any other tensor.
-StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature& signature);
+// Which shapes of feeds are looked at.
+enum class FedShapes {
+  kInferred,        // of a placeholder its attr, of any other tensor what inference finds
+  kOfPlaceholders,  // the former alone
+};
+// For each feed of a canonical signature.
+StatusOr<std::vector<FeedRule>> FeedRules(const Graph& graph, const RunSignature& signature,
+                                          FedShapes shapes = FedShapes::kInferred);
 // InvalidArgument unless `feeds`, in the caller's order, has a value for each feed.
 Status CheckFeedsGiven(const BoundSignature& bound, absl::Span<const Tensor> feeds);
 // The same, and unless each is of the right dtype and shape. `rules` are those of bound.signature.

@@ -5,18 +5,14 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <new>
 #include <optional>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "core/dcheck.h"
 #include "core/logging.h"
@@ -28,6 +24,7 @@
 #include "net/grpc_events.h"
 #include "net/grpc_settings.h"
 #include "net/grpc_status.h"
+#include "net/listen_address.h"
 #include "net/poll_turns.h"
 #include "net/visit_call.h"
 
@@ -395,48 +392,13 @@ bool GrpcRpcServer::PollOne() {
   return true;
 }
 
-// gRPC binds what it can of the addresses of a host name and is content with one; here each of
-// this machine must be free.
-Status CheckFree(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  const std::string port = address.substr(colon + 1);
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return FailedPrecondition("Server: the host of its own address ", address,
-                              " must be known, got: ", gai_strerror(error));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
-  bool local = false;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-    if (fd < 0) continue;
-    const int one = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (a->ai_family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-    const bool bound = bind(fd, a->ai_addr, a->ai_addrlen) == 0;
-    const int error = bound ? 0 : errno;
-    // Two sockets may bind one port as long as none listens.
-    const bool in_use = error == EADDRINUSE || (bound && listen(fd, 1) != 0 && errno == EADDRINUSE);
-    close(fd);
-    if (in_use) {
-      return FailedPrecondition("Server: ", address,
-                                " must be free, got: port is in use by another process");
-    }
-    if (error == EACCES) {
-      return FailedPrecondition("Server: ", address,
-                                " must be open to this user, got: ", std::strerror(error));
-    }
-    local |= bound;
-  }
-  if (!local) {
-    return FailedPrecondition("Server: the host of its own address ", address,
-                              " must be one of this machine, got one that cannot be bound");
+Status AddPorts(const std::vector<std::string>& addresses,
+                const std::shared_ptr<grpc::ServerCredentials>& credentials,
+                grpc::ServerBuilder* builder, std::vector<int>* ports) {
+  ports->resize(addresses.size());  // gRPC writes to them later
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    MR_RETURN_IF_ERROR(CheckListenAddress(addresses[i]));
+    builder->AddListeningPort(addresses[i], credentials, &(*ports)[i]);
   }
   return absl::OkStatus();
 }
@@ -448,9 +410,9 @@ size_t ReceiveQuota(const CallLimits& limits) {
 }
 
 Status GrpcRpcServer::Listen(Options options) {
-  const std::string& address = options.address;
-  MR_RETURN_IF_ERROR(CheckFree(address));
-  address_ = address;
+  std::vector<std::string> addresses = {options.address};
+  addresses.insert(addresses.end(), options.more_addresses.begin(), options.more_addresses.end());
+  address_ = options.address;
   handler_bound_ = options.handler_bound;
   auto methods = std::make_shared<ServedMethods>();
   methods->keep = std::move(options.keep);
@@ -466,7 +428,9 @@ Status GrpcRpcServer::Listen(Options options) {
   }
   methods_ = std::move(methods);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, ServerCredentialsOf(guard_->credentials()), &port_);
+  std::vector<int> ports;
+  MR_RETURN_IF_ERROR(
+      AddPorts(addresses, ServerCredentialsOf(guard_->credentials()), &builder, &ports));
   builder.SetMaxReceiveMessageSize(
       static_cast<int>(std::clamp<int64_t>(guard_->limits().max_message_bytes, 1, INT32_MAX)));
   builder.SetMaxSendMessageSize(INT32_MAX);
@@ -474,6 +438,14 @@ Status GrpcRpcServer::Listen(Options options) {
   grpc::ResourceQuota quota;
   quota.Resize(ReceiveQuota(guard_->limits()));
   builder.SetResourceQuota(quota);
+  for (const auto& [name, value] : options.channel_arguments) {
+    int number = 0;
+    if (absl::SimpleAtoi(value, &number)) {
+      builder.AddChannelArgument(name, number);
+    } else {
+      builder.AddChannelArgument(name, value);
+    }
+  }
   // A second process on the port must fail, not share it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
@@ -488,9 +460,12 @@ Status GrpcRpcServer::Listen(Options options) {
   queue_ = builder.AddCompletionQueue();
   polled_.emplace(queue_.get());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port_ == 0) {
-    return FailedPrecondition("Server: ", address, " must be free, got: port is in use");
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (server_ != nullptr && ports[i] != 0) continue;
+    return FailedPrecondition("Server: ", addresses[i], " must be free, got: port is in use");
   }
+  // Of a unix socket gRPC says 1.
+  if (!IsUnixAddress(address_)) port_ = ports[0];
   CallThreads::Options threads;
   threads.owner = "Server";
   threads.num_pollers = options.num_pollers;

@@ -24,6 +24,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
@@ -87,7 +88,12 @@ class RpcServer {
     CallWeight weight = CallWeight::kHeavy;
   };
   struct Options {
-    std::string address;  // "host:port"; port 0: any
+    // "host:port"; port 0: any. Or "unix:/path": a socket that nobody listens on is replaced.
+    std::string address;
+    // Further ones, of both kinds.
+    std::vector<std::string> more_addresses = {};
+    // gRPC's own, by name ("grpc.max_connection_age_ms"); those that this class sets win.
+    std::vector<std::pair<std::string, std::string>> channel_arguments = {};
     std::map<std::string, Handler> handlers;
     // Of calls with messages both ways. Called on a poller once the call was admitted, as all calls
     // are; starts the call, then or later. Not a method of `handlers`.
@@ -110,8 +116,10 @@ class RpcServer {
   };
 
   virtual ~RpcServer() = default;
-  // FailedPrecondition when the port is in use or the host not of this machine.
+  // FailedPrecondition when an address is in use or not of this machine; InvalidArgument for the
+  // path of a unix socket that is empty or too long.
   static StatusOr<std::unique_ptr<RpcServer>> Start(Options options);
+  // Of `address`; 0 for a unix socket.
   virtual int port() const = 0;
   // By "/package.Service/Method", those that were called. For tests that count.
   virtual std::map<std::string, MethodCounts> counts() const = 0;

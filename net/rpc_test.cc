@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Calls whose own code throws: each ends, once, on both sides of the network. What servers count.
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <deque>
@@ -16,8 +18,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/file_system.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/random_bits.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "core/visit.h"
@@ -485,6 +489,60 @@ TEST_F(RpcTest, AServersStreamThatThrowsBetweenMessagesEndsForItsClient) {
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_LE(messages, 1);
+}
+
+// --- Addresses -----------------------------------------------------------------------------------
+
+RpcServer::Options Echoes(const std::string& address) {
+  RpcServer::Options options;
+  options.address = address;
+  options.handlers["/test/Echo"] =
+      RpcServer::Handler([](std::shared_ptr<ServerCall> call,
+                            const grpc::ByteBuffer& request) { call->Finish(request); },
+                         CallWeight::kLight);
+  return options;
+}
+
+// Tests' own folders may be too deep for a socket.
+std::string ShortPath() { return absl::StrCat("/tmp/millrace_", RandomHexName()); }
+
+size_t EchoedBytes(const std::string& address) {
+  const auto channel = RpcChannel::Make(address);
+  const StatusOr<grpc::ByteBuffer> reply =
+      channel->Call("/test/Echo", {.deadline = absl::Now() + kHang}, Bytes(3));
+  EXPECT_OK(reply.status()) << address;
+  return reply.ok() ? reply->Length() : 0;
+}
+
+TEST(RpcServerAddresses, AUnixSocketServesBesideAPortAndItsFileIsReplacedOnceNobodyListens) {
+  const std::string path = ShortPath();
+  const std::string unix_address = absl::StrCat("unix:", path);
+  RpcServer::Options options = Echoes("127.0.0.1:0");
+  options.more_addresses = {unix_address};
+  options.channel_arguments = {{"grpc.max_connection_age_ms", "100000"}, {"grpc.some_text", "x"}};
+  ASSERT_OK_AND_ASSIGN(auto server, RpcServer::Start(std::move(options)));
+  EXPECT_EQ(EchoedBytes(absl::StrCat("127.0.0.1:", server->port())), 3);
+  EXPECT_EQ(EchoedBytes(unix_address), 3);
+  EXPECT_STATUS(RpcServer::Start(Echoes(unix_address)).status(),
+                absl::StatusCode::kFailedPrecondition, "must be free");
+  server.reset();
+  ASSERT_OK_AND_ASSIGN(server, RpcServer::Start(Echoes(unix_address)));
+  EXPECT_EQ(server->port(), 0);
+  EXPECT_EQ(EchoedBytes(unix_address), 3);
+  server.reset();
+  unlink(path.c_str());
+}
+
+TEST(RpcServerAddresses, BadOnesAreRefusedBeforeAnythingListens) {
+  const std::string file = ShortPath();
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), file, "not a socket"));
+  EXPECT_STATUS(RpcServer::Start(Echoes("unix:" + file)).status(),
+                absl::StatusCode::kFailedPrecondition, "must be a socket or not there");
+  unlink(file.c_str());
+  EXPECT_STATUS(RpcServer::Start(Echoes("unix:")).status(), absl::StatusCode::kInvalidArgument,
+                "the path of a unix socket must have 1 to 107 characters");
+  EXPECT_STATUS(RpcServer::Start(Echoes("unix:/" + std::string(200, 'x'))).status(),
+                absl::StatusCode::kInvalidArgument, "must have 1 to 107 characters");
 }
 
 }  // namespace

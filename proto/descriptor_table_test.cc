@@ -740,6 +740,7 @@ SignatureDef
   1 map<string,TensorInfo> inputs
   2 map<string,TensorInfo> outputs
   3 string method_name
+  4 map<string,TensorProto> defaults
 AssetFileDef
   1 TensorInfo tensor_info
   2 string filename

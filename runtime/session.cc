@@ -8,6 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "core/cancellation.h"
 #include "core/exceptions.h"
 #include "core/mutex.h"
 #include "core/new_message.h"
@@ -52,6 +54,15 @@ StatusOr<Factories::Entry> FindFactory(const std::string& target) {
       "NewSession: target '", target, "' must begin with a registered scheme, got none of ",
       known.empty() ? "(none)" : absl::StrJoin(known, ", "),
       absl::StartsWith(target, "grpc://") ? "; link //distributed for grpc://" : ""));
+}
+
+Status Place(std::vector<Tensor> made, absl::Span<Tensor> results) {
+  if (made.size() != results.size()) {
+    return InvalidArgument("Run: the signature has ", made.size(), " results, got places for ",
+                           results.size());
+  }
+  std::move(made.begin(), made.end(), results.begin());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -113,12 +124,25 @@ Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetc
 Status PreparedStep::RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> results) {
   for (Tensor& result : results) result = Tensor();
   MR_ASSIGN_OR_RETURN(std::vector<Tensor> made, Run(feeds));
-  if (made.size() != results.size()) {
-    return InvalidArgument("Run: the signature has ", made.size(), " results, got places for ",
-                           results.size());
+  return Place(std::move(made), results);
+}
+
+Status PreparedStep::RunInto(const StepOptions& options, absl::Span<const Tensor> feeds,
+                             absl::Span<Tensor> results) {
+  for (Tensor& result : results) result = Tensor();
+  if (options.cancellation != nullptr && options.cancellation->IsCancelled()) {
+    return absl::CancelledError("Run: it was cancelled before it began");
   }
-  std::move(made.begin(), made.end(), results.begin());
-  return absl::OkStatus();
+  if (options.deadline == absl::InfiniteFuture()) return RunInto(feeds, results);
+  const absl::Duration left = options.deadline - absl::Now();
+  if (left <= absl::ZeroDuration()) {
+    return absl::DeadlineExceededError("Run: its time was over before it began");
+  }
+  tensorflow::RunOptions with_timeout;
+  with_timeout.set_timeout_in_ms(
+      std::max(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))), int64_t{1}));
+  MR_ASSIGN_OR_RETURN(std::vector<Tensor> made, Run(with_timeout, feeds, nullptr));
+  return Place(std::move(made), results);
 }
 
 Session::~Session() = default;

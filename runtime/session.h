@@ -61,6 +61,9 @@ class RunOptions;
 
 namespace millrace {
 
+class Arena;                // core/arena.h
+class CancellationManager;  // core/cancellation.h
+
 class Graph;      // graph/graph.h
 class Node;       // graph/graph.h
 class Operation;  // graph/scope.h
@@ -81,6 +84,9 @@ struct SessionOptions {
   // What the kernels of one step may hold at a time in this process: outputs and scratch memory. A
   // step that needs more ends with ResourceExhausted that names the largest holders. 0: no limit.
   int64_t max_step_bytes = 0;
+  // A feed must have the shape that shape inference finds for its tensor. False, in this process:
+  // only a placeholder's feed must have the placeholder's shape, as in TensorFlow's C++ session.
+  bool check_inferred_shapes = true;
   // How long creating a session may wait for other tasks, and for the chief of its run.
   absl::Duration creation_timeout = absl::Seconds(7200);
   // What is trained (run/training_run.h); none: resources are in the default container of the
@@ -191,6 +197,17 @@ using Signature = RunSignature;
 Signature NamesOf(absl::Span<const Feed> feeds, absl::Span<const FetchName> fetches,
                   absl::Span<const FetchName> targets);
 
+// Of one run of a prepared step.
+struct StepOptions {
+  // By absl::Now. No node begins after it: DeadlineExceeded.
+  absl::Time deadline = absl::InfiniteFuture();
+  // Once it is cancelled no further node begins: Cancelled. Lives until the run has returned. Null:
+  // nobody cancels.
+  CancellationManager* cancellation = nullptr;
+  // Where kernels find threads besides the caller's; null: where the session's config says.
+  Arena* arena = nullptr;
+};
+
 // A compiled signature. Keeps what it needs of its session alive; after Close its runs fail.
 class PreparedStep {
  public:
@@ -203,6 +220,10 @@ class PreparedStep {
   // The same with places for the results, one per fetched tensor; in this process a step allocates
   // nothing then but what its kernels do. Empty places after an error.
   virtual Status RunInto(absl::Span<const Tensor> feeds, absl::Span<Tensor> results);
+  // The default, for steps of other processes, asks `cancellation` before the step begins, and no
+  // `arena`.
+  virtual Status RunInto(const StepOptions& options, absl::Span<const Tensor> feeds,
+                         absl::Span<Tensor> results);
 };
 
 class Session {

@@ -10,7 +10,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/fail_point.h"
@@ -697,6 +699,93 @@ TEST_F(SessionTest, ATimeoutCancelsTheStep) {
   session_options.config.operation_timeout_in_ms = 20;
   status = Make(root, session_options)->Run({}, {never}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+}
+
+TEST_F(SessionTest, APreparedStepEndsAtItsDeadline) {
+  Scope root;
+  Output never = ProbeNode(root, "TestProbeAsync", "forever", {}, 1).output(0);
+  Output x = Placeholder(root.WithName("x"), DT_FLOAT, {});
+  ASSERT_OK_AND_ASSIGN(const auto step, Make(root)->Prepare({x}, {Sum(root, {x})}));
+  ASSERT_OK_AND_ASSIGN(const auto waits, sessions_.back()->Prepare({}, {never}));
+  std::vector<Tensor> results(1);
+  EXPECT_STATUS(waits->RunInto({.deadline = absl::Now() + absl::Milliseconds(20)}, {},
+                               absl::MakeSpan(results)),
+                absl::StatusCode::kDeadlineExceeded, "Timed out waiting for notification");
+  // Over before it begins: nothing runs.
+  const int before = waiting_;
+  EXPECT_STATUS(waits->RunInto({.deadline = absl::Now() - absl::Milliseconds(1)}, {},
+                               absl::MakeSpan(results)),
+                absl::StatusCode::kDeadlineExceeded, "its time was over before it began");
+  EXPECT_EQ(waiting_, before);
+  // One that is not reached changes nothing.
+  const std::vector<Tensor> fed = {Tensor::Scalar(3.0f)};
+  EXPECT_OK(
+      step->RunInto({.deadline = absl::Now() + absl::Hours(1)}, fed, absl::MakeSpan(results)));
+  EXPECT_EQ(Value(results[0]), 3);
+}
+
+TEST_F(SessionTest, ACallersCancellationEndsAPreparedStep) {
+  Scope root;
+  Output never = ProbeNode(root, "TestProbeAsync", "forever", {}, 1).output(0);
+  Output one = Sum(root, {Const(root, 1.f)});
+  Session* session = Make(root);
+  ASSERT_OK_AND_ASSIGN(const auto waits, session->Prepare({}, {never}));
+  ASSERT_OK_AND_ASSIGN(const auto sums, session->Prepare({}, {one}));
+  std::vector<Tensor> results(1);
+  CancellationManager cancellation;
+  std::thread canceller([&] {
+    AwaitWaiting(1);
+    cancellation.StartCancel();
+  });
+  EXPECT_STATUS(waits->RunInto({.cancellation = &cancellation}, {}, absl::MakeSpan(results)),
+                absl::StatusCode::kCancelled, "");
+  canceller.join();
+  // Cancelled before: no node begins. (The state of a step is used again: nothing stays of it.)
+  const int before = sums_;
+  EXPECT_STATUS(sums->RunInto({.cancellation = &cancellation}, {}, absl::MakeSpan(results)),
+                absl::StatusCode::kCancelled, "");
+  EXPECT_EQ(sums_, before);
+  EXPECT_FALSE(results[0].has_value());
+  CancellationManager quiet;
+  EXPECT_OK(sums->RunInto({.cancellation = &quiet}, {}, absl::MakeSpan(results)));
+  EXPECT_EQ(Value(results[0]), 1);
+  quiet.StartCancel();  // of what has ended
+  EXPECT_OK(sums->RunInto({}, absl::MakeSpan(results)));
+}
+
+TEST_F(SessionTest, APreparedStepRunsInTheArenaThatItIsGiven) {
+  Scope root;
+  const Arena* seen = nullptr;
+  SetHook("arena", [&](KernelContext* ctx) -> Status {
+    seen = ctx->step().arena;
+    ctx->set_output(0, Tensor::Scalar<float>(0));
+    return absl::OkStatus();
+  });
+  Output y = ProbeNode(root, "TestProbe", "arena", {}, 1).output(0);
+  ASSERT_OK_AND_ASSIGN(const auto step, Make(root)->Prepare({}, {y}));
+  const std::unique_ptr<Arena> own = Arena::Make(1);
+  std::vector<Tensor> results(1);
+  EXPECT_OK(step->RunInto({.arena = own.get()}, {}, absl::MakeSpan(results)));
+  EXPECT_EQ(seen, own.get());
+  EXPECT_OK(step->RunInto({}, absl::MakeSpan(results)));
+  EXPECT_NE(seen, own.get());
+}
+
+TEST_F(SessionTest, InferredShapesOfFeedsAreCheckedUnlessASessionTakesAny) {
+  Scope root;
+  Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1, 1});
+  Output same = Identity(root.WithName("same"), x);  // [?,1]
+  Output y = Sum(root.WithName("y"), {same});
+  const std::vector<Feed> row = {{"same", Tensor::Of({1.0f, 2.0f})}};
+  EXPECT_STATUS(Make(root)->Run(row, {y}), absl::StatusCode::kInvalidArgument,
+                "Cannot feed value of shape [2] for Tensor 'same:0', which has shape [?,1]");
+  Session* const any = Make(root, {.check_inferred_shapes = false});
+  ASSERT_OK_AND_ASSIGN(const auto sum, any->Run(row, {y}));
+  EXPECT_EQ(Value(sum[0]), 3);
+  // A placeholder says itself what it takes.
+  EXPECT_STATUS(any->Run({{"x", Tensor::Of({1.0f, 2.0f})}}, {y}),
+                absl::StatusCode::kInvalidArgument,
+                "Cannot feed value of shape [2] for Tensor 'x:0', which has shape [?,1]");
 }
 
 // It is told that the step is over and does not react; what it holds lives until it does.

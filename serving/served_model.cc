@@ -24,7 +24,6 @@
 #include "core/file_system.h"
 #include "core/tensor_proto.h"
 #include "net/splat_bytes.h"
-#include "proto/config.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
@@ -100,18 +99,8 @@ Status CheckBounds(const StepBounds& bounds) {
 Status RunStep(PreparedStep* step, const StepBounds& bounds, absl::Span<const Tensor> feeds,
                absl::Span<Tensor> results) {
   MR_RETURN_IF_ERROR(CheckBounds(bounds));
-  if (bounds.deadline == absl::InfiniteFuture()) return step->RunInto(feeds, results);
-  tensorflow::RunOptions options;
-  const int64_t left_ms =
-      absl::ToInt64Milliseconds(bounds.deadline - absl::Now() + absl::Microseconds(999));
-  options.set_timeout_in_ms(std::max(left_ms, int64_t{1}));  // 0 would be none
-  MR_ASSIGN_OR_RETURN(std::vector<Tensor> values, step->Run(options, feeds, nullptr));
-  if (values.size() != results.size()) {
-    return Internal("Predict: a step must return ", results.size(), " tensors, got ",
-                    values.size());
-  }
-  std::move(values.begin(), values.end(), results.begin());
-  return absl::OkStatus();
+  return step->RunInto({.deadline = bounds.deadline, .cancellation = bounds.cancellation}, feeds,
+                       results);
 }
 
 // As TensorFlow Serving's replies: the name as asked, no label.
@@ -515,6 +504,7 @@ StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(std::string name, int64
   return NoExceptions("ServedModel", [&]() -> StatusOr<std::unique_ptr<ServedModel>> {
     SessionOptions session = options.load.session;
     session.target = options.load.target;
+    session.check_inferred_shapes = false;  // as the session of TensorFlow Serving
     FileSystem* const fs = options.load.file_system;
     std::string signature_defs;
     std::optional<ServableModel> loaded;

@@ -14,11 +14,11 @@ namespace millrace {
 class CancellationManager;  // core/cancellation.h
 
 struct StepBounds {
-  // Nodes that have not begun by then do not begin: DeadlineExceeded.
+  // No node begins after it: DeadlineExceeded.
   absl::Time deadline = absl::InfiniteFuture();
-  // Lives until the request has ended; null: nobody cancels. Asked before the step begins: a step
-  // that runs goes on.
-  const CancellationManager* cancellation = nullptr;
+  // Once it is cancelled no further node begins: Cancelled. Lives until the request has ended;
+  // null: nobody cancels.
+  CancellationManager* cancellation = nullptr;
 };
 
 }  // namespace millrace

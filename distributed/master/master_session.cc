@@ -34,7 +34,7 @@ MasterSession::MasterSession(std::shared_ptr<const MasterOptions> options, Lease
       config_(std::move(config)),
       timeout_(timeout),
       compiler_(OperationFetch::kIsAnError, static_cast<size_t>(std::max(max_cached_plans, 1)),
-                kMaxCachedPlanBytes,
+                kMaxCachedPlanBytes, FedShapes::kInferred,
                 [this](const Graph& graph, const RunSignature& signature) {
                   return CompileStep(graph, signature, Target());
                 }),

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/arena.h"
+#include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/exceptions.h"
 #include "core/fail_point.h"
@@ -78,6 +79,8 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   Status Run(const tensorflow::RunOptions& options, const DirectBinding& binding,
              absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
              tensorflow::RunMetadata* metadata);
+  Status Run(const StepOptions& options, const DirectBinding& binding,
+             absl::Span<const Tensor> feeds, absl::Span<Tensor> results);
   // A step by names; `key` and `signature` as for Bind, `feeds` in their order.
   StatusOr<std::vector<Tensor>> RunByNames(const tensorflow::RunOptions& options,
                                            const std::string& key,
@@ -99,10 +102,11 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   Device* FindDevice(absl::string_view name) const;
   // When the time of a call is over, by clock_; InfiniteFuture for one that has no limit.
   absl::Time DeadlineOf(const tensorflow::RunOptions& options) const;
-  Status RunStep(const tensorflow::RunOptions& options, absl::Time deadline,
+  // `limits` with its deadline by clock_.
+  Status RunStep(const tensorflow::RunOptions& options, const StepOptions& limits,
                  const DirectBinding& binding, StepPool::Step& step, absl::Span<const Tensor> feeds,
                  absl::Span<Tensor> results, tensorflow::RunMetadata* metadata);
-  Status RunParts(const tensorflow::RunOptions& options, absl::Time deadline,
+  Status RunParts(const tensorflow::RunOptions& options, const StepOptions& limits,
                   const CompiledSignature& compiled, StepPool::Step& step,
                   absl::Span<const Tensor> args, absl::Span<Tensor> results,
                   tensorflow::RunMetadata* metadata);
@@ -148,6 +152,7 @@ SessionState::SessionState(const SessionOptions& options, Clock* clock)
       compiler_(OperationFetch::kIsTarget,
                 static_cast<size_t>(std::max(1, options.max_cached_plans)),
                 options.max_cached_plan_bytes,
+                options.check_inferred_shapes ? FedShapes::kInferred : FedShapes::kOfPlaceholders,
                 [this](const Graph& graph, const RunSignature& signature) {
                   return Compile(graph, signature);
                 }),
@@ -268,23 +273,43 @@ absl::Time SessionState::DeadlineOf(const tensorflow::RunOptions& options) const
   return clock_->Now() + absl::Milliseconds(timeout_ms);
 }
 
+// Passes a caller's cancellation on to a step, while the step runs.
+class PassedOn {
+ public:
+  PassedOn(CancellationManager* from, CancellationManager* to) : from_(from) {
+    if (from_ == nullptr) return;
+    is_registered_ = from_->Register(&token_, [to] { to->StartCancel(); });
+    if (!is_registered_) to->StartCancel();
+  }
+  ~PassedOn() {
+    if (is_registered_) from_->Deregister(token_);
+  }
+  PassedOn(const PassedOn&) = delete;
+  PassedOn& operator=(const PassedOn&) = delete;
+
+ private:
+  CancellationManager* const from_;
+  CancellationManager::Token token_ = 0;
+  bool is_registered_ = false;
+};
+
 // In RunStep, as that in its callers.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunParts(
-    const tensorflow::RunOptions& options, absl::Time deadline, const CompiledSignature& compiled,
-    StepPool::Step& step, absl::Span<const Tensor> args, absl::Span<Tensor> results,
-    tensorflow::RunMetadata* metadata) {
+    const tensorflow::RunOptions& options, const StepOptions& limits,
+    const CompiledSignature& compiled, StepPool::Step& step, absl::Span<const Tensor> args,
+    absl::Span<Tensor> results, tensorflow::RunMetadata* metadata) {
   std::optional<StepStatsCollector> collector;
   ExecutorOptions executor_options;
   if (metadata != nullptr && options.trace_level() != tensorflow::RunOptions::NO_TRACE) {
     executor_options.stats = &collector.emplace();
   }
-  if (deadline != absl::InfiniteFuture()) {
-    executor_options.deadline = absl::Now() + (deadline - clock_->Now());
+  if (limits.deadline != absl::InfiniteFuture()) {
+    executor_options.deadline = absl::Now() + (limits.deadline - clock_->Now());
     executor_options.keep = step.Share(shared_from_this());
   }
 
   if (compiled.transfers != nullptr) step->rendezvous = MakeLocalRendezvous(compiled.transfers);
-  Arena* const arena = ArenaFor(options);
+  Arena* const arena = limits.arena != nullptr ? limits.arena : ArenaFor(options);
   const std::shared_ptr<StepMemory> memory =
       max_step_bytes_ > 0 ? StepMemory::Make(max_step_bytes_) : nullptr;
   step->contexts.resize(compiled.parts.size());
@@ -306,6 +331,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunParts(
     context.stats = executor_options.stats;
     step->runs[i] = {compiled.parts[i].executor.get(), &context};
   }
+  const PassedOn cancellation(limits.cancellation, &*step->cancellation);
   const Status status = RunPartitions(step->runs, executor_options);
   if (collector) collector->TakeInto(metadata->mutable_step_stats());
   return WithoutDerivedMark(status);
@@ -313,7 +339,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunParts(
 
 // In both of its callers: a call costs as much as a check of the feeds.
 ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunStep(
-    const tensorflow::RunOptions& options, absl::Time deadline, const DirectBinding& binding,
+    const tensorflow::RunOptions& options, const StepOptions& limits, const DirectBinding& binding,
     StepPool::Step& step, absl::Span<const Tensor> feeds, absl::Span<Tensor> results,
     tensorflow::RunMetadata* metadata) {
   const BoundSignature& bound = binding.bound;
@@ -337,7 +363,7 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline Status SessionState::RunStep(
     step->fetched.resize(compiled.signature.fetches.size());
     fetched = absl::MakeSpan(step->fetched);
   }
-  Status status = RunParts(options, deadline, compiled, step, args, fetched, metadata);
+  Status status = RunParts(options, limits, compiled, step, args, fetched, metadata);
   if (status.ok()) status = CheckFetched(compiled.signature, fetched);
   if (!status.ok()) {
     for (Tensor& tensor : fetched) tensor = Tensor();
@@ -364,7 +390,28 @@ Status SessionState::Run(const tensorflow::RunOptions& options, const DirectBind
                            " results, got places for ", results.size());
   }
   MR_ASSIGN_OR_RETURN(StepPool::Step step, steps_.Begin());
-  return RunStep(options, DeadlineOf(options), binding, step, feeds, results, metadata);
+  return RunStep(options, {.deadline = DeadlineOf(options)}, binding, step, feeds, results,
+                 metadata);
+}
+
+Status SessionState::Run(const StepOptions& options, const DirectBinding& binding,
+                         absl::Span<const Tensor> feeds, absl::Span<Tensor> results) {
+  if (results.size() != binding.bound.results.size()) {
+    return InvalidArgument("Run: the signature has ", binding.bound.results.size(),
+                           " results, got places for ", results.size());
+  }
+  const tensorflow::RunOptions& no_options = tensorflow::RunOptions::default_instance();
+  StepOptions limits = options;
+  limits.deadline = DeadlineOf(no_options);
+  if (options.deadline != absl::InfiniteFuture()) {
+    const absl::Time now = absl::Now();
+    if (options.deadline <= now) {
+      return absl::DeadlineExceededError("Run: its time was over before it began");
+    }
+    limits.deadline = std::min(limits.deadline, clock_->Now() + (options.deadline - now));
+  }
+  MR_ASSIGN_OR_RETURN(StepPool::Step step, steps_.Begin());
+  return RunStep(no_options, limits, binding, step, feeds, results, nullptr);
 }
 
 StatusOr<std::vector<Tensor>> SessionState::RunByNames(const tensorflow::RunOptions& options,
@@ -394,8 +441,8 @@ StatusOr<std::vector<Tensor>> SessionState::RunByNames(const tensorflow::RunOpti
     binding = step->Keep(key, std::move(bound), version);
   }
   std::vector<Tensor> results(binding->bound.results.size());
-  MR_RETURN_IF_ERROR(
-      RunStep(options, deadline, *binding, *step, feeds, absl::MakeSpan(results), metadata));
+  MR_RETURN_IF_ERROR(RunStep(options, {.deadline = deadline}, *binding, *step, feeds,
+                             absl::MakeSpan(results), metadata));
   return results;
 }
 
@@ -464,6 +511,11 @@ class DirectPreparedStep : public PreparedStep {
       return state_->Run(tensorflow::RunOptions::default_instance(), *binding_, feeds, results,
                          nullptr);
     });
+  }
+  Status RunInto(const StepOptions& options, absl::Span<const Tensor> feeds,
+                 absl::Span<Tensor> results) override {
+    for (Tensor& result : results) result = Tensor();
+    return NoExceptions("Run", [&] { return state_->Run(options, *binding_, feeds, results); });
   }
 
  private:

@@ -91,10 +91,11 @@ class SignatureCompiler {
       std::function<StatusOr<std::shared_ptr<Compiled>>(const Graph&, const RunSignature&)>;
 
   SignatureCompiler(OperationFetch operations, size_t max_entries, int64_t max_bytes,
-                    Compile compile)
+                    FedShapes fed_shapes, Compile compile)
       : operations_(operations),
         max_entries_(max_entries),
         max_bytes_(max_bytes),
+        fed_shapes_(fed_shapes),
         compile_(std::move(compile)) {}
 
   // Adds nodes. A name that exists must come with an equal definition.
@@ -150,6 +151,7 @@ class SignatureCompiler {
   const OperationFetch operations_;
   const size_t max_entries_;
   const int64_t max_bytes_;
+  const FedShapes fed_shapes_;
   const Compile compile_;
   std::atomic<int64_t> compilations_{0};  // relaxed: counts only
 
@@ -261,7 +263,7 @@ StatusOr<std::shared_ptr<const SignatureBinding<Compiled>>> SignatureCompiler<Co
       }
     }
   }
-  MR_ASSIGN_OR_RETURN(binding->feed_rules, FeedRules(graph_, signature));
+  MR_ASSIGN_OR_RETURN(binding->feed_rules, FeedRules(graph_, signature, fed_shapes_));
   return std::shared_ptr<const Binding>(std::move(binding));
 }
 

@@ -67,6 +67,7 @@ void SendRawReply(int fd, int status, absl::string_view text) {
 
 HttpShared::HttpShared(const HttpServerOptions& options)
     : bodies(std::make_shared<ByteBudget>(options.max_bytes_of_bodies)),
+      replies(std::make_shared<ByteBudget>(options.max_bytes_of_replies)),
       watch(epoll_create1(EPOLL_CLOEXEC)),
       min_gzip_bytes(options.min_gzip_bytes),
       is_tls(!options.tls_key.empty()) {}

@@ -60,6 +60,7 @@ struct HttpShared {
   explicit HttpShared(const HttpServerOptions& options);
 
   const std::shared_ptr<ByteBudget> bodies;
+  const std::shared_ptr<ByteBudget> replies;
   const OwnedFd watch;  // epoll; it says the id of a connection
   const int64_t min_gzip_bytes;
   const bool is_tls;

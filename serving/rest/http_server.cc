@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/byte_budget.h"
 #include "core/cores.h"
 #include "core/exceptions.h"
 #include "core/logging.h"
@@ -98,6 +99,32 @@ class LibraryLog {
   Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = true;
   std::string text_ ABSL_GUARDED_BY(mu_);
+};
+
+// A reply's body, until it has been sent or its connection is gone.
+class SentBody {
+ public:
+  // Null: the budget has no room.
+  static std::unique_ptr<SentBody> Make(std::string bytes,
+                                        const std::shared_ptr<ByteBudget>& budget) {
+    // At most so many times the number of connections are not counted.
+    constexpr size_t kSmall = 4'096;
+    const bool counts = bytes.size() > kSmall;
+    if (counts && !budget->Take(static_cast<int64_t>(bytes.size()))) return nullptr;
+    return std::unique_ptr<SentBody>(new SentBody(std::move(bytes), counts ? budget : nullptr));
+  }
+  ~SentBody() {
+    if (budget_ != nullptr) budget_->Return(static_cast<int64_t>(bytes_.size()));
+  }
+  SentBody(const SentBody&) = delete;
+  SentBody& operator=(const SentBody&) = delete;
+  std::string& bytes() { return bytes_; }
+
+ private:
+  SentBody(std::string bytes, std::shared_ptr<ByteBudget> budget)
+      : bytes_(std::move(bytes)), budget_(std::move(budget)) {}
+  std::string bytes_;
+  const std::shared_ptr<ByteBudget> budget_;
 };
 
 class Server;
@@ -243,6 +270,7 @@ Status CheckOptions(const HttpServerOptions& options) {
        {std::pair<absl::string_view, int64_t>{"max_body_bytes", options.max_body_bytes},
         {"max_inflate_ratio", options.max_inflate_ratio},
         {"max_bytes_of_bodies", options.max_bytes_of_bodies},
+        {"max_bytes_of_replies", options.max_bytes_of_replies},
         {"max_connections", options.max_connections},
         {"max_connections_of_address", options.max_connections_of_address}}) {
     // Half of the largest number leaves room for sums.
@@ -785,11 +813,14 @@ MHD_Result Server::Queue(HttpConnection* c, HttpReply reply) {
   if (reply.status == MHD_HTTP_NO_CONTENT || reply.status == MHD_HTTP_NOT_MODIFIED) {
     reply.body.clear();
   }
-  // The library frees the body once it is sent, or the connection is gone.
-  auto body = std::make_unique<std::string>(std::move(reply.body));
+  std::unique_ptr<SentBody> body = SentBody::Make(std::move(reply.body), shared_->replies);
+  if (body == nullptr) {
+    return Queue(c, HttpErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE,
+                                   "too many bytes of replies wait for their clients"));
+  }
   MHD_Response* const response = MHD_create_response_from_buffer_with_free_callback_cls(
-      body->size(), body->data(), [](void* sent) { delete static_cast<std::string*>(sent); },
-      body.get());
+      body->bytes().size(), body->bytes().data(),
+      [](void* sent) { delete static_cast<SentBody*>(sent); }, body.get());
   if (response == nullptr) return MHD_NO;
   (void)body.release();
   const std::unique_ptr<MHD_Response, void (*)(MHD_Response*)> owned(response,

@@ -111,8 +111,11 @@ struct HttpServerOptions {
   // twice as many bytes, which is most of what it costs.
   int64_t max_header_bytes = int64_t{16} << 10;
   int64_t max_bytes_of_bodies = int64_t{2} << 30;  // of all requests that are read or run
-  int max_connections = 10'000;                    // files that are open, for one
-  int max_connections_of_address = 10'000;         // of one IP address
+  // Of all replies that their clients have not taken yet; those of at most 4 KiB do not count. One
+  // that has no room is a 503 instead.
+  int64_t max_bytes_of_replies = int64_t{2} << 30;
+  int max_connections = 10'000;             // files that are open, for one
+  int max_connections_of_address = 10'000;  // of one IP address
 
   absl::Duration idle_time = absl::Seconds(120);   // between requests; while nothing is read
   absl::Duration header_time = absl::Seconds(20);  // from the request line to the last header

@@ -389,6 +389,26 @@ TEST(HttpServerTest, AllBodiesTogetherAreBounded) {
   EXPECT_EQ(third.ReadReply().status, 200);
 }
 
+// A reply of 16 MB is more than sockets hold: what its client does not read stays with the server.
+TEST(HttpServerTest, RepliesThatNobodyTakesAreBounded) {
+  constexpr size_t kReply = size_t{16} << 20;
+  const auto server = Started(
+      [](std::unique_ptr<HttpRequest> request) {
+        request->Answer(200, {}, request->path() == "/large" ? std::string(kReply, 'x') : "small");
+      },
+      {.max_bytes_of_replies = kReply + 1});
+  RawHttpClient slow(server->port()), refused(server->port()), small(server->port());
+  slow.Send(Get("/large"));
+  ASSERT_EQ(slow.ReadReply(false).status, 200);  // its head alone
+  const RawHttpReply reply = refused.Ask(Get("/large"));
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_EQ(reply.header("retry-after"), "1");
+  EXPECT_EQ(refused.Ask(Get("/small")).status, 200) << "the connection goes on";
+  EXPECT_EQ(small.Ask(Get("/small")).body, "small");
+  slow.Close();
+  EXPECT_TRUE(Eventually([&] { return refused.Ask(Get("/large")).body.size() == kReply; }));
+}
+
 TEST(HttpServerTest, SlowSendersAreToldAndCut) {
   const auto server =
       Started(Echo, {.header_time = absl::Milliseconds(100), .body_time = absl::Milliseconds(100)});

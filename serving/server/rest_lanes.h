@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_SERVER_REST_LANES_H_
+#define MILLRACE_SERVING_SERVER_REST_LANES_H_
+
+// RestLanes: where requests of REST run. A loop of the HTTP server has many connections: a request
+// that takes long there holds up all of them, status and health included. A hand-over to another
+// thread costs a short request more than all the rest. So:
+//
+//   short, as far as we know        on the loop that read it
+//   long, large, or of a new kind   on one of a bounded number of threads, at most `max_waiting`
+//                                   behind them
+//
+// How long requests of a kind take is learnt: the longest of late counts, and fades.
+//
+// A request that waits would be answered too late by what is known is refused at once. One on a
+// thread of the lanes is cancelled when its client leaves; on a loop it is over too soon for that.
+//
+// Thread-safety: all methods, from any thread.
+// Lifetime: the destructor runs what waits (it ends soon, if its deadline has passed or its client
+// has gone) and waits for it. Not from `work`.
+// Failure: ResourceExhausted, and the request is as it was.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/clock.h"
+#include "core/io_pool.h"
+#include "core/status.h"
+#include "serving/rest/http_server.h"
+#include "serving/step_bounds.h"
+
+namespace millrace {
+
+class RestLanes {
+ public:
+  struct Options {
+    int num_threads = 0;        // 0: four per core, as in TensorFlow Serving
+    int max_waiting = 1'000;    // for these threads
+    bool hand_over_all = false;  // nothing runs on a loop
+    absl::Duration short_time = absl::Milliseconds(1);
+    size_t short_body = 64 << 10;
+    Clock* clock = Clock::Real();  // of deadlines, too
+  };
+  // Answers the request, once. Must not throw.
+  using Work = std::function<void(HttpRequest* request, const StepBounds& bounds)>;
+
+  explicit RestLanes(const Options& options);
+  ~RestLanes();
+  RestLanes(const RestLanes&) = delete;
+  RestLanes& operator=(const RestLanes&) = delete;
+
+  // Takes the request, unless it returns an error. `kind`: requests of one kind take about as long
+  // as each other.
+  Status Run(std::unique_ptr<HttpRequest>* request, absl::string_view kind, absl::Time deadline,
+             Work work);
+
+  // So far.
+  int64_t num_on_loops() const { return num_on_loops_.load(std::memory_order_relaxed); }
+  int64_t num_handed_over() const { return num_handed_over_.load(std::memory_order_relaxed); }
+  int num_waiting() const { return num_waiting_.load(std::memory_order_relaxed); }
+
+ private:
+  // Kinds that share a place share what is known.
+  static constexpr size_t kPlaces = 1'024;
+
+  void Learn(std::atomic<int64_t>* place, size_t body, absl::Time began);
+
+  const Options options_;
+  const int num_threads_;
+  // All relaxed: hints, counts and bounds, no protocol.
+  std::array<std::atomic<int64_t>, kPlaces> ns_of_kind_ = {};  // 0: not known
+  std::atomic<int> num_waiting_{0};
+  std::atomic<int64_t> waiting_ns_{0};  // what those that wait will take, as far as we know
+  std::atomic<int64_t> num_on_loops_{0}, num_handed_over_{0};
+  std::unique_ptr<IoPool> pool_;  // the last: its threads use the others
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_SERVER_REST_LANES_H_

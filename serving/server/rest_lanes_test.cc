@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/server/rest_lanes.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "core/cancellation.h"
+#include "core/clock.h"
+#include "core/notification.h"
+#include "core/status.h"
+#include "core/testing/tensor_testing.h"
+#include "gtest/gtest.h"
+#include "serving/rest/http_server.h"
+#include "serving/step_bounds.h"
+
+// covers: serving: a REST request that takes long runs on no loop of the HTTP server; what waits is
+//   bounded in number and time
+
+namespace millrace {
+namespace {
+
+class FakeRequest : public HttpRequest {
+ public:
+  explicit FakeRequest(std::string body = "") : body_(std::move(body)) {}
+  absl::string_view method() const override { return "POST"; }
+  absl::string_view path() const override { return "/"; }
+  absl::string_view query() const override { return ""; }
+  absl::string_view header(absl::string_view) const override { return ""; }
+  absl::Span<const std::pair<absl::string_view, absl::string_view>> headers() const override {
+    return {};
+  }
+  absl::string_view body() const override { return body_; }
+  absl::string_view peer() const override { return ""; }
+  void Answer(int, HttpHeaders, std::string) override {}
+  void OnDisconnect(absl::AnyInvocable<void()> gone) override { gone(); }  // it has left already
+
+ private:
+  const std::string body_;
+};
+
+// Which thread ran it, and with which bounds.
+struct Ran {
+  std::optional<std::thread::id> thread;
+  bool was_cancelled = false;
+  Notification done;
+};
+
+RestLanes::Work NoteIn(Ran* ran) {
+  return [ran](HttpRequest*, const StepBounds& bounds) {
+    ran->thread = std::this_thread::get_id();
+    ran->was_cancelled =
+        bounds.cancellation != nullptr && bounds.cancellation->IsCancelled();
+    ran->done.Notify();
+  };
+}
+
+Status RunIn(RestLanes* lanes, absl::string_view kind, RestLanes::Work work, std::string body = "",
+           absl::Time deadline = absl::InfiniteFuture()) {
+  std::unique_ptr<HttpRequest> request = std::make_unique<FakeRequest>(std::move(body));
+  const Status status = lanes->Run(&request, kind, deadline, std::move(work));
+  EXPECT_EQ(request == nullptr, status.ok()) << "it is taken, or left";
+  return status;
+}
+
+TEST(RestLanesTest, WhatIsKnownToBeShortRunsOnTheLoopThatReadIt) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .clock = &clock});
+  const auto here = std::this_thread::get_id();
+  Ran first, second, third, other;
+  ASSERT_OK(RunIn(&lanes, "a", NoteIn(&first)));
+  first.done.Wait();
+  EXPECT_NE(first.thread, here) << "nothing is known of it";
+  EXPECT_TRUE(first.was_cancelled) << "its client has gone";
+  // The thread learns before it takes the next one.
+  ASSERT_OK(RunIn(&lanes, "b", NoteIn(&other)));
+  other.done.Wait();
+  EXPECT_NE(other.thread, here);
+  ASSERT_OK(RunIn(&lanes, "a", NoteIn(&second)));
+  EXPECT_EQ(second.thread, here);
+  EXPECT_FALSE(second.was_cancelled);
+  ASSERT_OK(RunIn(&lanes, "a", NoteIn(&third), std::string(100'000, 'x')));
+  third.done.Wait();
+  EXPECT_NE(third.thread, here) << "it is large";
+  EXPECT_EQ(lanes.num_on_loops(), 1);
+  EXPECT_EQ(lanes.num_handed_over(), 3);
+}
+
+TEST(RestLanesTest, OneThatTookLongIsHandedOverUntilThatHasFaded) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .clock = &clock});
+  const auto run = [&](absl::Duration takes) {
+    Notification done;
+    EXPECT_OK(RunIn(&lanes, "a", [&](HttpRequest*, const StepBounds&) {
+      clock.Advance(takes);
+      done.Notify();
+    }));
+    done.Wait();
+    // Behind it: it has been learnt from.
+    Ran ran;
+    EXPECT_OK(RunIn(&lanes, "other", NoteIn(&ran), std::string(100'000, 'x')));
+    ran.done.Wait();
+  };
+  run(absl::Microseconds(10));
+  run(absl::Seconds(10));  // on the loop: it was short before
+  EXPECT_EQ(lanes.num_on_loops(), 1);
+  run(absl::Microseconds(10));
+  EXPECT_EQ(lanes.num_on_loops(), 1);
+  // 10 s fade to 1 ms by an eighth at a time: log(1e4) / log(8 / 7) = 69 times.
+  for (int i = 0; i < 80; ++i) run(absl::Microseconds(10));
+  EXPECT_GT(lanes.num_on_loops(), 1);
+}
+
+TEST(RestLanesTest, AllAreHandedOverWhereTheyMayWait) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .hand_over_all = true, .clock = &clock});
+  for (int i = 0; i < 3; ++i) {
+    Ran ran;
+    ASSERT_OK(RunIn(&lanes, "a", NoteIn(&ran)));
+    ran.done.Wait();
+  }
+  EXPECT_EQ(lanes.num_on_loops(), 0);
+}
+
+TEST(RestLanesTest, WhatWaitsIsBoundedInNumberAndTime) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .max_waiting = 2, .clock = &clock});
+  // Known to take 10 s.
+  Notification learnt;
+  ASSERT_OK(RunIn(&lanes, "slow", [&](HttpRequest*, const StepBounds&) {
+    clock.Advance(absl::Seconds(10));
+    learnt.Notify();
+  }));
+  learnt.Wait();
+  Notification runs, may_end;
+  ASSERT_OK(RunIn(&lanes, "blocks", [&](HttpRequest*, const StepBounds&) {
+    runs.Notify();
+    may_end.Wait();
+  }));
+  runs.Wait();
+  Ran waits, second, refused;
+  ASSERT_OK(RunIn(&lanes, "slow", NoteIn(&waits)));
+  EXPECT_STATUS(RunIn(&lanes, "any", NoteIn(&refused), "", clock.Now() + absl::Seconds(9)),
+                absl::StatusCode::kResourceExhausted, "would take all of its time");
+  ASSERT_OK(RunIn(&lanes, "any", NoteIn(&second), "", clock.Now() + absl::Seconds(11)));
+  EXPECT_EQ(lanes.num_waiting(), 2);
+  EXPECT_STATUS(RunIn(&lanes, "any", NoteIn(&refused)), absl::StatusCode::kResourceExhausted,
+                "Too many requests wait");
+  may_end.Notify();
+  second.done.Wait();
+  EXPECT_EQ(lanes.num_waiting(), 0);
+  EXPECT_FALSE(refused.thread.has_value());
+  // Nothing waits: a short time is enough.
+  Ran last;
+  EXPECT_OK(RunIn(&lanes, "any", NoteIn(&last), "", clock.Now() + absl::Seconds(1)));
+  last.done.Wait();
+}
+
+TEST(RestLanesTest, WhatWaitsAtTheEndRuns) {
+  FakeClock clock;
+  Ran waits;
+  Notification runs, may_end;
+  {
+    RestLanes lanes({.num_threads = 1, .clock = &clock});
+    ASSERT_OK(RunIn(&lanes, "blocks", [&](HttpRequest*, const StepBounds&) {
+      runs.Notify();
+      may_end.Wait();
+    }));
+    runs.Wait();
+    ASSERT_OK(RunIn(&lanes, "a", NoteIn(&waits)));
+    may_end.Notify();
+  }
+  EXPECT_TRUE(waits.thread.has_value());
+}
+
+}  // namespace
+}  // namespace millrace
