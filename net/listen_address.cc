@@ -88,9 +88,9 @@ Status CheckFreeUnix(const std::string& address) {
     if (lstat(at.sun_path, &file) == 0 && S_ISSOCK(file.st_mode)) return absl::OkStatus();
     return FailedPrecondition("Server: ", address, " must be a socket or not there, got a file");
   }
-  return FailedPrecondition("Server: ", address, " must be free, got: ",
-                            error == 0 || error == EAGAIN ? "another process listens there"
-                                                          : std::strerror(error));
+  return FailedPrecondition(
+      "Server: ", address, " must be free, got: ",
+      error == 0 || error == EAGAIN ? "another process listens there" : std::strerror(error));
 }
 
 }  // namespace

@@ -115,6 +115,8 @@ struct Slot {
   int number;  // in the ServableModel
   const ServableSignature* places;
   std::vector<std::string> feeds, fetches;  // names in the graph; "" for a sparse tensor
+  // Of inputs that a request may leave out, by alias.
+  std::map<std::string, StatusOr<Tensor>> defaults = {};
 
   // The aliases of `wanted`, in the order of the signature. None: all.
   template <typename Wanted>
@@ -146,7 +148,8 @@ struct Slot {
   }
 
   Status CheckNumInputs(const Aliases& sent) const {
-    if (sent.size() == places->inputs.size()) return absl::OkStatus();
+    const bool may_be_fewer = !defaults.empty() && sent.size() < places->inputs.size();
+    if (may_be_fewer || sent.size() == places->inputs.size()) return absl::OkStatus();
     Aliases expected, extra, missing;
     for (const ServableSignature::Place& input : places->inputs) expected.insert(input.key);
     std::set_difference(sent.begin(), sent.end(), expected.begin(), expected.end(),
@@ -159,14 +162,39 @@ struct Slot {
                            ". Missing but required: ", SetText(missing), ".");
   }
 
-  Status NoInput(size_t position, const Aliases& sent) const {
-    return InvalidArgument("Signature input alias: ", places->inputs[position].key,
-                           "(feed name: ", feeds[position],
-                           ") not found in request and no default value provided. Inputs expected "
-                           "to be in the request ",
-                           SetText(sent), ", or default input alias set: ");
+  // Of an input that the request has left out.
+  StatusOr<Tensor> Default(size_t position, const Aliases& sent) const {
+    const auto found = defaults.find(places->inputs[position].key);
+    if (found != defaults.end()) return found->second;
+    Aliases with_defaults;
+    for (const auto& [alias, value] : defaults) with_defaults.insert(alias);
+    return InvalidArgument(
+        "Signature input alias: ", places->inputs[position].key, "(feed name: ", feeds[position],
+        ") not found in request and no default value provided. Inputs expected "
+        "to be in the request ",
+        SetText(sent), ", or default input alias set: ", absl::StrJoin(with_defaults, ","));
+  }
+
+  // Where some inputs were left out others may have come that are none.
+  Status CheckAllUsed(const Aliases& sent) const {
+    Aliases used;
+    for (const ServableSignature::Place& input : places->inputs) {
+      if (sent.contains(input.key)) used.insert(input.key);
+    }
+    if (used.size() == sent.size()) return absl::OkStatus();
+    return InvalidArgument("Inputs contains invalid name. Used request inputs: ",
+                           absl::StrJoin(used, ","), ", request input: ", absl::StrJoin(sent, ","));
   }
 };
+
+StatusOr<Tensor> DefaultOf(const std::string& alias, const tensorflow::TensorProto& value,
+                           int64_t max_splat_bytes) {
+  StatusOr<Tensor> tensor = SplatBytes(value) > max_splat_bytes
+                                ? StatusOr<Tensor>(InvalidArgument(alias))
+                                : TensorFromProto(value);
+  if (!tensor.ok()) return InvalidArgument("tensor parsing error: ", alias);
+  return tensor;
+}
 
 }  // namespace
 
@@ -176,9 +204,13 @@ struct ServedModel::Impl {
     for (int i = 0; i < model.num_signatures(); ++i) {
       const ServableSignature& places = model.signature(i);
       const ModelSignature& signature = model.signatures().at(places.key);
-      Slot slot{i, &places, {}, {}};
+      Slot slot{.number = i, .places = &places, .feeds = {}, .fetches = {}};
       for (const auto& [alias, tensor] : signature.inputs()) slot.feeds.push_back(tensor.name());
       for (const auto& [alias, tensor] : signature.outputs()) slot.fetches.push_back(tensor.name());
+      for (const auto& [alias, value] : signature.def().defaults()) {
+        if (!signature.inputs().contains(alias)) continue;
+        slot.defaults.emplace(alias, DefaultOf(alias, value, chosen.max_splat_bytes));
+      }
       slots.emplace(places.key, std::move(slot));
     }
   }
@@ -299,18 +331,25 @@ Status ServedModel::Impl::Predict(const PredictRequest& request, const StepBound
     for (const auto& [alias, proto] : request.inputs()) aliases.insert(alias);
     return aliases;
   };
-  if (static_cast<size_t>(request.inputs().size()) != slot->places->inputs.size()) {
-    return slot->CheckNumInputs(sent());
-  }
+  const bool are_all_sent =
+      static_cast<size_t>(request.inputs().size()) == slot->places->inputs.size();
+  if (!are_all_sent) MR_RETURN_IF_ERROR(slot->CheckNumInputs(sent()));
   Tensors inputs;
+  size_t num_defaults = 0;
   int64_t splat_bytes = 0;
   for (size_t i = 0; i < slot->places->inputs.size(); ++i) {
     const std::string& alias = slot->places->inputs[i].key;
     const auto found = request.inputs().find(alias);
-    if (found == request.inputs().end()) return slot->NoInput(i, sent());
+    if (found == request.inputs().end()) {
+      MR_ASSIGN_OR_RETURN(Tensor tensor, slot->Default(i, sent()));
+      inputs.push_back(std::move(tensor));
+      num_defaults += 1;
+      continue;
+    }
     MR_ASSIGN_OR_RETURN(Tensor tensor, Parse(alias, found->second, &splat_bytes));
     inputs.push_back(std::move(tensor));
   }
+  if (num_defaults > 0) MR_RETURN_IF_ERROR(slot->CheckAllUsed(sent()));
   MR_ASSIGN_OR_RETURN(const Positions outputs, slot->Outputs(request.output_filter()));
   Tensors results(outputs.size());
   MR_RETURN_IF_ERROR(Run(*slot, outputs, bounds, inputs, absl::MakeSpan(results)));
@@ -341,9 +380,14 @@ StatusOr<std::vector<AliasedTensor>> ServedModel::Impl::PredictTensors(
     const auto found = std::find_if(inputs.begin(), inputs.end(), [&](const AliasedTensor& input) {
       return input.alias == slot->places->inputs[i].key;
     });
-    if (found == inputs.end()) return slot->NoInput(i, sent);
-    feeds.push_back(found->tensor);
+    if (found != inputs.end()) {
+      feeds.push_back(found->tensor);
+      continue;
+    }
+    MR_ASSIGN_OR_RETURN(Tensor tensor, slot->Default(i, sent));
+    feeds.push_back(std::move(tensor));
   }
+  MR_RETURN_IF_ERROR(slot->CheckAllUsed(sent));
   MR_ASSIGN_OR_RETURN(const Positions outputs, slot->Outputs(filter));
   Tensors results(outputs.size());
   MR_RETURN_IF_ERROR(Run(*slot, outputs, bounds, feeds, absl::MakeSpan(results)));

@@ -89,6 +89,52 @@ class ServedModelTest : public ServingTest {
   }
 };
 
+// k is 10 where a request leaves it out.
+TEST_F(ServedModelTest, AnInputWithADefaultMayBeLeftOut) {
+  const std::string path = JoinPath(dir_, "saved_model.pb");
+  ASSERT_OK_AND_ASSIGN(const std::string bytes, ReadFileToString(FileSystem::Posix(), path));
+  tensorflow::SavedModel saved;
+  ASSERT_TRUE(saved.ParseFromString(bytes));
+  auto& signature = (*saved.mutable_meta_graphs(0)->mutable_signature_def())["serving_default"];
+  (*signature.mutable_defaults())["k"] = ProtoOf(TensorOf<float>({}, {10}));
+  // Of no input: nobody asks for it.
+  (*signature.mutable_defaults())["stranger"] = ProtoOf(TensorOf<float>({}, {1}));
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), path, saved.SerializeAsString()));
+  const auto model = Load();
+  ASSERT_NE(model, nullptr);
+  const AliasedTensor x = SoundInputs()[0], k = {"k", TensorOf<float>({}, {2})};
+  for (const auto& [inputs, product] :
+       {std::pair<std::vector<AliasedTensor>, float>({x}, 10.0f), {{x, k}, 2.0f}}) {
+    PredictResponse response;
+    ASSERT_OK(model->Predict(RequestOf(inputs, {"product"}), {}, &response));
+    EXPECT_EQ(response.outputs().at("product").float_val(0), product);
+    ASSERT_OK_AND_ASSIGN(const auto outputs,
+                         model->PredictTensors("", inputs, {}, {}, PredictCaller::kRest));
+    EXPECT_EQ(outputs[0].tensor.flat<float>()[0], product);
+  }
+  EXPECT_EQ(Refused(*model, RequestOf({k})).message(),
+            "Signature input alias: x(feed name: x:0) not found in request and no default value "
+            "provided. Inputs expected to be in the request {k}, or default input alias set: k");
+  EXPECT_EQ(Refused(*model, RequestOf({x, {"z", k.tensor}})).message(),
+            "Inputs contains invalid name. Used request inputs: x, request input: x,z");
+  EXPECT_EQ(Refused(*model, RequestOf({x, k, {"z", k.tensor}})).message(),
+            "input size does not match signature: 3!=2 len({k,x,z}) != len({k,x}). Sent extra: "
+            "{z}. Missing but required: {}.");
+}
+
+// As TensorFlow Serving's session: what is no placeholder takes any shape that its ops take.
+TEST_F(ServedModelTest, InputsThatAreNoPlaceholdersHaveTheShapeThatOpsTake) {
+  const std::string path = SharedDataPath("serving/saved_model_half_plus_two_2_versions/00000123");
+  if (path.empty()) GTEST_SKIP() << "MILLRACE_SHARED has no saved_model_half_plus_two_2_versions";
+  ASSERT_OK_AND_ASSIGN(const auto model, ServedModel::Load("half_plus_two", 123, path));
+  PredictResponse response;
+  ASSERT_OK(model->Predict(RequestOf({{"x", TensorOf<float>({3}, {1, 2, 5})}}), {}, &response));
+  const tensorflow::TensorProto& y = response.outputs().at("y");
+  ASSERT_EQ(y.float_val_size(), 3);
+  EXPECT_EQ(y.float_val(2), 4.5f);
+  EXPECT_EQ(y.tensor_shape().dim_size(), 1);
+}
+
 TEST_F(ServedModelTest, PredictAnswersInTypedListsWithItsVersion) {
   const auto model = Load();
   ASSERT_NE(model, nullptr);

@@ -22,8 +22,7 @@ struct Departure {
 
 RestLanes::RestLanes(const Options& options)
     : options_(options),
-      num_threads_(options.num_threads > 0 ? options.num_threads
-                                           : kThreadsPerCore * UsableCores()),
+      num_threads_(options.num_threads > 0 ? options.num_threads : kThreadsPerCore * UsableCores()),
       pool_(std::make_unique<IoPool>(num_threads_)) {}
 
 RestLanes::~RestLanes() { pool_.reset(); }
@@ -53,23 +52,24 @@ Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view k
   }
   waiting_ns_.fetch_add(known_ns, std::memory_order_relaxed);
   num_handed_over_.fetch_add(1, std::memory_order_relaxed);
-  pool_->Schedule([this, place, body, known_ns, deadline, taken = std::move(*request),
-                   work = std::move(work)] {
-    num_waiting_.fetch_sub(1, std::memory_order_relaxed);
-    waiting_ns_.fetch_sub(known_ns, std::memory_order_relaxed);
-    const auto departure = std::make_shared<Departure>();
-    taken->OnDisconnect([departure] { departure->cancellation.StartCancel(); });
-    const absl::Time began = options_.clock->Now();
-    work(taken.get(), {.deadline = deadline, .cancellation = &departure->cancellation});
-    Learn(place, body, began);
-  });
+  pool_->Schedule(
+      [this, place, body, known_ns, deadline, taken = std::move(*request), work = std::move(work)] {
+        num_waiting_.fetch_sub(1, std::memory_order_relaxed);
+        waiting_ns_.fetch_sub(known_ns, std::memory_order_relaxed);
+        const auto departure = std::make_shared<Departure>();
+        taken->OnDisconnect([departure] { departure->cancellation.StartCancel(); });
+        const absl::Time began = options_.clock->Now();
+        work(taken.get(), {.deadline = deadline, .cancellation = &departure->cancellation});
+        Learn(place, body, began);
+      });
   return absl::OkStatus();
 }
 
 void RestLanes::Learn(std::atomic<int64_t>* place, size_t body, absl::Time began) {
   if (body > options_.short_body) return;
   constexpr int64_t kFades = 8;
-  const int64_t took = std::max<int64_t>(absl::ToInt64Nanoseconds(options_.clock->Now() - began), 1);
+  const int64_t took =
+      std::max<int64_t>(absl::ToInt64Nanoseconds(options_.clock->Now() - began), 1);
   const int64_t known = place->load(std::memory_order_relaxed);
   place->store(took >= known ? took : known - (known - took) / kFades, std::memory_order_relaxed);
 }

@@ -40,8 +40,8 @@ namespace millrace {
 class RestLanes {
  public:
   struct Options {
-    int num_threads = 0;        // 0: four per core, as in TensorFlow Serving
-    int max_waiting = 1'000;    // for these threads
+    int num_threads = 0;         // 0: four per core, as in TensorFlow Serving
+    int max_waiting = 1'000;     // for these threads
     bool hand_over_all = false;  // nothing runs on a loop
     absl::Duration short_time = absl::Milliseconds(1);
     size_t short_body = 64 << 10;

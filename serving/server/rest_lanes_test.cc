@@ -55,14 +55,13 @@ struct Ran {
 RestLanes::Work NoteIn(Ran* ran) {
   return [ran](HttpRequest*, const StepBounds& bounds) {
     ran->thread = std::this_thread::get_id();
-    ran->was_cancelled =
-        bounds.cancellation != nullptr && bounds.cancellation->IsCancelled();
+    ran->was_cancelled = bounds.cancellation != nullptr && bounds.cancellation->IsCancelled();
     ran->done.Notify();
   };
 }
 
 Status RunIn(RestLanes* lanes, absl::string_view kind, RestLanes::Work work, std::string body = "",
-           absl::Time deadline = absl::InfiniteFuture()) {
+             absl::Time deadline = absl::InfiniteFuture()) {
   std::unique_ptr<HttpRequest> request = std::make_unique<FakeRequest>(std::move(body));
   const Status status = lanes->Run(&request, kind, deadline, std::move(work));
   EXPECT_EQ(request == nullptr, status.ok()) << "it is taken, or left";
