@@ -16,15 +16,11 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "core/cancellation.h"
 #include "core/deterministic_bytes.h"
 #include "core/exceptions.h"
 #include "core/file_system.h"
 #include "core/tensor_proto.h"
 #include "net/splat_bytes.h"
-#include "proto/config.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
@@ -38,6 +34,8 @@
 #include "serving/example_input.h"
 #include "serving/example_results.h"
 #include "serving/output_sets.h"
+#include "serving/run_step.h"
+#include "serving/step_runner.h"
 
 namespace millrace {
 namespace {
@@ -85,33 +83,6 @@ int64_t FileBytes(FileSystem* fs, const std::string& directory) {
     }
   }
   return bytes;
-}
-
-Status CheckBounds(const StepBounds& bounds) {
-  if (bounds.cancellation != nullptr && bounds.cancellation->IsCancelled()) {
-    return absl::CancelledError("Request was cancelled before its step began");
-  }
-  if (bounds.deadline != absl::InfiniteFuture() && bounds.deadline <= absl::Now()) {
-    return absl::DeadlineExceededError("Request's deadline passed before its step began");
-  }
-  return absl::OkStatus();
-}
-
-Status RunStep(PreparedStep* step, const StepBounds& bounds, absl::Span<const Tensor> feeds,
-               absl::Span<Tensor> results) {
-  MR_RETURN_IF_ERROR(CheckBounds(bounds));
-  if (bounds.deadline == absl::InfiniteFuture()) return step->RunInto(feeds, results);
-  tensorflow::RunOptions options;
-  const int64_t left_ms =
-      absl::ToInt64Milliseconds(bounds.deadline - absl::Now() + absl::Microseconds(999));
-  options.set_timeout_in_ms(std::max(left_ms, int64_t{1}));  // 0 would be none
-  MR_ASSIGN_OR_RETURN(std::vector<Tensor> values, step->Run(options, feeds, nullptr));
-  if (values.size() != results.size()) {
-    return Internal("Predict: a step must return ", results.size(), " tensors, got ",
-                    values.size());
-  }
-  std::move(values.begin(), values.end(), results.begin());
-  return absl::OkStatus();
 }
 
 // As TensorFlow Serving's replies: the name as asked, no label.
@@ -183,7 +154,9 @@ struct Slot {
 
 struct ServedModel::Impl {
   Impl(ServableModel loaded, const ServedModelOptions& chosen)
-      : options(chosen), model(std::move(loaded)), sets(model.session(), options.max_output_sets) {
+      : options(chosen),
+        model(std::move(loaded)),
+        sets(model.session(), options.max_output_sets, options.runner) {
     for (int i = 0; i < model.num_signatures(); ++i) {
       const ServableSignature& places = model.signature(i);
       const ModelSignature& signature = model.signatures().at(places.key);
@@ -191,6 +164,12 @@ struct ServedModel::Impl {
       for (const auto& [alias, tensor] : signature.inputs()) slot.feeds.push_back(tensor.name());
       for (const auto& [alias, tensor] : signature.outputs()) slot.fetches.push_back(tensor.name());
       slots.emplace(places.key, std::move(slot));
+    }
+  }
+  ~Impl() {
+    if (options.runner == nullptr) return;
+    for (int i = 0; i < model.num_signatures(); ++i) {
+      if (model.step(i) != nullptr) options.runner->Forget(model.step(i));
     }
   }
 
@@ -239,12 +218,19 @@ struct ServedModel::Impl {
                      options.max_splat_bytes, " bytes, got ", bytes, " up to input '", alias, "'"));
   }
 
+  // Each step of a request goes through here.
+  Status RunChosen(PreparedStep* step, const StepBounds& bounds, absl::Span<const Tensor> feeds,
+                   absl::Span<Tensor> results) const {
+    if (options.runner == nullptr) return RunStep(step, bounds, feeds, results);
+    return options.runner->Run(step, bounds, feeds, results);
+  }
+
   // Runs the signature for these of its outputs.
   Status Run(const Slot& slot, absl::Span<const size_t> outputs, const StepBounds& bounds,
              absl::Span<const Tensor> inputs, absl::Span<Tensor> results) {
     if (outputs.size() == slot.fetches.size()) {
       MR_RETURN_IF_ERROR(model.status(slot.number));
-      return RunStep(model.step(slot.number), bounds, inputs, results);
+      return RunChosen(model.step(slot.number), bounds, inputs, results);
     }
     std::vector<std::string> fetches;
     for (const size_t output : outputs) fetches.push_back(slot.fetches[output]);
@@ -261,7 +247,7 @@ struct ServedModel::Impl {
     }
     MR_RETURN_IF_ERROR(CheckBounds(bounds));  // before it is compiled
     MR_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedStep> step, sets.Find(feeds, fetches));
-    return RunStep(step.get(), bounds, inputs, results);
+    return RunChosen(step.get(), bounds, inputs, results);
   }
 
   Status Predict(const PredictRequest& request, const StepBounds& bounds,
@@ -288,7 +274,7 @@ struct ServedModel::Impl {
         slot.feeds.size() == 1 && slot.feeds[0] == feed && slot.fetches == fetches;
     if (!is_whole) return RunNamed(slot, {feed}, fetches, bounds, {&examples, 1}, results);
     MR_RETURN_IF_ERROR(model.status(slot.number));
-    return RunStep(model.step(slot.number), bounds, {&examples, 1}, results);
+    return RunChosen(model.step(slot.number), bounds, {&examples, 1}, results);
   }
 
   const ServedModelOptions options;

@@ -4,7 +4,8 @@
 
 // StepBounds: what may end a request before its answer is there.
 //
-// Thread-safety: a value; the manager is asked from the thread that runs the request.
+// Thread-safety: a value; the manager is asked, and waits register with it, from the thread that
+// runs the request.
 // Failure: none.
 
 #include "absl/time/time.h"
@@ -16,9 +17,9 @@ class CancellationManager;  // core/cancellation.h
 struct StepBounds {
   // Nodes that have not begun by then do not begin: DeadlineExceeded.
   absl::Time deadline = absl::InfiniteFuture();
-  // Lives until the request has ended; null: nobody cancels. Asked before the step begins: a step
-  // that runs goes on.
-  const CancellationManager* cancellation = nullptr;
+  // Lives until the request has ended; null: nobody cancels. Asked before the step begins, and ends
+  // waits for other requests: a step that runs goes on.
+  CancellationManager* cancellation = nullptr;
 };
 
 }  // namespace millrace
