@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/output_sets.h"
 
+#include <utility>
+
 namespace millrace {
 
 StatusOr<std::shared_ptr<PreparedStep>> OutputSets::Find(const std::vector<std::string>& feeds,
                                                          const std::vector<std::string>& fetches) {
   Key key(feeds, fetches);
   if (std::shared_ptr<PreparedStep> step = Look(key); step != nullptr) return step;
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<PreparedStep> step,
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<PreparedStep> prepared,
                       session_->Prepare({.feeds = feeds, .fetches = fetches}));
+  const std::shared_ptr<PreparedStep> step = Owned(std::move(prepared));
   std::vector<std::shared_ptr<PreparedStep>> dropped;  // goes without the lock
   MutexLock lock(&mu_);
   const auto [entry, is_new] = steps_.try_emplace(std::move(key));
@@ -22,6 +25,19 @@ StatusOr<std::shared_ptr<PreparedStep>> OutputSets::Find(const std::vector<std::
     steps_.erase(oldest);
   }
   return step;
+}
+
+std::shared_ptr<PreparedStep> OutputSets::Owned(std::unique_ptr<PreparedStep> step) const {
+  if (runner_ == nullptr) return step;
+  struct Forgetting {
+    std::shared_ptr<StepRunner> runner;
+    void operator()(PreparedStep* owned) const {
+      runner->Forget(owned);
+      delete owned;
+    }
+  };
+  // Where memory ends for what counts the owners, it calls the deleter.
+  return std::shared_ptr<PreparedStep>(step.release(), Forgetting{runner_});
 }
 
 int OutputSets::size() const {

@@ -4,7 +4,7 @@
 
 // OutputSets: prepared steps for the tensors that requests choose themselves. So many are kept,
 // those that were not asked for the longest go first; a step that is in use stays until its last
-// user has gone.
+// user has gone, and is then forgotten by the runner.
 //
 // Thread-safety: all methods, from any thread. Nothing is compiled under the lock: two requests
 // that ask for a new set at once both compile it, and one step is kept.
@@ -22,12 +22,15 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "runtime/session.h"
+#include "serving/step_runner.h"
 
 namespace millrace {
 
 class OutputSets {
  public:
-  OutputSets(Session* session, int max_sets) : session_(session), max_sets_(max_sets) {}
+  // `runner`: of the steps; may be null.
+  OutputSets(Session* session, int max_sets, std::shared_ptr<StepRunner> runner)
+      : session_(session), max_sets_(max_sets), runner_(std::move(runner)) {}
 
   // By the names of tensors in the graph.
   StatusOr<std::shared_ptr<PreparedStep>> Find(const std::vector<std::string>& feeds,
@@ -43,9 +46,12 @@ class OutputSets {
 
   // Null: not there.
   std::shared_ptr<PreparedStep> Look(const Key& key);
+  // Shared: the last owner tells the runner.
+  std::shared_ptr<PreparedStep> Owned(std::unique_ptr<PreparedStep> step) const;
 
   Session* const session_;
   const int max_sets_;
+  const std::shared_ptr<StepRunner> runner_;
   mutable Mutex mu_;
   std::map<Key, Entry> steps_ ABSL_GUARDED_BY(mu_);
   std::list<const Key*> ages_ ABSL_GUARDED_BY(mu_);  // keys of steps_, the last used in front

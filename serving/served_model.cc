@@ -16,9 +16,6 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "core/cancellation.h"
 #include "core/deterministic_bytes.h"
 #include "core/exceptions.h"
 #include "core/file_system.h"
@@ -37,6 +34,8 @@
 #include "serving/example_input.h"
 #include "serving/example_results.h"
 #include "serving/output_sets.h"
+#include "serving/run_step.h"
+#include "serving/step_runner.h"
 
 namespace millrace {
 namespace {
@@ -84,23 +83,6 @@ int64_t FileBytes(FileSystem* fs, const std::string& directory) {
     }
   }
   return bytes;
-}
-
-Status CheckBounds(const StepBounds& bounds) {
-  if (bounds.cancellation != nullptr && bounds.cancellation->IsCancelled()) {
-    return absl::CancelledError("Request was cancelled before its step began");
-  }
-  if (bounds.deadline != absl::InfiniteFuture() && bounds.deadline <= absl::Now()) {
-    return absl::DeadlineExceededError("Request's deadline passed before its step began");
-  }
-  return absl::OkStatus();
-}
-
-Status RunStep(PreparedStep* step, const StepBounds& bounds, absl::Span<const Tensor> feeds,
-               absl::Span<Tensor> results) {
-  MR_RETURN_IF_ERROR(CheckBounds(bounds));
-  return step->RunInto({.deadline = bounds.deadline, .cancellation = bounds.cancellation}, feeds,
-                       results);
 }
 
 // As TensorFlow Serving's replies: the name as asked, no label.
@@ -200,7 +182,9 @@ StatusOr<Tensor> DefaultOf(const std::string& alias, const tensorflow::TensorPro
 
 struct ServedModel::Impl {
   Impl(ServableModel loaded, const ServedModelOptions& chosen)
-      : options(chosen), model(std::move(loaded)), sets(model.session(), options.max_output_sets) {
+      : options(chosen),
+        model(std::move(loaded)),
+        sets(model.session(), options.max_output_sets, options.runner) {
     for (int i = 0; i < model.num_signatures(); ++i) {
       const ServableSignature& places = model.signature(i);
       const ModelSignature& signature = model.signatures().at(places.key);
@@ -212,6 +196,12 @@ struct ServedModel::Impl {
         slot.defaults.emplace(alias, DefaultOf(alias, value, chosen.max_splat_bytes));
       }
       slots.emplace(places.key, std::move(slot));
+    }
+  }
+  ~Impl() {
+    if (options.runner == nullptr) return;
+    for (int i = 0; i < model.num_signatures(); ++i) {
+      if (model.step(i) != nullptr) options.runner->Forget(model.step(i));
     }
   }
 
@@ -260,12 +250,19 @@ struct ServedModel::Impl {
                      options.max_splat_bytes, " bytes, got ", bytes, " up to input '", alias, "'"));
   }
 
+  // Each step of a request goes through here.
+  Status RunChosen(PreparedStep* step, const StepBounds& bounds, absl::Span<const Tensor> feeds,
+                   absl::Span<Tensor> results) const {
+    if (options.runner == nullptr) return RunStep(step, bounds, feeds, results);
+    return options.runner->Run(step, bounds, feeds, results);
+  }
+
   // Runs the signature for these of its outputs.
   Status Run(const Slot& slot, absl::Span<const size_t> outputs, const StepBounds& bounds,
              absl::Span<const Tensor> inputs, absl::Span<Tensor> results) {
     if (outputs.size() == slot.fetches.size()) {
       MR_RETURN_IF_ERROR(model.status(slot.number));
-      return RunStep(model.step(slot.number), bounds, inputs, results);
+      return RunChosen(model.step(slot.number), bounds, inputs, results);
     }
     std::vector<std::string> fetches;
     for (const size_t output : outputs) fetches.push_back(slot.fetches[output]);
@@ -282,7 +279,7 @@ struct ServedModel::Impl {
     }
     MR_RETURN_IF_ERROR(CheckBounds(bounds));  // before it is compiled
     MR_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedStep> step, sets.Find(feeds, fetches));
-    return RunStep(step.get(), bounds, inputs, results);
+    return RunChosen(step.get(), bounds, inputs, results);
   }
 
   Status Predict(const PredictRequest& request, const StepBounds& bounds,
@@ -309,7 +306,7 @@ struct ServedModel::Impl {
         slot.feeds.size() == 1 && slot.feeds[0] == feed && slot.fetches == fetches;
     if (!is_whole) return RunNamed(slot, {feed}, fetches, bounds, {&examples, 1}, results);
     MR_RETURN_IF_ERROR(model.status(slot.number));
-    return RunStep(model.step(slot.number), bounds, {&examples, 1}, results);
+    return RunChosen(model.step(slot.number), bounds, {&examples, 1}, results);
   }
 
   const ServedModelOptions options;

@@ -57,6 +57,8 @@ class RegressionResponse;
 
 namespace millrace {
 
+class StepRunner;  // serving/step_runner.h
+
 struct ServedModelOptions {
   LoadModelOptions load = {};
   // Replies carry tensors as raw content; clients of TensorFlow Serving read typed lists.
@@ -69,6 +71,8 @@ struct ServedModelOptions {
   // What the elements that a request's tensors do not list may take in memory: the last one
   // repeats, so a few bytes can stand for gigabytes.
   int64_t max_splat_bytes = int64_t{256} << 20;
+  // Runs the steps of requests; null: each at once, alone.
+  std::shared_ptr<StepRunner> runner = nullptr;
 };
 
 // Who asked, which decides the text for a signature that the model does not have.

@@ -57,8 +57,10 @@ class Names {
                                     const std::string& alias) {
     const auto found = tensors.find(alias);
     if (found == tensors.end() || found->second.name().empty()) {
-      return InvalidArgument("SessionRun: a name must be an alias of a dense tensor of the "
-                             "signature, got '", alias, "'");
+      return InvalidArgument(
+          "SessionRun: a name must be an alias of a dense tensor of the "
+          "signature, got '",
+          alias, "'");
     }
     return found->second.name();
   }
@@ -132,8 +134,7 @@ Status Run(const ServedModel& model, const SessionRunRequest& request, const Ste
 }  // namespace
 
 Status SessionRun(const ServedModel& model, const SessionRunRequest& request,
-                  const StepBounds& bounds, int64_t max_splat_bytes,
-                  SessionRunResponse* response) {
+                  const StepBounds& bounds, int64_t max_splat_bytes, SessionRunResponse* response) {
   response->Clear();
   const Status status = NoExceptions(
       "SessionRun", [&] { return Run(model, request, bounds, max_splat_bytes, response); });

@@ -26,9 +26,9 @@ namespace millrace {
 
 // `max_splat_bytes` as in ServedModelOptions. With a trace level the response has metadata; such a
 // step heeds the deadline alone.
-Status SessionRun(const ServedModel& model,
-                  const tensorflow::serving::SessionRunRequest& request, const StepBounds& bounds,
-                  int64_t max_splat_bytes, tensorflow::serving::SessionRunResponse* response);
+Status SessionRun(const ServedModel& model, const tensorflow::serving::SessionRunRequest& request,
+                  const StepBounds& bounds, int64_t max_splat_bytes,
+                  tensorflow::serving::SessionRunResponse* response);
 
 }  // namespace millrace
 

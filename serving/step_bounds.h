@@ -4,7 +4,8 @@
 
 // StepBounds: what may end a request before its answer is there.
 //
-// Thread-safety: a value; the manager is asked from the thread that runs the request.
+// Thread-safety: a value; the manager is asked, and waits register with it, from the thread that
+// runs the request.
 // Failure: none.
 
 #include "absl/time/time.h"
@@ -16,8 +17,8 @@ class CancellationManager;  // core/cancellation.h
 struct StepBounds {
   // No node begins after it: DeadlineExceeded.
   absl::Time deadline = absl::InfiniteFuture();
-  // Once it is cancelled no further node begins: Cancelled. Lives until the request has ended;
-  // null: nobody cancels.
+  // Once it is cancelled no further node begins: Cancelled. Waits for other requests end.
+  // Lives until the request has ended; null: nobody cancels.
   CancellationManager* cancellation = nullptr;
 };
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@
 #include "google/protobuf/text_format.h"
 #include "net/security.h"
 #include "proto/serving/ssl_config.pb.h"
+#include "serving/batching/batch_parameters.h"
+#include "serving/batching/batching.h"
 #include "serving/model_config.h"
 #include "serving/model_versions.h"
 #include "tools/command_line.h"
@@ -99,6 +102,26 @@ StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& fi
   return std::shared_ptr<const Credentials>(std::move(credentials));
 }
 
+// None: requests are not batched.
+StatusOr<std::optional<BatchingOptions>> BatchingOf(const CommandLine& flags) {
+  const std::string file = flags.value("batching_parameters_file");
+  if (!flags.BoolValue("enable_batching", false)) {
+    if (file.empty()) return std::optional<BatchingOptions>();
+    return InvalidArgument(
+        "server_options.batching_parameters_file is set without setting "
+        "server_options.enable_batching to true.");
+  }
+  BatchingOptions batching;
+  batching.per_model = flags.BoolValue("enable_per_model_batching_parameters", false);
+  if (!file.empty()) {
+    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+    StatusOr<BatchParameters> parameters = ReadBatchParameters(text);
+    if (!parameters.ok()) return Prefixed(absl::StrCat("'", file, "'"), parameters.status());
+    batching.parameters = *std::move(parameters);
+  }
+  return std::optional<BatchingOptions>(std::move(batching));
+}
+
 StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   ModelServerOptions options;
   MR_ASSIGN_OR_RETURN(options.models, ModelsOf(flags));
@@ -136,6 +159,7 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   options.enable_warm_up = flags.BoolValue("enable_model_warmup", true);
   MR_ASSIGN_OR_RETURN(options.warm_up_iterations,
                       flags.IntValue("num_request_iterations_for_warmup", 1, 1, INT32_MAX));
+  MR_ASSIGN_OR_RETURN(options.batching, BatchingOf(flags));
   options.model.serialize_as_tensor_content =
       flags.BoolValue("enable_serialization_as_tensor_content", false);
   options.model.check_method_names = flags.BoolValue("enable_signature_method_name_check", false);
@@ -203,6 +227,13 @@ int Main(const std::vector<std::string>& args) {
                  "takes a version as soon as its directory is there, as TensorFlow Serving does"),
           Switch("enable_model_warmup", "runs the warm-up requests of a version first (true)"),
           Number("num_request_iterations_for_warmup", "runs of each warm-up request (1)"),
+          Switch("enable_batching",
+                 "runs requests that wait together; without a file, nothing waits for others"),
+          {.name = "batching_parameters_file",
+           .value = "FILE",
+           .help = "a BatchingParameters as text: batches as TensorFlow Serving makes them"},
+          Switch("enable_per_model_batching_parameters",
+                 "batches versions that have batching_params.pbtxt, by that file"),
           {.name = "saved_model_tags", .value = "TAGS", .help = "of the meta graph (serve)"},
           Switch("enable_serialization_as_tensor_content", "replies carry tensors as raw bytes"),
           Switch("enable_signature_method_name_check",

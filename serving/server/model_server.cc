@@ -2,8 +2,10 @@
 #include "serving/server/model_server.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/cancellation.h"
 #include "core/logging.h"
@@ -15,9 +17,17 @@
 namespace millrace {
 namespace {
 
-ModelVersions::Loader LoaderOf(const ServedModelOptions& options) {
-  return [options](const VersionToLoad& version,
-                   CancellationManager*) -> StatusOr<std::shared_ptr<Servable>> {
+// `batching` may be null.
+ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
+                               const std::shared_ptr<const Batching>& batching) {
+  return [chosen, batching](const VersionToLoad& version,
+                            CancellationManager*) -> StatusOr<std::shared_ptr<Servable>> {
+    ServedModelOptions options = chosen;
+    if (batching != nullptr) {
+      const std::string label =
+          absl::StrCat("model '", version.model, "' version ", version.version);
+      MR_ASSIGN_OR_RETURN(options.runner, batching->RunnerOf(label, version.directory));
+    }
     MR_ASSIGN_OR_RETURN(
         std::unique_ptr<ServedModel> model,
         ServedModel::Load(version.model, version.version, version.directory, options));
@@ -45,7 +55,11 @@ ModelVersions::WarmUp WarmUpOf(int iterations) {
 StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions options) {
   std::unique_ptr<ModelServer> server(new ModelServer);
   ModelVersions::Options versions = options.versions;
-  versions.loader = LoaderOf(options.model);
+  std::shared_ptr<const Batching> batching;
+  if (options.batching) {
+    MR_ASSIGN_OR_RETURN(batching, Batching::Create(*options.batching));
+  }
+  versions.loader = LoaderOf(options.model, batching);
   if (options.enable_warm_up) versions.warm_up = WarmUpOf(options.warm_up_iterations);
   MR_ASSIGN_OR_RETURN(server->versions_, ModelVersions::Create(std::move(versions)));
   server->requests_ = std::make_shared<const ModelRequests>(server->versions_);

@@ -24,6 +24,7 @@
 // become available: {...}".
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "core/status.h"
 #include "net/rpc_server.h"
 #include "net/security.h"
+#include "serving/batching/batching.h"
 #include "serving/model_requests.h"
 #include "serving/model_versions.h"
 #include "serving/rest/http_server.h"
@@ -55,7 +57,8 @@ struct ModelServerOptions {
   RestFrontOptions rest = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
 
-  ServedModelOptions model = {};
+  ServedModelOptions model = {};  // its runner is batching's, where that is set
+  std::optional<BatchingOptions> batching = std::nullopt;
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
   ModelVersions::Options versions = {};  // without loader and warm_up
