@@ -10,6 +10,21 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
+class Observers : public RequestObserver {
+ public:
+  explicit Observers(std::vector<std::shared_ptr<RequestObserver>> observers)
+      : observers_(std::move(observers)) {}
+  void Began(const ServedModel& served) override {
+    for (const auto& observer : observers_) observer->Began(served);
+  }
+  void Ended(const RequestRecord& record) override {
+    for (const auto& observer : observers_) observer->Ended(record);
+  }
+
+ private:
+  const std::vector<std::shared_ptr<RequestObserver>> observers_;
+};
+
 }  // namespace
 
 absl::string_view RequestApiName(RequestApi api) {
@@ -36,6 +51,14 @@ absl::string_view RequestEntrypointName(RequestEntrypoint entrypoint) {
       return "REST";
   }
   return "";
+}
+
+std::shared_ptr<RequestObserver> AllObservers(
+    std::vector<std::shared_ptr<RequestObserver>> observers) {
+  std::erase(observers, nullptr);
+  if (observers.empty()) return nullptr;
+  if (observers.size() == 1) return std::move(observers.front());
+  return std::make_shared<Observers>(std::move(observers));
 }
 
 ObservedRequest::ObservedRequest(RequestObserver* observer, RequestApi api,

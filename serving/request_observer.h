@@ -17,6 +17,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -73,6 +75,10 @@ class RequestObserver {
   // Once per request, before it lets go of its version and its reply is sent.
   virtual void Ended(const RequestRecord& record) = 0;
 };
+
+// Tells all of them in turn; those that are null are left out, null when none is left.
+std::shared_ptr<RequestObserver> AllObservers(
+    std::vector<std::shared_ptr<RequestObserver>> observers);
 
 // One request on its way. It ends at the latest with this object.
 class ObservedRequest {
