@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/exceptions.h"
+#include "serving/served_model.h"
 
 namespace millrace {
 namespace {

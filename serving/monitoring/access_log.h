@@ -12,6 +12,7 @@
 #include <string>
 
 #include "serving/request_observer.h"
+#include "serving/served_model.h"
 
 namespace millrace {
 

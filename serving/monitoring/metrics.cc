@@ -195,8 +195,8 @@ std::unique_ptr<MetricValues> NewValues() {
 }  // namespace
 
 MetricValues* MetricRegistry::AddCounter(MetricName name) {
-  std::unique_ptr<Family> family(new Family{
-      .name = std::move(name), .kind = MetricKind::kCounter, .values = NewValues()});
+  std::unique_ptr<Family> family(
+      new Family{.name = std::move(name), .kind = MetricKind::kCounter, .values = NewValues()});
   MetricValues* const values = family->values.get();
   Add(std::move(family));
   return values;
@@ -212,11 +212,11 @@ MetricValues* MetricRegistry::AddGauge(MetricName name) {
 
 MetricHistograms* MetricRegistry::AddHistogram(MetricName name, std::vector<double> bounds) {
   const auto shared = std::make_shared<const std::vector<double>>(std::move(bounds));
-  std::unique_ptr<Family> family(new Family{
-      .name = std::move(name),
-      .kind = MetricKind::kHistogram,
-      .histograms = std::make_unique<MetricHistograms>(
-          [shared] { return std::make_shared<MetricHistogram>(shared); })});
+  std::unique_ptr<Family> family(
+      new Family{.name = std::move(name),
+                 .kind = MetricKind::kHistogram,
+                 .histograms = std::make_unique<MetricHistograms>(
+                     [shared] { return std::make_shared<MetricHistogram>(shared); })});
   MetricHistograms* const histograms = family->histograms.get();
   Add(std::move(family));
   return histograms;

@@ -12,7 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-// covers: serving: counters and histograms lose nothing under many threads; series that were removed
+// covers: serving: counters and histograms lose nothing under many threads; series that were
+// removed
 //   are on no page; a page is what Prometheus reads, whatever bytes its labels have
 
 namespace millrace {

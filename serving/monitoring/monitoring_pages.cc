@@ -49,17 +49,16 @@ bool MonitoringPages::Serve(HttpRequest* request) const {
   const bool is_models = absl::ConsumePrefix(&name, kModelsPath);
   const bool is_model = is_models && absl::ConsumePrefix(&name, "/") && !name.empty();
   if (path != kStatusPath && path != kModelsPath && !is_model) return false;
-  const ServerStatus status = {
-      .build = kVersion,
-      .uptime = metrics_->uptime(),
-      .num_running = metrics_->num_running(),
-      .num_waiting = metrics_->num_waiting(),
-      .tensor_bytes = DefaultAllocatorStats().bytes_in_use,
-      .resident_bytes = ProcessResidentBytes(),
-      .models = versions_->GetStatuses(),
-      .running_of = [this](absl::string_view model, int64_t version) {
-        return metrics_->num_running(model, version);
-      }};
+  const ServerStatus status = {.build = kVersion,
+                               .uptime = metrics_->uptime(),
+                               .num_running = metrics_->num_running(),
+                               .num_waiting = metrics_->num_waiting(),
+                               .tensor_bytes = DefaultAllocatorStats().bytes_in_use,
+                               .resident_bytes = ProcessResidentBytes(),
+                               .models = versions_->GetStatuses(),
+                               .running_of = [this](absl::string_view model, int64_t version) {
+                                 return metrics_->num_running(model, version);
+                               }};
   if (path == kStatusPath) {
     Answer(request, "application/json", StatusJson(status));
     return true;

@@ -21,6 +21,7 @@
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/prediction_log.pb.h"
 #include "proto/serving/regression.pb.h"
+#include "serving/aliased_tensor.h"
 #include "serving/monitoring/sampling.h"
 #include "serving/served_model.h"
 
@@ -88,8 +89,8 @@ StatusOr<std::string> LogBytes(const RequestRecord& record, double rate, absl::T
   metadata->set_timestamp_secs(absl::ToUnixSeconds(now));
   std::string bytes;
   if (!log.SerializeToString(&bytes)) {
-    return InvalidArgument("request log: a record must have at most 2 GB, got ",
-                           log.ByteSizeLong(), " bytes");
+    return InvalidArgument("request log: a record must have at most 2 GB, got ", log.ByteSizeLong(),
+                           " bytes");
   }
   return bytes;
 }

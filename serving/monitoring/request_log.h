@@ -41,12 +41,13 @@
 #include "serving/model_versions.h"
 #include "serving/monitoring/metrics.h"
 #include "serving/request_observer.h"
+#include "serving/served_model.h"
 
 namespace millrace {
 
 struct RequestLogOptions {
   int64_t max_file_bytes = int64_t{64} << 20;
-  int max_files = 10;                          // of a prefix
+  int max_files = 10;                           // of a prefix
   int64_t max_queue_bytes = int64_t{16} << 20;  // a larger record is never written
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();
@@ -93,8 +94,8 @@ class RequestLog : public RequestObserver {
   MetricValues* const counts_;
   const RequestLogOptions options_;
 
-  std::atomic<uint64_t> num_lists_{0};      // of settings_; released after it
-  std::atomic<bool> logs_any_{false};       // relaxed: follows num_lists_
+  std::atomic<uint64_t> num_lists_{0};  // of settings_; released after it
+  std::atomic<bool> logs_any_{false};   // relaxed: follows num_lists_
   Mutex settings_mu_;
   std::shared_ptr<const Settings> settings_ ABSL_GUARDED_BY(settings_mu_);
 

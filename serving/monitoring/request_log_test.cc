@@ -26,6 +26,7 @@
 #include "proto/serving/prediction_log.pb.h"
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
+#include "serving/aliased_tensor.h"
 #include "serving/model_requests.h"
 #include "serving/model_versions.h"
 #include "serving/monitoring/sampling.h"
@@ -34,7 +35,8 @@
 #include "serving/testing/test_model.h"
 #include "serving/warm_up.h"
 
-// covers: serving: the log of a model's requests is sampled, rotated, bounded and readable, and warms
+// covers: serving: the log of a model's requests is sampled, rotated, bounded and readable, and
+// warms
 //   a version up; a full queue drops records, counts them and holds up no request
 
 namespace millrace {
@@ -274,7 +276,8 @@ TEST_F(RequestLogTest, ATornEndIsSkipped) {
   const std::string path = JoinPath(base_, "logs/m-00000001");
   const StatusOr<std::string> bytes = ReadFileToString(files_, path);
   ASSERT_OK(bytes);
-  ASSERT_OK(WriteFileAtomically(files_, path, absl::string_view(*bytes).substr(0, bytes->size() - 3)));
+  ASSERT_OK(
+      WriteFileAtomically(files_, path, absl::string_view(*bytes).substr(0, bytes->size() - 3)));
   auto reader = RecordReader::Open(files_, path);
   ASSERT_OK(reader);
   EXPECT_OK((*reader)->Next());

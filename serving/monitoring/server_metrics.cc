@@ -222,18 +222,16 @@ ServerMetrics::State::State()
                                              "Microseconds from a request to its reply.",
                                              {"model_name", "API", "entrypoint"}},
                                             LatencyBounds())),
-      runtime_latency(registry.AddHistogram(
-          {":tensorflow:serving:runtime_latency", "Microseconds in the model.",
-           {"model_name", "API", "runtime"}},
-          LatencyBounds())),
-      example_counts(registry.AddHistogram({":tensorflow:serving:request_example_counts",
-                                            "Examples per request.",
-                                            {"model"}},
-                                           ExponentialBounds(1, 2, 15))),
-      example_count_total(
-          registry.AddCounter({":tensorflow:serving:request_example_count_total",
-                               "The total number of examples.",
-                               {"model"}})),
+      runtime_latency(registry.AddHistogram({":tensorflow:serving:runtime_latency",
+                                             "Microseconds in the model.",
+                                             {"model_name", "API", "runtime"}},
+                                            LatencyBounds())),
+      example_counts(registry.AddHistogram(
+          {":tensorflow:serving:request_example_counts", "Examples per request.", {"model"}},
+          ExponentialBounds(1, 2, 15))),
+      example_count_total(registry.AddCounter({":tensorflow:serving:request_example_count_total",
+                                               "The total number of examples.",
+                                               {"model"}})),
       warm_up_latency(registry.AddHistogram({":tensorflow:serving:model_warmup_latency",
                                              "Microseconds that the warm-up of a version took.",
                                              {"model_path", "status"}},
@@ -244,11 +242,10 @@ ServerMetrics::State::State()
       log_count(registry.AddCounter({":tensorflow:serving:request_log_count",
                                      "Requests that were to be logged, and what came of it.",
                                      {"model_name", "status_code"}})),
-      queuing_latency(
-          registry.AddHistogram({":tensorflow:serving:batching_session:queuing_latency",
-                                 "Microseconds that requests waited for their batch.",
-                                 {"thread_pool_name"}},
-                                ExponentialBounds(100, 1.2, 52))),
+      queuing_latency(registry.AddHistogram({":tensorflow:serving:batching_session:queuing_latency",
+                                             "Microseconds that requests waited for their batch.",
+                                             {"thread_pool_name"}},
+                                            ExponentialBounds(100, 1.2, 52))),
       processed_batch_size(
           registry.AddHistogram({":tensorflow:serving:batching_session:processed_batch_size",
                                  "Rows of a batch, with those that were added.",
@@ -263,9 +260,8 @@ ServerMetrics::State::State()
                                  "Rows of a request.",
                                  {"thread_pool_name"}},
                                 ExponentialBounds(1, 2, 15))),
-      wrapped_run_count(
-          registry.AddCounter({":tensorflow:serving:batching_session:wrapped_run_count",
-                               "Batches that were run."})),
+      wrapped_run_count(registry.AddCounter(
+          {":tensorflow:serving:batching_session:wrapped_run_count", "Batches that were run."})),
       version_count(registry.AddCounter({"millrace_requests_total",
                                          "Requests of a loaded version.",
                                          {"model_name", "version", "signature", "status"}})),
@@ -289,15 +285,13 @@ void ServerMetrics::State::AddReaders() {
         [](Emit emit) { emit({}, static_cast<double>(ProcessResidentBytes())); });
   registry.AddReader({"millrace_process_cpu_seconds_total", "Of all cores.", {}},
                      MetricKind::kCounter, [](Emit emit) { emit({}, ProcessCpuSeconds()); });
-  gauge("millrace_tensor_bytes_in_use", "Memory of tensors.", {}, [](Emit emit) {
-    emit({}, static_cast<double>(DefaultAllocatorStats().bytes_in_use));
-  });
+  gauge("millrace_tensor_bytes_in_use", "Memory of tensors.", {},
+        [](Emit emit) { emit({}, static_cast<double>(DefaultAllocatorStats().bytes_in_use)); });
   gauge("millrace_tensor_peak_bytes_in_use", "The most so far.", {}, [](Emit emit) {
     emit({}, static_cast<double>(DefaultAllocatorStats().peak_bytes_in_use));
   });
-  gauge("millrace_tensor_bytes_cached", "Kept for the next tensors.", {}, [](Emit emit) {
-    emit({}, static_cast<double>(DefaultAllocatorStats().bytes_cached));
-  });
+  gauge("millrace_tensor_bytes_cached", "Kept for the next tensors.", {},
+        [](Emit emit) { emit({}, static_cast<double>(DefaultAllocatorStats().bytes_cached)); });
   gauge("millrace_requests_running", "Requests that run now.", {"model_name", "version"},
         [this](Emit emit) {
           MutexLock lock(&mu);
@@ -401,8 +395,8 @@ namespace {
 class PoolMetrics : public BatchingObserver {
  public:
   PoolMetrics(std::shared_ptr<MetricHistogram> waited, std::shared_ptr<MetricHistogram> input,
-              std::shared_ptr<MetricHistogram> processed,
-              std::shared_ptr<MetricHistogram> padding, std::shared_ptr<MetricValue> runs)
+              std::shared_ptr<MetricHistogram> processed, std::shared_ptr<MetricHistogram> padding,
+              std::shared_ptr<MetricValue> runs)
       : waited_(std::move(waited)),
         input_(std::move(input)),
         processed_(std::move(processed)),
@@ -456,7 +450,10 @@ void ServerMetrics::Ended(const RequestRecord& record) {
   const auto api = static_cast<size_t>(record.api);
   const size_t code = CodeIndex(record.status.code());
   model.count[code]
-      .Get(state.request_count, [&] { return Labels{model.name, CodeText(code)}; })
+      .Get(state.request_count,
+           [&] {
+             return Labels{model.name, CodeText(code)};
+           })
       .Add();
   model.latency[api][static_cast<size_t>(record.origin.entrypoint)]
       .Get(state.request_latency,
@@ -468,7 +465,9 @@ void ServerMetrics::Ended(const RequestRecord& record) {
   if (record.run_time > absl::ZeroDuration()) {
     model.run_time[api]
         .Get(state.runtime_latency,
-             [&] { return Labels{model.name, std::string(RequestApiName(record.api)), kRuntime}; })
+             [&] {
+               return Labels{model.name, std::string(RequestApiName(record.api)), kRuntime};
+             })
         .Observe(absl::ToDoubleMicroseconds(record.run_time));
   }
   if (record.num_examples > 0) {

@@ -13,7 +13,8 @@
 #include "serving/served_model.h"
 #include "serving/testing/test_model.h"
 
-// covers: serving: requests are counted by TensorFlow Serving's names, and by version and signature;
+// covers: serving: requests are counted by TensorFlow Serving's names, and by version and
+// signature;
 //   the series of a version go with it; no client makes series
 
 namespace millrace {
@@ -114,8 +115,8 @@ TEST_F(ServerMetricsTest, SeriesOfAVersionGoWithIt) {
   EXPECT_FALSE(StrContains(page, "version=\"3\"")) << page;
   EXPECT_TRUE(StrContains(page, "version=\"4\"")) << page;
   // Of both.
-  EXPECT_TRUE(StrContains(
-      page, ":tensorflow:serving:request_count{model_name=\"m\",status=\"OK\"} 2\n"))
+  EXPECT_TRUE(
+      StrContains(page, ":tensorflow:serving:request_count{model_name=\"m\",status=\"OK\"} 2\n"))
       << page;
 }
 

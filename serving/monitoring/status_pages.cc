@@ -16,10 +16,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxErrorBytes = 1024;     // in JSON
-constexpr size_t kMaxShownName = 80;        // in HTML, before it is escaped
-constexpr size_t kMaxShownError = 120;      // the same
-constexpr size_t kMaxTailBytes = 100;       // what ends a page
+constexpr size_t kMaxErrorBytes = 1024;  // in JSON
+constexpr size_t kMaxShownName = 80;     // in HTML, before it is escaped
+constexpr size_t kMaxShownError = 120;   // the same
+constexpr size_t kMaxTailBytes = 100;    // what ends a page
 constexpr char kEnd[] = "</body></html>\n";
 
 std::string Head(absl::string_view title) {
@@ -116,9 +116,9 @@ std::string ModelsHtml(const ServerStatus& status) {
   std::vector<std::string> rows;
   for (const ModelStatus& model : status.models) {
     if (!model.is_listed) continue;
-    const auto num_available = std::count_if(
-        model.versions.begin(), model.versions.end(),
-        [](const VersionStatus& v) { return v.state == VersionState::kAvailable; });
+    const auto num_available =
+        std::count_if(model.versions.begin(), model.versions.end(),
+                      [](const VersionStatus& v) { return v.state == VersionState::kAvailable; });
     rows.push_back(absl::StrCat("<li><a href=\"/millrace/models/", PathEscaped(model.name), "\">",
                                 Shown(model.name, kMaxShownName), "</a> ", num_available,
                                 " available</li>\n"));

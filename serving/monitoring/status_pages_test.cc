@@ -39,7 +39,7 @@ ModelStatus ModelWith(const std::string& name, int num_versions) {
   model.base_path = "/models";
   model.is_listed = true;
   for (int i = num_versions; i > 0; --i) {
-    model.versions.push_back({.version = i, .state = VersionState::kAvailable, .num_bytes = 100});
+    model.versions.push_back({i, VersionState::kAvailable, Status(), 100});
   }
   return model;
 }
@@ -77,8 +77,7 @@ TEST(StatusPagesTest, HostileNamesAreEscaped) {
         << page;
   }
   EXPECT_TRUE(absl::StrContains(
-      ModelsHtml(status),
-      "href=\"/millrace/models/%3Cscript%3E%22%27%26%0A%FF%3C%2Fscript%3E\""));
+      ModelsHtml(status), "href=\"/millrace/models/%3Cscript%3E%22%27%26%0A%FF%3C%2Fscript%3E\""));
 }
 
 TEST(StatusPagesTest, PagesAreBounded) {

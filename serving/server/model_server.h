@@ -49,7 +49,7 @@ struct ModelServerMonitoring {
   std::string metrics_path;  // of their page on the REST port; "": none
   bool status_pages = true;  // /millrace/... on the REST port
   // A port for the pages alone, whose thread runs no requests; as HttpServerOptions, "": none.
-  std::string address;
+  std::string address = "";
   bool request_log = true;  // of models whose settings have one
   RequestLogOptions request_log_options = {};
   double access_log_sampling = 0;  // lines in the log, of each request with this probability
