@@ -229,6 +229,7 @@ class GrpcRpcServer : public RpcServer {
   Status Listen(Options options);
   int port() const override { return port_; }
   std::map<std::string, MethodCounts> counts() const override;
+  int num_waiting_calls() const override { return threads_->num_waiting(); }
   void Shutdown(absl::Time answers_until) override;
 
   void AcceptNext();

@@ -123,6 +123,8 @@ class RpcServer {
   virtual int port() const = 0;
   // By "/package.Service/Method", those that were called. For tests that count.
   virtual std::map<std::string, MethodCounts> counts() const = 0;
+  // Calls that wait now because max_heavy_calls run.
+  virtual int num_waiting_calls() const = 0;
   // Ends all calls and joins the pollers. Whatever the handlers left open must be on its way to
   // Finish; answers may leave until `answers_until`, and for half a second at least. A handler that
   // does not return within the bound is named in the log and left behind. Idempotent; not on a

@@ -14,6 +14,7 @@ namespace millrace {
 namespace {
 
 constexpr char kTensorFlow[] = "tensorflow";
+constexpr char kFileCollector[] = "file";
 
 // The first error, with its place.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -57,6 +58,30 @@ VersionPolicy PolicyOf(
   return result;
 }
 
+StatusOr<RequestLogSettings> RequestLogOf(const tensorflow::serving::ModelConfig& model) {
+  RequestLogSettings log;
+  if (!model.has_logging_config()) return log;
+  const auto& collector = model.logging_config().log_collector_config();
+  log.sampling_rate = model.logging_config().sampling_config().sampling_rate();
+  log.filename_prefix = collector.filename_prefix();
+  if (!(log.sampling_rate >= 0 && log.sampling_rate <= 1)) {
+    return InvalidArgument("Model ", model.name(),
+                           ": sampling_config.sampling_rate must be 0 to 1, got ",
+                           log.sampling_rate);
+  }
+  if (log.sampling_rate == 0) return log;
+  if (!collector.type().empty() && collector.type() != kFileCollector) {
+    return InvalidArgument("Model ", model.name(), ": log_collector_config.type must be \"",
+                           kFileCollector, "\" or nothing, got \"", collector.type(), "\"");
+  }
+  if (log.filename_prefix.empty()) {
+    return InvalidArgument("Model ", model.name(),
+                           ": log_collector_config.filename_prefix must be given with a "
+                           "sampling_rate above 0, got none");
+  }
+  return log;
+}
+
 }  // namespace
 
 StatusOr<std::vector<ModelSettings>> SettingsOf(
@@ -73,6 +98,7 @@ StatusOr<std::vector<ModelSettings>> SettingsOf(
     settings.base_path = model.base_path();
     settings.policy = PolicyOf(model.model_version_policy());
     settings.labels.insert(model.version_labels().begin(), model.version_labels().end());
+    MR_ASSIGN_OR_RETURN(settings.request_log, RequestLogOf(model));
   }
   return models;
 }

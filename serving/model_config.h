@@ -10,7 +10,8 @@
 //
 // Thread-safety: pure functions.
 // Failure: InvalidArgument, with the name of the model: a platform other than "tensorflow", or both
-// of model_type and model_platform; Unimplemented for custom_model_config. Names, paths and labels
+// of model_type and model_platform; a logging_config without a file or with a wrong rate;
+// Unimplemented for custom_model_config. Names, paths and labels
 // are checked by ModelVersions::SetModels.
 
 #include <vector>

@@ -15,6 +15,7 @@
 #include "proto/serving/get_model_metadata.pb.h"
 #include "proto/serving/get_model_status.pb.h"
 #include "proto/serving/inference.pb.h"
+#include "proto/serving/input.pb.h"
 #include "proto/serving/model.pb.h"
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
@@ -35,6 +36,19 @@ bool IsOnItsWay(VersionState state) {
 void Fill(const Status& status, tensorflow::serving::StatusProto* proto) {
   proto->set_error_code(static_cast<tensorflow::error::Code>(status.code()));
   proto->set_error_message(std::string(status.message()));
+}
+
+template <typename Request>
+const tensorflow::serving::ModelSpec* SpecOf(const Request& request) {
+  return request.has_model_spec() ? &request.model_spec() : nullptr;
+}
+
+int64_t NumExamples(const tensorflow::serving::PredictRequest&) { return 0; }
+template <typename Request>
+int64_t NumExamples(const Request& request) {
+  // One of them; the other one is empty.
+  return request.input().example_list().examples_size() +
+         request.input().example_list_with_context().examples_size();
 }
 
 }  // namespace
@@ -60,36 +74,69 @@ StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(
   return Pin(spec->name(), version, label);
 }
 
+template <typename Request, typename Response>
+Status ModelRequests::Ask(RequestApi api, const tensorflow::serving::ModelSpec* spec,
+                          const Request& request, const StepBounds& bounds, Response* response,
+                          const RequestOrigin& origin,
+                          Status (ServedModel::*ask)(const Request&, const StepBounds&, Response*)
+                              const) const {
+  if (observer_ == nullptr) {
+    MR_ASSIGN_OR_RETURN(const Pinned model, PinSpec(spec));
+    return ((*model).*ask)(request, bounds, response);
+  }
+  std::optional<Pinned> model;  // until the observer has seen the end
+  ObservedRequest observed(observer_.get(), api, origin);
+  RequestRecord* const record = observed.record();
+  if (spec != nullptr) {
+    record->model = spec->name();
+    record->signature = spec->signature_name();
+  }
+  StatusOr<Pinned> found = PinSpec(spec);
+  if (!found.ok()) return observed.End(found.status());
+  model.emplace(*std::move(found));
+  observed.Found(**model);
+  record->num_examples = NumExamples(request);
+  record->request = &request;
+  record->response = response;
+  observed.BeginRun();
+  Status status = ((**model).*ask)(request, bounds, response);
+  observed.EndRun();
+  return observed.End(std::move(status));
+}
+
 Status ModelRequests::Predict(const tensorflow::serving::PredictRequest& request,
                               const StepBounds& bounds,
-                              tensorflow::serving::PredictResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
-  return model->Predict(request, bounds, response);
+                              tensorflow::serving::PredictResponse* response,
+                              const RequestOrigin& origin) const {
+  return Ask(RequestApi::kPredict, SpecOf(request), request, bounds, response, origin,
+             &ServedModel::Predict);
 }
 
 Status ModelRequests::Classify(const tensorflow::serving::ClassificationRequest& request,
                                const StepBounds& bounds,
-                               tensorflow::serving::ClassificationResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
-  return model->Classify(request, bounds, response);
+                               tensorflow::serving::ClassificationResponse* response,
+                               const RequestOrigin& origin) const {
+  return Ask(RequestApi::kClassify, SpecOf(request), request, bounds, response, origin,
+             &ServedModel::Classify);
 }
 
 Status ModelRequests::Regress(const tensorflow::serving::RegressionRequest& request,
                               const StepBounds& bounds,
-                              tensorflow::serving::RegressionResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
-  return model->Regress(request, bounds, response);
+                              tensorflow::serving::RegressionResponse* response,
+                              const RequestOrigin& origin) const {
+  return Ask(RequestApi::kRegress, SpecOf(request), request, bounds, response, origin,
+             &ServedModel::Regress);
 }
 
 // The model of the first task; what is missing there is an empty spec.
 Status ModelRequests::MultiInference(const tensorflow::serving::MultiInferenceRequest& request,
                                      const StepBounds& bounds,
-                                     tensorflow::serving::MultiInferenceResponse* response) const {
+                                     tensorflow::serving::MultiInferenceResponse* response,
+                                     const RequestOrigin& origin) const {
   const tensorflow::serving::ModelSpec none;
   const bool has_spec = !request.tasks().empty() && request.tasks(0).has_model_spec();
-  MR_ASSIGN_OR_RETURN(const Pinned model,
-                      PinSpec(has_spec ? &request.tasks(0).model_spec() : &none));
-  return model->MultiInference(request, bounds, response);
+  return Ask(RequestApi::kMultiInference, has_spec ? &request.tasks(0).model_spec() : &none,
+             request, bounds, response, origin, &ServedModel::MultiInference);
 }
 
 Status ModelRequests::GetModelMetadata(

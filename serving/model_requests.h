@@ -8,7 +8,7 @@
 // A request pins one version, once, and ends on it, whatever loads or unloads meanwhile.
 //
 // Thread-safety: all methods, from any thread. A request runs in its caller's thread.
-// Lifetime: shares `versions`, whose loader makes ServedModels.
+// Lifetime: shares `versions`, whose loader makes ServedModels, and the observer.
 // Failure: codes and texts of TensorFlow Serving.
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "serving/model_versions.h"
+#include "serving/request_observer.h"
 #include "serving/served_model.h"
 #include "serving/step_bounds.h"
 
@@ -38,9 +39,13 @@ namespace millrace {
 class ModelRequests {
  public:
   // `reload_timeout`: how long a reload waits for its models.
+  // `observer` is told of each request that asks a model; null: nothing is.
   explicit ModelRequests(std::shared_ptr<ModelVersions> versions,
-                         absl::Duration reload_timeout = absl::Minutes(10))
-      : versions_(std::move(versions)), reload_timeout_(reload_timeout) {}
+                         absl::Duration reload_timeout = absl::Minutes(10),
+                         std::shared_ptr<RequestObserver> observer = nullptr)
+      : versions_(std::move(versions)),
+        observer_(std::move(observer)),
+        reload_timeout_(reload_timeout) {}
 
   // A version of a model, for one request.
   class Pinned {
@@ -62,16 +67,20 @@ class ModelRequests {
     return PinSpec(request.has_model_spec() ? &request.model_spec() : nullptr);
   }
 
+  // `origin` is for the observer.
   Status Predict(const tensorflow::serving::PredictRequest& request, const StepBounds& bounds,
-                 tensorflow::serving::PredictResponse* response) const;
+                 tensorflow::serving::PredictResponse* response,
+                 const RequestOrigin& origin = {}) const;
   Status Classify(const tensorflow::serving::ClassificationRequest& request,
-                  const StepBounds& bounds,
-                  tensorflow::serving::ClassificationResponse* response) const;
+                  const StepBounds& bounds, tensorflow::serving::ClassificationResponse* response,
+                  const RequestOrigin& origin = {}) const;
   Status Regress(const tensorflow::serving::RegressionRequest& request, const StepBounds& bounds,
-                 tensorflow::serving::RegressionResponse* response) const;
+                 tensorflow::serving::RegressionResponse* response,
+                 const RequestOrigin& origin = {}) const;
   Status MultiInference(const tensorflow::serving::MultiInferenceRequest& request,
                         const StepBounds& bounds,
-                        tensorflow::serving::MultiInferenceResponse* response) const;
+                        tensorflow::serving::MultiInferenceResponse* response,
+                        const RequestOrigin& origin = {}) const;
   Status GetModelMetadata(const tensorflow::serving::GetModelMetadataRequest& request,
                           tensorflow::serving::GetModelMetadataResponse* response) const;
 
@@ -86,11 +95,19 @@ class ModelRequests {
                       tensorflow::serving::ReloadConfigResponse* response) const;
 
   ModelVersions* versions() const { return versions_.get(); }
+  // For fronts that ask a pinned model themselves; may be null.
+  RequestObserver* observer() const { return observer_.get(); }
 
  private:
   StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec) const;
+  // Asks the model of `spec` by `ask`, seen by the observer.
+  template <typename Request, typename Response>
+  Status Ask(RequestApi api, const tensorflow::serving::ModelSpec* spec, const Request& request,
+             const StepBounds& bounds, Response* response, const RequestOrigin& origin,
+             Status (ServedModel::*ask)(const Request&, const StepBounds&, Response*) const) const;
 
   const std::shared_ptr<ModelVersions> versions_;
+  const std::shared_ptr<RequestObserver> observer_;
   const absl::Duration reload_timeout_;
   mutable Mutex reload_mu_;  // held by the one reload that runs
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <exception>
 #include <new>
@@ -150,6 +151,7 @@ struct ModelVersions::Core {
 
   const Options options;
   Clock* const clock;
+  std::atomic<uint64_t> num_lists{0};  // release after a list, acquire before models()
   AvailableVersions available;
   const std::shared_ptr<DrainedVersions> drained = std::make_shared<DrainedVersions>();
 
@@ -569,6 +571,7 @@ Status ModelVersions::Core::SetModels(std::vector<ModelSettings> list) {
     model.settings.labels.clear();
     for (auto& [number, v] : model.versions) v.wanted = false;
   }
+  num_lists.fetch_add(1, std::memory_order_release);
   must_publish = true;  // the labels
   must_poll = true;
   poll_wanted.SignalAll();
@@ -753,6 +756,10 @@ std::vector<ModelSettings> ModelVersions::models() const {
     if (model.source != nullptr) list.push_back(model.settings);
   }
   return list;
+}
+
+uint64_t ModelVersions::num_lists() const {
+  return core_->num_lists.load(std::memory_order_acquire);
 }
 
 void ModelVersions::Poll() { core_->PollAll(); }

@@ -61,12 +61,19 @@
 
 namespace millrace {
 
+// Which requests of a model are logged, and where (serving/monitoring/request_log.h).
+struct RequestLogSettings {
+  double sampling_rate = 0;  // of each request, 0 to 1
+  std::string filename_prefix = {};
+};
+
 // A model of the configuration.
 struct ModelSettings {
   std::string name;
   std::string base_path;  // absolute, or a URI
   VersionPolicy policy = {};
   std::map<std::string, int64_t> labels = {};  // to versions
+  RequestLogSettings request_log = {};
 };
 
 struct VersionToLoad {
@@ -149,6 +156,8 @@ class ModelVersions {
   // brings: set it without these labels, wait, and set it with them.
   Status SetModels(std::vector<ModelSettings> models);
   std::vector<ModelSettings> models() const;
+  // How many lists SetModels has taken: another number, another list. Takes no lock.
+  uint64_t num_lists() const;
 
   // Looks into all base paths once, in this thread, after polls that run.
   void Poll();

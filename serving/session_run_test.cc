@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"

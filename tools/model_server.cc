@@ -40,6 +40,7 @@
 #include "serving/batching/batching.h"
 #include "serving/model_config.h"
 #include "serving/model_versions.h"
+#include "serving/monitoring/monitoring_pages.h"
 #include "tools/command_line.h"
 #include "tools/op_libraries.h"
 #include "tools/op_library_flag.h"
@@ -122,6 +123,28 @@ StatusOr<std::optional<BatchingOptions>> BatchingOf(const CommandLine& flags) {
   return std::optional<BatchingOptions>(std::move(batching));
 }
 
+Status ReadMonitoring(const CommandLine& flags, ModelServerMonitoring* monitoring) {
+  const std::string file = flags.value("monitoring_config_file");
+  if (!file.empty()) {
+    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+    StatusOr<std::string> path = ReadMonitoringConfig(text);
+    if (!path.ok()) return Prefixed(absl::StrCat("'", file, "'"), path.status());
+    monitoring->metrics_path = *std::move(path);
+  }
+  monitoring->address = flags.value("monitoring_address");
+  monitoring->status_pages = flags.BoolValue("enable_status_pages", true);
+  const std::string sampling = flags.value("access_log_sampling");
+  double* const rate = &monitoring->access_log_sampling;
+  if (!sampling.empty() && !(absl::SimpleAtod(sampling, rate) && *rate >= 0 && *rate <= 1)) {
+    return InvalidArgument("--access_log_sampling must be 0 to 1, got '", sampling, "'");
+  }
+  MR_ASSIGN_OR_RETURN(const int log_files, flags.IntValue("request_log_files", 10, 1, 1'000'000));
+  MR_ASSIGN_OR_RETURN(const int log_mb, flags.IntValue("request_log_file_mb", 64, 1, 1'000'000));
+  monitoring->request_log_options.max_files = log_files;
+  monitoring->request_log_options.max_file_bytes = int64_t{log_mb} << 20;
+  return absl::OkStatus();
+}
+
 StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   ModelServerOptions options;
   MR_ASSIGN_OR_RETURN(options.models, ModelsOf(flags));
@@ -169,6 +192,7 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   if (flags.has("ssl_config_file")) {
     MR_ASSIGN_OR_RETURN(options.credentials, CredentialsOf(flags.value("ssl_config_file")));
   }
+  MR_RETURN_IF_ERROR(ReadMonitoring(flags, &options.monitoring));
   return options;
 }
 
@@ -243,6 +267,16 @@ int Main(const std::vector<std::string>& args) {
           Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
           Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
           {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
+          {.name = "monitoring_config_file",
+           .value = "FILE",
+           .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},
+          {.name = "monitoring_address",
+           .value = "HOST:PORT",
+           .help = "a port for metrics and status alone"},
+          Switch("enable_status_pages", "/millrace/status and pages of models by REST (true)"),
+          Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
+          Number("request_log_files", "of a logging_config's prefix that stay (10)"),
+          Number("request_log_file_mb", "of each of them (64)"),
           Number("drain_seconds", "for requests that run at SIGTERM (30)"),
           OpLibraryFlag()}};
   int exit_code = kExitOk;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "rapidjson/error/en.h"
 #include "rapidjson/prettywriter.h"
+#include "serving/cut_text.h"
 
 namespace millrace {
 namespace {
@@ -67,28 +68,23 @@ std::string WithoutLongExponents(absl::string_view text) {
   return out;
 }
 
+// So many bytes behind a bound show whether a character goes over it.
+constexpr size_t kBytesBehind = 4;
+
 // What PrettyWriter writes to: the first bytes of a text.
 class ShownBytes {
  public:
   using Ch = char;
   explicit ShownBytes(size_t limit) : limit_(limit) {}
   void Put(char c) {
-    if (text_.size() < limit_) {
-      text_.push_back(c);
-    } else {
-      cut_ = true;
-    }
+    if (text_.size() < limit_ + kBytesBehind) text_.push_back(c);
   }
   void Flush() {}
-  bool cut() const { return cut_; }
-  std::string Take() && {
-    if (cut_) text_.append("...TRUNCATED");
-    return std::move(text_);
-  }
+  bool cut() const { return text_.size() > limit_; }
+  std::string Take() && { return CutText(text_, limit_); }
 
  private:
   const size_t limit_;
-  bool cut_ = false;
   std::string text_;
 };
 
@@ -190,7 +186,7 @@ std::string QuotedJson(absl::string_view text, size_t max_bytes) {
   rapidjson::PrettyWriter<ShownBytes> writer(out);
   // Each byte is at least a byte of the text: what is behind them is not shown.
   writer.String(text.data(),
-                static_cast<rapidjson::SizeType>(std::min(text.size(), max_bytes + 1)));
+                static_cast<rapidjson::SizeType>(std::min(text.size(), max_bytes + kBytesBehind)));
   return std::move(out).Take();
 }
 

@@ -76,6 +76,10 @@ TEST(JsonScanTest, ShownValuesAreCut) {
   EXPECT_EQ(ShownJson(body, 0, 8), "[\n    1,...TRUNCATED");
   EXPECT_EQ(QuotedJson("abcdef", 4), "\"abc...TRUNCATED");
   EXPECT_EQ(QuotedJson("abcdef", 100), "\"abcdef\"");
+  // Not within a character.
+  EXPECT_EQ(QuotedJson("a\xe2\x82\xac", 3), "\"a...TRUNCATED");
+  EXPECT_EQ(QuotedJson("a\xe2\x82\xac", 5), "\"a\xe2\x82\xac...TRUNCATED");
+  EXPECT_EQ(ShownJson("\"a\xe2\x82\xac\"", 0, 4), "\"a...TRUNCATED");
 }
 
 // RapidJSON 1.1 adds the exponent to minus the number of decimals: the sum of these overflows, and

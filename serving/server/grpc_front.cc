@@ -2,9 +2,9 @@
 #include "serving/server/grpc_front.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
 #include "net/tensor_coding.h"
 #include "proto/serving/classification.pb.h"
@@ -15,6 +15,8 @@
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/regression.pb.h"
+#include "serving/cut_text.h"
+#include "serving/request_observer.h"
 #include "serving/step_bounds.h"
 
 namespace millrace {
@@ -24,7 +26,13 @@ constexpr size_t kMaxTextBytes = 1024;
 
 using Requests = std::shared_ptr<const ModelRequests>;
 
-// `answer(requests, request, bounds, &response)`.
+// What comes with a message.
+struct Asked {
+  StepBounds bounds;
+  RequestOrigin origin;
+};
+
+// `answer(requests, request, asked, &response)`.
 template <typename Request, typename Response, typename Answer>
 RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer) {
   return RpcServer::Handler(
@@ -35,9 +43,11 @@ RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer
               Request request;
               MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
               Response response;
-              const StepBounds bounds = {.deadline = call->deadline(),
-                                         .cancellation = call->cancellation()};
-              MR_RETURN_IF_ERROR(answer(*requests, request, bounds, &response));
+              const Asked asked = {
+                  .bounds = {.deadline = call->deadline(), .cancellation = call->cancellation()},
+                  .origin = {.entrypoint = RequestEntrypoint::kGrpc,
+                             .bytes_in = static_cast<int64_t>(bytes.Length())}};
+              MR_RETURN_IF_ERROR(answer(*requests, request, asked, &response));
               return EncodeMessage(response);
             });
         if (!reply.ok()) return call->FinishWithStatus(CutForClients(reply.status()));
@@ -50,8 +60,7 @@ RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer
 
 Status CutForClients(const Status& status) {
   if (status.message().size() <= kMaxTextBytes) return status;
-  return Status(status.code(),
-                absl::StrCat(status.message().substr(0, kMaxTextBytes), "...TRUNCATED"));
+  return Status(status.code(), CutText(status.message(), kMaxTextBytes));
 }
 
 std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
@@ -59,41 +68,43 @@ std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
   std::map<std::string, RpcServer::Handler> handlers;
   handlers[kPredictPath] = HandlerOf<serving::PredictRequest, serving::PredictResponse>(
       requests, CallWeight::kHeavy,
-      [](const ModelRequests& r, const auto& request, const StepBounds& bounds, auto* response) {
-        return r.Predict(request, bounds, response);
+      [](const ModelRequests& r, const auto& request, const Asked& asked, auto* response) {
+        return r.Predict(request, asked.bounds, response, asked.origin);
       });
   handlers[kClassifyPath] =
       HandlerOf<serving::ClassificationRequest, serving::ClassificationResponse>(
           requests, CallWeight::kHeavy,
-          [](const ModelRequests& r, const auto& request, const StepBounds& bounds,
-             auto* response) { return r.Classify(request, bounds, response); });
+          [](const ModelRequests& r, const auto& request, const Asked& asked, auto* response) {
+            return r.Classify(request, asked.bounds, response, asked.origin);
+          });
   handlers[kRegressPath] = HandlerOf<serving::RegressionRequest, serving::RegressionResponse>(
       requests, CallWeight::kHeavy,
-      [](const ModelRequests& r, const auto& request, const StepBounds& bounds, auto* response) {
-        return r.Regress(request, bounds, response);
+      [](const ModelRequests& r, const auto& request, const Asked& asked, auto* response) {
+        return r.Regress(request, asked.bounds, response, asked.origin);
       });
   handlers[kMultiInferencePath] =
       HandlerOf<serving::MultiInferenceRequest, serving::MultiInferenceResponse>(
           requests, CallWeight::kHeavy,
-          [](const ModelRequests& r, const auto& request, const StepBounds& bounds,
-             auto* response) { return r.MultiInference(request, bounds, response); });
+          [](const ModelRequests& r, const auto& request, const Asked& asked, auto* response) {
+            return r.MultiInference(request, asked.bounds, response, asked.origin);
+          });
   handlers[kGetModelMetadataPath] =
       HandlerOf<serving::GetModelMetadataRequest, serving::GetModelMetadataResponse>(
           requests, CallWeight::kUrgent,
-          [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
+          [](const ModelRequests& r, const auto& request, const Asked&, auto* response) {
             return r.GetModelMetadata(request, response);
           });
   handlers[kGetModelStatusPath] =
       HandlerOf<serving::GetModelStatusRequest, serving::GetModelStatusResponse>(
           requests, CallWeight::kUrgent,
-          [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
+          [](const ModelRequests& r, const auto& request, const Asked&, auto* response) {
             return r.GetModelStatus(request, response);
           });
   // It waits for models; ModelRequests runs one at a time.
   handlers[kHandleReloadConfigRequestPath] =
       HandlerOf<serving::ReloadConfigRequest, serving::ReloadConfigResponse>(
           requests, CallWeight::kUrgent,
-          [](const ModelRequests& r, const auto& request, const StepBounds&, auto* response) {
+          [](const ModelRequests& r, const auto& request, const Asked&, auto* response) {
             return r.ReloadConfig(request, response);
           });
   return handlers;

@@ -6,7 +6,8 @@
 // bytes, without generated services.
 //
 // The thread that read a request runs it. A client's deadline and its leaving end the request.
-// Texts of errors are cut to 1,024 bytes with "...TRUNCATED" behind them, as there.
+// Texts of errors are cut to 1,024 bytes with "...TRUNCATED" behind them, as there, but not within
+// a character.
 //
 // Thread-safety: of the handlers as RpcServer asks. Lifetime: the handlers share what they need.
 // Failure: none.

@@ -9,6 +9,9 @@
 #include "absl/time/clock.h"
 #include "core/cancellation.h"
 #include "core/logging.h"
+#include "serving/monitoring/access_log.h"
+#include "serving/monitoring/monitoring_pages.h"
+#include "serving/request_observer.h"
 #include "serving/servable.h"
 #include "serving/server/grpc_front.h"
 #include "serving/step_bounds.h"
@@ -17,11 +20,14 @@
 namespace millrace {
 namespace {
 
-// `batching` may be null.
+// Both may be null.
 ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
-                               const std::shared_ptr<const Batching>& batching) {
-  return [chosen, batching](const VersionToLoad& version,
-                            CancellationManager*) -> StatusOr<std::shared_ptr<Servable>> {
+                               std::shared_ptr<const Batching> batching,
+                               std::shared_ptr<ServerMetrics> metrics) {
+  return [chosen, batching = std::move(batching), metrics = std::move(metrics)](
+             const VersionToLoad& version,
+             CancellationManager*) -> StatusOr<std::shared_ptr<Servable>> {
+    const absl::Time began = absl::Now();
     ServedModelOptions options = chosen;
     if (batching != nullptr) {
       const std::string label =
@@ -31,23 +37,31 @@ ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
     MR_ASSIGN_OR_RETURN(
         std::unique_ptr<ServedModel> model,
         ServedModel::Load(version.model, version.version, version.directory, options));
+    if (metrics != nullptr) model->set_note(metrics->NoteOf(*model, absl::Now() - began));
     return std::shared_ptr<Servable>(std::move(model));
   };
 }
 
-ModelVersions::WarmUp WarmUpOf(int iterations) {
-  return [iterations](const VersionToLoad& version, Servable* servable,
-                      CancellationManager* cancellation) -> Status {
-    const WarmUpOptions options = {.iterations = iterations,
-                                   .bounds = {.cancellation = cancellation}};
-    MR_ASSIGN_OR_RETURN(const int64_t records, WarmUp(*static_cast<const ServedModel*>(servable),
-                                                      version.directory, options));
-    if (records > 0) {
-      LogInfo("Model ", version.model, " version ", version.version, ": ran ", records,
-              " warm-up requests");
-    }
-    return absl::OkStatus();
-  };
+ModelVersions::WarmUp WarmUpOf(int iterations, std::shared_ptr<ServerMetrics> metrics) {
+  return
+      [iterations, metrics = std::move(metrics)](const VersionToLoad& version, Servable* servable,
+                                                 CancellationManager* cancellation) -> Status {
+        const WarmUpOptions options = {.iterations = iterations,
+                                       .bounds = {.cancellation = cancellation}};
+        const absl::Time began = absl::Now();
+        const StatusOr<int64_t> run =
+            WarmUp(*static_cast<const ServedModel*>(servable), version.directory, options);
+        // A version without such a file was not warmed up.
+        if (metrics != nullptr && (!run.ok() || *run > 0)) {
+          metrics->WarmedUp(version, run.status(), absl::Now() - began, run.value_or(0));
+        }
+        MR_ASSIGN_OR_RETURN(const int64_t records, run);
+        if (records > 0) {
+          LogInfo("Model ", version.model, " version ", version.version, ": ran ", records,
+                  " warm-up requests");
+        }
+        return absl::OkStatus();
+      };
 }
 
 }  // namespace
@@ -55,14 +69,20 @@ ModelVersions::WarmUp WarmUpOf(int iterations) {
 StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions options) {
   std::unique_ptr<ModelServer> server(new ModelServer);
   ModelVersions::Options versions = options.versions;
+  if (options.monitoring.metrics) server->metrics_ = std::make_shared<ServerMetrics>();
   std::shared_ptr<const Batching> batching;
   if (options.batching) {
     MR_ASSIGN_OR_RETURN(batching, Batching::Create(*options.batching));
   }
-  versions.loader = LoaderOf(options.model, batching);
-  if (options.enable_warm_up) versions.warm_up = WarmUpOf(options.warm_up_iterations);
+  versions.loader = LoaderOf(options.model, batching, server->metrics_);
+  if (options.enable_warm_up) {
+    versions.warm_up = WarmUpOf(options.warm_up_iterations, server->metrics_);
+  }
   MR_ASSIGN_OR_RETURN(server->versions_, ModelVersions::Create(std::move(versions)));
-  server->requests_ = std::make_shared<const ModelRequests>(server->versions_);
+  MR_ASSIGN_OR_RETURN(const std::shared_ptr<RequestObserver> observer,
+                      server->Observe(options.monitoring));
+  server->requests_ =
+      std::make_shared<const ModelRequests>(server->versions_, absl::Minutes(10), observer);
   if (options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
 
   const absl::Time deadline = absl::Now() + options.start_timeout;
@@ -92,6 +112,32 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   return server;
 }
 
+StatusOr<std::shared_ptr<RequestObserver>> ModelServer::Observe(
+    const ModelServerMonitoring& monitoring) {
+  if (metrics_ != nullptr) metrics_->Watch(versions_);
+  if (monitoring.request_log) {
+    MR_ASSIGN_OR_RETURN(
+        request_log_,
+        RequestLog::Start(versions_, metrics_ == nullptr ? nullptr : metrics_->request_log_count(),
+                          monitoring.request_log_options));
+  }
+  std::shared_ptr<RequestObserver> access_log;
+  if (monitoring.access_log_sampling > 0) {
+    access_log = std::make_shared<AccessLog>(monitoring.access_log_sampling);
+  }
+  return AllObservers({metrics_, request_log_, access_log});
+}
+
+std::function<bool(HttpRequest*)> ModelServer::PagesOf(const ModelServerMonitoring& monitoring,
+                                                       bool with_status) const {
+  if (metrics_ == nullptr) return nullptr;
+  if (!with_status && monitoring.metrics_path.empty()) return nullptr;
+  return [pages = std::make_shared<const MonitoringPages>(
+              versions_, metrics_, monitoring.metrics_path, with_status)](HttpRequest* request) {
+    return pages->Serve(request);
+  };
+}
+
 Status ModelServer::Listen(const ModelServerOptions& options) {
   if (options.credentials != nullptr) {
     MR_RETURN_IF_ERROR(options.credentials->CheckServer());
@@ -109,6 +155,12 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     rpc.credentials = options.credentials;
     rpc.limits.max_splat_bytes = options.model.max_splat_bytes;
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(rpc)));
+    if (metrics_ != nullptr) {
+      metrics_->AddWaiting([front = std::weak_ptr<const RpcServer>(rpc_)]() -> int64_t {
+        const std::shared_ptr<const RpcServer> server = front.lock();
+        return server == nullptr ? 0 : server->num_waiting_calls();
+      });
+    }
     LogInfo("Serves gRPC on port ", rpc_->port());
   }
   if (!options.rest_addresses.empty()) {
@@ -119,9 +171,27 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
       http.tls_certificate = options.credentials->certificate;
       if (options.credentials->require_client_certificate) http.client_ca = options.credentials->ca;
     }
+    RestFrontOptions rest = options.rest;
+    if (rest.pages == nullptr) {
+      rest.pages = PagesOf(options.monitoring, options.monitoring.status_pages);
+    }
     MR_ASSIGN_OR_RETURN(http_,
-                        HttpServer::Start(std::move(http), RestFront(requests_, options.rest)));
+                        HttpServer::Start(std::move(http), RestFront(requests_, std::move(rest))));
     LogInfo("Serves REST on port ", http_->port());
+  }
+  if (!options.monitoring.address.empty()) {
+    const auto serve = PagesOf(options.monitoring, true);
+    if (serve == nullptr) {
+      return InvalidArgument("ModelServer: monitoring.address must be with metrics, got none");
+    }
+    HttpServerOptions http;
+    http.addresses = {options.monitoring.address};
+    http.num_threads = 1;
+    MR_ASSIGN_OR_RETURN(
+        pages_, HttpServer::Start(std::move(http), [serve](std::unique_ptr<HttpRequest> request) {
+          if (!serve(request.get())) request->Answer(404, {}, "");
+        }));
+    LogInfo("Serves its status on port ", pages_->port());
   }
   return absl::OkStatus();
 }
@@ -131,6 +201,8 @@ ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 void ModelServer::Stop(absl::Duration drain) {
   if (http_ != nullptr) http_->Stop(drain);
   if (rpc_ != nullptr) rpc_->Shutdown(absl::Now() + drain);
+  if (request_log_ != nullptr) request_log_->Stop();
+  if (pages_ != nullptr) pages_->Stop(absl::ZeroDuration());
 }
 
 }  // namespace millrace

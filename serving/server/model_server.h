@@ -23,6 +23,7 @@
 // Failure: as ModelVersions::SetModels, RpcServer::Start and HttpServer::Start; "N model(s) did not
 // become available: {...}".
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,11 +36,26 @@
 #include "serving/batching/batching.h"
 #include "serving/model_requests.h"
 #include "serving/model_versions.h"
+#include "serving/monitoring/request_log.h"
+#include "serving/monitoring/server_metrics.h"
+#include "serving/request_observer.h"
 #include "serving/rest/http_server.h"
 #include "serving/served_model.h"
 #include "serving/server/rest_front.h"
 
 namespace millrace {
+
+// To see inside: see serving/monitoring/README.md.
+struct ModelServerMonitoring {
+  bool metrics = true;       // counts requests
+  std::string metrics_path;  // of their page on the REST port; "": none
+  bool status_pages = true;  // /millrace/... on the REST port
+  // A port for the pages alone, whose thread runs no requests; as HttpServerOptions, "": none.
+  std::string address = "";
+  bool request_log = true;  // of models whose settings have one
+  RequestLogOptions request_log_options = {};
+  double access_log_sampling = 0;  // lines in the log, of each request with this probability
+};
 
 struct ModelServerOptions {
   std::vector<ModelSettings> models;
@@ -62,6 +78,7 @@ struct ModelServerOptions {
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
   ModelVersions::Options versions = {};  // without loader and warm_up
+  ModelServerMonitoring monitoring = {};
 };
 
 class ModelServer {
@@ -76,18 +93,29 @@ class ModelServer {
   ModelVersions* versions() const { return versions_.get(); }
   int grpc_port() const { return rpc_ == nullptr ? 0 : rpc_->port(); }
   int rest_port() const { return http_ == nullptr ? 0 : http_->port(); }
+  int monitoring_port() const { return pages_ == nullptr ? 0 : pages_->port(); }
+  // What was counted so far; null without ModelServerMonitoring::metrics.
+  const std::shared_ptr<ServerMetrics>& metrics() const { return metrics_; }
 
-  // Ends the fronts; requests that run have `drain`. Idempotent; not from a request.
+  // Ends the fronts; requests that run have `drain`. Then the request log is written to its end.
+  // Idempotent; not from a request.
   void Stop(absl::Duration drain);
 
  private:
   ModelServer() = default;
+  // What sees the requests; null: nothing.
+  StatusOr<std::shared_ptr<RequestObserver>> Observe(const ModelServerMonitoring& monitoring);
   Status Listen(const ModelServerOptions& options);
+  // Answers what is asked for outside of /v1/.
+  std::function<bool(HttpRequest*)> PagesOf(const ModelServerMonitoring& monitoring,
+                                            bool with_status) const;
 
+  std::shared_ptr<ServerMetrics> metrics_;
   std::shared_ptr<ModelVersions> versions_;
+  std::shared_ptr<RequestLog> request_log_;
   std::shared_ptr<const ModelRequests> requests_;
-  std::unique_ptr<RpcServer> rpc_;
-  std::unique_ptr<HttpServer> http_;
+  std::shared_ptr<RpcServer> rpc_;
+  std::unique_ptr<HttpServer> http_, pages_;
 };
 
 }  // namespace millrace

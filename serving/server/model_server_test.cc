@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model server over real sockets, asked by gRPC and REST: the models and replies of TensorFlow
-// Serving's own tests.
+// A model server over real sockets, asked by gRPC and REST: replies of TensorFlow Serving's own
+// models where they are at hand, else a model of our own.
 #include "serving/server/model_server.h"
 
 #include <atomic>
@@ -32,6 +32,7 @@
 #include "serving/model_versions.h"
 #include "serving/rest/testing/raw_http_client.h"
 #include "serving/server/grpc_front.h"
+#include "serving/testing/test_model.h"
 #include "serving/version_source.h"
 #include "serving/version_state.h"
 
@@ -50,6 +51,7 @@ std::string Joined(const std::string& directory, int64_t version) {
   return JoinPath(directory, absl::StrCat(version));
 }
 
+// With the model of serving/testing/test_model.h.
 class ModelServerTest : public ::testing::Test {
  protected:
   ModelServerTest() : base_(JoinPath(::testing::TempDir(), "served_" + RandomHexName())) {}
@@ -57,32 +59,11 @@ class ModelServerTest : public ::testing::Test {
     server_.reset();
     FileSystem::Posix()->RecursivelyDelete(base_).IgnoreError();
   }
-  void SetUp() override {
-    if (SharedDataPath(kHalfPlusTwo).empty()) {
-      GTEST_SKIP() << "MILLRACE_SHARED has no " << kHalfPlusTwo;
-    }
-  }
 
-  // half_plus_two as a version of a model of `name`.
+  // A version of a model of `name`.
   void AddVersion(const std::string& name, int64_t version) {
-    const std::string from = JoinPath(SharedDataPath(kHalfPlusTwo), "00000123");
-    Copy(from, Joined(JoinPath(base_, name), version));
-  }
-  static void Copy(const std::string& from, const std::string& to) {
-    FileSystem* const files = FileSystem::Posix();
-    ASSERT_OK(files->RecursivelyCreateDirectory(to));
-    const StatusOr<std::vector<std::string>> children = files->GetChildren(from);
-    ASSERT_OK(children);
-    for (const std::string& child : *children) {
-      const std::string path = JoinPath(from, child);
-      if (files->IsDirectory(path).value_or(false)) {
-        Copy(path, JoinPath(to, child));
-        continue;
-      }
-      const StatusOr<std::string> bytes = ReadFileToString(files, path);
-      ASSERT_OK(bytes);
-      ASSERT_OK(WriteFileAtomically(files, JoinPath(to, child), *bytes));
-    }
+    ASSERT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(JoinPath(base_, name)));
+    ASSERT_OK(ExportTestModel(Joined(JoinPath(base_, name), version)));
   }
   ModelServerOptions Options(const std::vector<std::string>& models) {
     ModelServerOptions options;
@@ -121,11 +102,15 @@ class ModelServerTest : public ::testing::Test {
                value {
                  dtype: DT_FLOAT
                  tensor_shape {
-                   dim { size: 3 }
                    dim { size: 1 }
+                   dim { size: 2 }
                  }
-                 float_val: [ 1, 2, 5 ]
+                 float_val: [ 1, 2 ]
                }
+             }
+             inputs {
+               key: "k"
+               value { dtype: DT_FLOAT float_val: 2 }
              })pb",
         &request));
     request.mutable_model_spec()->set_name(model);
@@ -148,7 +133,56 @@ class ModelServerTest : public ::testing::Test {
   std::shared_ptr<RpcChannel> channel_;
 };
 
-TEST_F(ModelServerTest, AnswersOverGrpc) {
+// With half_plus_two.
+class HalfPlusTwoServerTest : public ModelServerTest {
+ protected:
+  void SetUp() override {
+    if (SharedDataPath(kHalfPlusTwo).empty()) {
+      GTEST_SKIP() << "MILLRACE_SHARED has no " << kHalfPlusTwo;
+    }
+  }
+
+  void AddVersion(const std::string& name, int64_t version) {
+    const std::string from = JoinPath(SharedDataPath(kHalfPlusTwo), "00000123");
+    Copy(from, Joined(JoinPath(base_, name), version));
+  }
+  static void Copy(const std::string& from, const std::string& to) {
+    FileSystem* const files = FileSystem::Posix();
+    ASSERT_OK(files->RecursivelyCreateDirectory(to));
+    const StatusOr<std::vector<std::string>> children = files->GetChildren(from);
+    ASSERT_OK(children);
+    for (const std::string& child : *children) {
+      const std::string path = JoinPath(from, child);
+      if (files->IsDirectory(path).value_or(false)) {
+        Copy(path, JoinPath(to, child));
+        continue;
+      }
+      const StatusOr<std::string> bytes = ReadFileToString(files, path);
+      ASSERT_OK(bytes);
+      ASSERT_OK(WriteFileAtomically(files, JoinPath(to, child), *bytes));
+    }
+  }
+  static tensorflow::serving::PredictRequest PredictOf(const std::string& model) {
+    tensorflow::serving::PredictRequest request;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        R"pb(inputs {
+               key: "x"
+               value {
+                 dtype: DT_FLOAT
+                 tensor_shape {
+                   dim { size: 3 }
+                   dim { size: 1 }
+                 }
+                 float_val: [ 1, 2, 5 ]
+               }
+             })pb",
+        &request));
+    request.mutable_model_spec()->set_name(model);
+    return request;
+  }
+};
+
+TEST_F(HalfPlusTwoServerTest, AnswersOverGrpc) {
   AddVersion("m", 3);
   Start(Options({"m"}));
   tensorflow::serving::PredictResponse response;
@@ -208,7 +242,7 @@ TEST_F(ModelServerTest, AnswersOverGrpc) {
   EXPECT_STATUS(Call(kSessionRunPath, of_status, &status), absl::StatusCode::kUnimplemented, "");
 }
 
-TEST_F(ModelServerTest, AnswersOverRest) {
+TEST_F(HalfPlusTwoServerTest, AnswersOverRest) {
   AddVersion("m", 3);
   Start(Options({"m"}));
   for (const char* path : {"/v1/models/m:predict", "/V1/models/m/versions/3:predict"}) {
@@ -280,8 +314,8 @@ TEST_F(ModelServerTest, ASwapFailsNoRequest) {
       RawHttpClient client(server_->rest_port());
       while (!stops) {
         if (over_rest) {
-          const RawHttpReply reply = client.Ask(
-              HttpRequestText("POST", "/v1/models/m:predict", R"({"instances": [[1]]})"));
+          const RawHttpReply reply = client.Ask(HttpRequestText(
+              "POST", "/v1/models/m:predict", R"({"inputs": {"x": [[1, 2]], "k": 2}})"));
           failed += reply.status == 200 ? 0 : 1;
           continue;
         }
@@ -418,6 +452,9 @@ TEST(GrpcFrontTest, TextsAreCut) {
   const Status cut = CutForClients(absl::NotFoundError(std::string(2000, 'x')));
   EXPECT_EQ(cut.code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(cut.message(), std::string(1024, 'x') + "...TRUNCATED");
+  // Not within a character, which no client could read.
+  EXPECT_EQ(CutForClients(absl::NotFoundError(std::string(1023, 'x') + "\xc3\xa4")).message(),
+            std::string(1023, 'x') + "...TRUNCATED");
 }
 
 TEST(ModelConfigTest, ReadsTheTextForm) {
@@ -446,6 +483,39 @@ TEST(ModelConfigTest, ReadsTheTextForm) {
   EXPECT_EQ((*models)[1].policy.specific, (std::vector<int64_t>{3, 1}));
   EXPECT_EQ((*models)[1].labels.at("stable"), 3);
   EXPECT_EQ((*models)[2].policy.num_latest, 2);
+
+  const auto logged = ReadModelConfig(R"pb(
+    model_config_list {
+      config {
+        name: "a"
+        base_path: "/a"
+        model_platform: "tensorflow"
+        logging_config {
+          log_collector_config { type: "file" filename_prefix: "/logs/a" }
+          sampling_config { sampling_rate: 0.25 }
+        }
+      }
+    })pb");
+  ASSERT_OK(logged);
+  EXPECT_EQ(logged->front().request_log.sampling_rate, 0.25);
+  EXPECT_EQ(logged->front().request_log.filename_prefix, "/logs/a");
+  const struct {
+    const char *config, *error;
+  } bad_logs[] = {
+      {"sampling_config { sampling_rate: 2 }", "sampling_rate must be 0 to 1, got 2"},
+      {"sampling_config { sampling_rate: nan }", "sampling_rate must be 0 to 1, got nan"},
+      {"sampling_config { sampling_rate: 1 }", "filename_prefix must be given"},
+      {"log_collector_config { type: 'x' filename_prefix: '/l' } sampling_config { sampling_rate: "
+       "1 }",
+       "log_collector_config.type must be \"file\" or nothing, got \"x\""},
+  };
+  for (const auto& c : bad_logs) {
+    EXPECT_STATUS(ReadModelConfig(absl::StrCat("model_config_list { config { name: 'a' base_path: "
+                                               "'/a' model_platform: 'tensorflow' "
+                                               "logging_config { ",
+                                               c.config, " } } }")),
+                  absl::StatusCode::kInvalidArgument, c.error);
+  }
 
   EXPECT_STATUS(ReadModelConfig("improperly formatted file"), absl::StatusCode::kInvalidArgument,
                 "Error parsing text-format tensorflow.serving.ModelServerConfig: 1:12: ");

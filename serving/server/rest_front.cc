@@ -17,10 +17,13 @@
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
 #include "proto/serving/get_model_status.pb.h"
+#include "proto/serving/input.pb.h"
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
 #include "serving/aliased_tensor.h"
+#include "serving/cut_text.h"
 #include "serving/model_versions.h"
+#include "serving/request_observer.h"
 #include "serving/rest/json_examples.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/json_tensors.h"
@@ -39,15 +42,10 @@ constexpr char kSignatureDef[] = "signature_def";
 constexpr size_t kMaxShownName = 1024;
 constexpr size_t kMaxErrorBytes = 16 << 10;
 
-std::string CutText(absl::string_view text, size_t most) {
-  if (text.size() <= most) return std::string(text);
-  return absl::StrCat(text.substr(0, most), "...TRUNCATED");
-}
-
 class Front {
  public:
   Front(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options)
-      : requests_(std::move(requests)), options_(options) {}
+      : requests_(std::move(requests)), options_(std::move(options)) {}
 
   void Serve(HttpRequest* request) const;
 
@@ -56,16 +54,22 @@ class Front {
     const RestTarget& target;
     absl::string_view body;
     StepBounds bounds;
+    ObservedRequest* observed;
   };
 
   HttpHeaders Headers() const;
-  StatusOr<std::string> Reply(const RestTarget& target, absl::string_view body) const;
+  StatusOr<std::string> Reply(const RestTarget& target, const HttpRequest& request) const;
+  // What `answer` replies, seen by the observer.
+  StatusOr<std::string> Observed(RequestApi api, const RestTarget& target,
+                                 const HttpRequest& request,
+                                 StatusOr<std::string> (Front::*answer)(const ServedModel&,
+                                                                        const Asked&) const) const;
   StatusOr<ModelRequests::Pinned> Pin(const RestTarget& target) const {
     return requests_->Pin(target.model_name, target.version, target.label);
   }
-  StatusOr<std::string> Predict(const Asked& asked) const;
-  StatusOr<std::string> Classify(const Asked& asked) const;
-  StatusOr<std::string> Regress(const Asked& asked) const;
+  StatusOr<std::string> Predict(const ServedModel& model, const Asked& asked) const;
+  StatusOr<std::string> Classify(const ServedModel& model, const Asked& asked) const;
+  StatusOr<std::string> Regress(const ServedModel& model, const Asked& asked) const;
   StatusOr<std::string> StatusOf(const RestTarget& target) const;
   StatusOr<std::string> MetadataOf(const RestTarget& target) const;
   std::string Models() const;
@@ -108,6 +112,31 @@ StatusOr<Request> ExamplesRequest(const RestTarget& target, absl::string_view bo
   return request;
 }
 
+// The reply, its request ended while what its record points to is there.
+StatusOr<std::string> Ended(StatusOr<std::string> reply, ObservedRequest* observed) {
+  if (reply.ok()) observed->record()->bytes_out = static_cast<int64_t>(reply->size());
+  MR_RETURN_IF_ERROR(observed->End(reply.status()));
+  return reply;
+}
+
+// Asks the model; after an error the request has ended.
+template <typename Request, typename Response>
+Status RunExamples(const ServedModel& model,
+                   Status (ServedModel::*ask)(const Request&, const StepBounds&, Response*) const,
+                   const Request& request, const StepBounds& bounds, Response* response,
+                   ObservedRequest* observed) {
+  RequestRecord* const record = observed->record();
+  record->signature = request.model_spec().signature_name();
+  record->num_examples = request.input().example_list().examples_size() +
+                         request.input().example_list_with_context().examples_size();
+  record->request = &request;
+  record->response = response;
+  observed->BeginRun();
+  Status status = (model.*ask)(request, bounds, response);
+  observed->EndRun();
+  return status.ok() ? status : observed->End(std::move(status));
+}
+
 HttpHeaders Front::Headers() const {
   HttpHeaders headers;
   for (const auto& [name, value] : ReplyHeaders(options_.cors)) {
@@ -117,7 +146,10 @@ HttpHeaders Front::Headers() const {
 }
 
 void Front::Serve(HttpRequest* request) const {
-  if (!IsRestPath(request->path())) return request->Answer(404, {}, "");
+  if (!IsRestPath(request->path())) {
+    if (options_.pages && options_.pages(request)) return;
+    return request->Answer(404, {}, "");
+  }
   if (options_.cors && request->method() == "OPTIONS") {
     const Status asked = CheckCorsPreflight(request->header("Origin"));
     if (asked.ok()) return request->Answer(200, Headers(), "");
@@ -125,7 +157,7 @@ void Front::Serve(HttpRequest* request) const {
   }
   StatusOr<std::string> reply = NoExceptions("REST", [&]() -> StatusOr<std::string> {
     MR_ASSIGN_OR_RETURN(const RestTarget target, ParseRestPath(request->method(), request->path()));
-    return Reply(target, request->body());
+    return Reply(target, *request);
   });
   if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
   // A message may show what the client sent, however long.
@@ -134,16 +166,14 @@ void Front::Serve(HttpRequest* request) const {
       ErrorReply(Status(reply.status().code(), CutText(reply.status().message(), kMaxErrorBytes))));
 }
 
-StatusOr<std::string> Front::Reply(const RestTarget& target, absl::string_view body) const {
-  const Asked asked = {
-      .target = target, .body = body, .bounds = {.deadline = absl::Now() + options_.timeout}};
+StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& request) const {
   switch (target.kind) {
     case RestTarget::Kind::kPredict:
-      return Predict(asked);
+      return Observed(RequestApi::kPredict, target, request, &Front::Predict);
     case RestTarget::Kind::kClassify:
-      return Classify(asked);
+      return Observed(RequestApi::kClassify, target, request, &Front::Classify);
     case RestTarget::Kind::kRegress:
-      return Regress(asked);
+      return Observed(RequestApi::kRegress, target, request, &Front::Regress);
     case RestTarget::Kind::kStatus:
       return StatusOf(target);
     case RestTarget::Kind::kMetadata:
@@ -154,49 +184,78 @@ StatusOr<std::string> Front::Reply(const RestTarget& target, absl::string_view b
   return Models();
 }
 
-StatusOr<std::string> Front::Predict(const Asked& asked) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
+StatusOr<std::string> Front::Observed(
+    RequestApi api, const RestTarget& target, const HttpRequest& request,
+    StatusOr<std::string> (Front::*answer)(const ServedModel&, const Asked&) const) const {
+  std::optional<ModelRequests::Pinned> model;  // until the observer has seen the end
+  ObservedRequest observed(requests_->observer(), api,
+                           {.entrypoint = RequestEntrypoint::kRest,
+                            .client = request.peer(),
+                            .bytes_in = static_cast<int64_t>(request.body().size())});
+  observed.record()->model = target.model_name;
+  StatusOr<ModelRequests::Pinned> found = Pin(target);
+  if (!found.ok()) return observed.End(found.status());
+  model.emplace(*std::move(found));
+  observed.Found(**model);
+  StatusOr<std::string> reply = NoExceptions("REST", [&] {
+    return (this->*answer)(**model, {.target = target,
+                                     .body = request.body(),
+                                     .bounds = {.deadline = absl::Now() + options_.timeout},
+                                     .observed = &observed});
+  });
+  // Of a body that was not read, or an exception; else the end was before.
+  if (!reply.ok()) return observed.EndWithoutMessages(reply.status());
+  return reply;
+}
+
+StatusOr<std::string> Front::Predict(const ServedModel& model, const Asked& asked) const {
   std::vector<JsonInput> inputs;  // of the signature that was asked for last
   MR_ASSIGN_OR_RETURN(
       const JsonPredictRequest request,
       ReadPredictRequest(
           asked.body,
           [&](absl::string_view signature) -> StatusOr<absl::Span<const JsonInput>> {
-            MR_ASSIGN_OR_RETURN(inputs, InputsOf(*model, signature));
+            MR_ASSIGN_OR_RETURN(inputs, InputsOf(model, signature));
             return absl::MakeConstSpan(inputs);
           },
           options_.limits));
-  MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
-                      model->PredictTensors(request.signature_name, request.inputs, {},
-                                            asked.bounds, PredictCaller::kRest));
-  return PredictReply(outputs, request.form);
+  RequestRecord* const record = asked.observed->record();
+  record->signature = request.signature_name;
+  record->inputs = request.inputs;
+  asked.observed->BeginRun();
+  const StatusOr<std::vector<AliasedTensor>> outputs = model.PredictTensors(
+      request.signature_name, request.inputs, {}, asked.bounds, PredictCaller::kRest);
+  asked.observed->EndRun();
+  if (!outputs.ok()) return asked.observed->End(outputs.status());
+  record->outputs = *outputs;
+  return Ended(PredictReply(*outputs, request.form), asked.observed);
 }
 
-StatusOr<std::string> Front::Classify(const Asked& asked) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
+StatusOr<std::string> Front::Classify(const ServedModel& model, const Asked& asked) const {
   MR_ASSIGN_OR_RETURN(const auto request, ExamplesRequest<serving::ClassificationRequest>(
                                               asked.target, asked.body, options_.limits));
   serving::ClassificationResponse response;
-  MR_RETURN_IF_ERROR(model->Classify(request, asked.bounds, &response));
+  MR_RETURN_IF_ERROR(
+      RunExamples(model, &ServedModel::Classify, request, asked.bounds, &response, asked.observed));
   std::vector<std::vector<ClassAndScore>> examples;
   for (const serving::Classifications& classes : response.result().classifications()) {
     auto& out = examples.emplace_back();
     for (const serving::Class& one : classes.classes()) out.push_back({one.label(), one.score()});
   }
-  return ClassifyReply(examples);
+  return Ended(ClassifyReply(examples), asked.observed);
 }
 
-StatusOr<std::string> Front::Regress(const Asked& asked) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(asked.target));
+StatusOr<std::string> Front::Regress(const ServedModel& model, const Asked& asked) const {
   MR_ASSIGN_OR_RETURN(const auto request, ExamplesRequest<serving::RegressionRequest>(
                                               asked.target, asked.body, options_.limits));
   serving::RegressionResponse response;
-  MR_RETURN_IF_ERROR(model->Regress(request, asked.bounds, &response));
+  MR_RETURN_IF_ERROR(
+      RunExamples(model, &ServedModel::Regress, request, asked.bounds, &response, asked.observed));
   std::vector<float> values;
   for (const serving::Regression& one : response.result().regressions()) {
     values.push_back(one.value());
   }
-  return RegressReply(values);
+  return Ended(RegressReply(values), asked.observed);
 }
 
 // Of a label: of the version that has it now.
@@ -251,7 +310,7 @@ std::string Front::Models() const {
 }  // namespace
 
 HttpHandler RestFront(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options) {
-  return [front = std::make_shared<const Front>(std::move(requests), options)](
+  return [front = std::make_shared<const Front>(std::move(requests), std::move(options))](
              std::unique_ptr<HttpRequest> request) { front->Serve(request.get()); };
 }
 

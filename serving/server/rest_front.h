@@ -10,6 +10,7 @@
 // Thread-safety: of the handler as HttpServer asks. Lifetime: it shares what it needs. Failure:
 // {"error": "..."} with the status of HttpStatus (rest_path.h).
 
+#include <functional>
 #include <memory>
 
 #include "absl/time/time.h"
@@ -24,6 +25,8 @@ struct RestFrontOptions {
   absl::Duration timeout = absl::Seconds(30);
   bool cors = false;
   JsonLimits limits = {};
+  // What is asked for outside of /v1/: answers the request, or says false, then it is 404.
+  std::function<bool(HttpRequest* request)> pages = nullptr;
 };
 
 HttpHandler RestFront(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options = {});

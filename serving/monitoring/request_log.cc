@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/monitoring/request_log.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/exceptions.h"
+#include "core/tensor_proto.h"
+#include "google/protobuf/message.h"
+#include "proto/serving/classification.pb.h"
+#include "proto/serving/inference.pb.h"
+#include "proto/serving/logging.pb.h"
+#include "proto/serving/predict.pb.h"
+#include "proto/serving/prediction_log.pb.h"
+#include "proto/serving/regression.pb.h"
+#include "serving/aliased_tensor.h"
+#include "serving/monitoring/sampling.h"
+#include "serving/served_model.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::serving::PredictionLog;
+
+constexpr int kMaxPrefixes = 100;     // whose files are open at a time
+constexpr int64_t kRecordBytes = 16;  // around each record in a file
+
+// Both, when they are messages; no log has one without the other.
+template <typename Log>
+Status CopyMessages(const RequestRecord& record, Log* log) {
+  if (record.request == nullptr || record.response == nullptr) {
+    return Internal("request log: a request must have its messages, got none");
+  }
+  log->mutable_request()->CopyFrom(*record.request);
+  log->mutable_response()->CopyFrom(*record.response);
+  return absl::OkStatus();
+}
+
+// A front that had no messages has tensors.
+Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog* log) {
+  for (const AliasedTensor& input : record.inputs) {
+    MR_RETURN_IF_ERROR(TensorToContentProto(
+        input.tensor, &(*log->mutable_request()->mutable_inputs())[input.alias]));
+  }
+  for (const AliasedTensor& output : record.outputs) {
+    MR_RETURN_IF_ERROR(TensorToContentProto(
+        output.tensor, &(*log->mutable_response()->mutable_outputs())[output.alias]));
+  }
+  auto* const spec = log->mutable_request()->mutable_model_spec();
+  spec->set_name(std::string(record.model));
+  spec->set_signature_name(std::string(record.signature));
+  *log->mutable_response()->mutable_model_spec() = *spec;
+  log->mutable_response()->mutable_model_spec()->mutable_version()->set_value(
+      record.served->version());
+  return absl::OkStatus();
+}
+
+Status FillLog(const RequestRecord& record, PredictionLog* log) {
+  switch (record.api) {
+    case RequestApi::kPredict:
+      return record.request == nullptr ? CopyTensors(record, log->mutable_predict_log())
+                                       : CopyMessages(record, log->mutable_predict_log());
+    case RequestApi::kClassify:
+      return CopyMessages(record, log->mutable_classify_log());
+    case RequestApi::kRegress:
+      return CopyMessages(record, log->mutable_regress_log());
+    case RequestApi::kMultiInference:
+      return CopyMessages(record, log->mutable_multi_inference_log());
+  }
+  return absl::OkStatus();
+}
+
+StatusOr<std::string> LogBytes(const RequestRecord& record, double rate, absl::Time now) {
+  PredictionLog log;
+  MR_RETURN_IF_ERROR(FillLog(record, &log));
+  auto* const metadata = log.mutable_log_metadata();
+  metadata->mutable_model_spec()->set_name(std::string(record.model));
+  metadata->mutable_model_spec()->set_signature_name(std::string(record.signature));
+  metadata->mutable_model_spec()->mutable_version()->set_value(record.served->version());
+  metadata->mutable_sampling_config()->set_sampling_rate(rate);
+  metadata->set_timestamp_secs(absl::ToUnixSeconds(now));
+  std::string bytes;
+  if (!log.SerializeToString(&bytes)) {
+    return InvalidArgument("request log: a record must have at most 2 GB, got ", log.ByteSizeLong(),
+                           " bytes");
+  }
+  return bytes;
+}
+
+// The number behind "PREFIX-"; 0: it is no file of the prefix.
+int64_t FileNumber(absl::string_view name, absl::string_view prefix) {
+  int64_t number = 0;
+  if (!absl::StartsWith(name, prefix)) return 0;
+  name.remove_prefix(prefix.size());
+  const bool is_ours = absl::StartsWith(name, "-") && name.size() >= 9 &&
+                       absl::SimpleAtoi(name.substr(1), &number) && number > 0;
+  return is_ours ? number : 0;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<RequestLog>> RequestLog::Start(
+    std::shared_ptr<const ModelVersions> versions, MetricValues* counts,
+    RequestLogOptions options) {
+  options.max_files = std::max(options.max_files, 1);
+  std::shared_ptr<RequestLog> log(new RequestLog(std::move(versions), counts, options));
+  try {
+    log->thread_ = std::thread([raw = log.get()] { raw->Run(); });
+  } catch (const std::system_error& e) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("request log: the system must give a thread, got ", e.what()));
+  }
+  return log;
+}
+
+RequestLog::RequestLog(std::shared_ptr<const ModelVersions> versions, MetricValues* counts,
+                       const RequestLogOptions& options)
+    : versions_(std::move(versions)), counts_(counts), options_(options) {}
+
+RequestLog::~RequestLog() { Stop(); }
+
+// Of the last list of models.
+std::shared_ptr<const RequestLog::Settings> RequestLog::CurrentSettings() {
+  MutexLock lock(&settings_mu_);
+  const uint64_t num_lists = versions_->num_lists();
+  if (num_lists != num_lists_.load(std::memory_order_relaxed)) {
+    auto settings = std::make_shared<Settings>();
+    for (const ModelSettings& model : versions_->models()) {
+      if (model.request_log.sampling_rate > 0) (*settings)[model.name] = model.request_log;
+    }
+    logs_any_.store(!settings->empty(), std::memory_order_relaxed);
+    settings_ = std::move(settings);
+    num_lists_.store(num_lists, std::memory_order_release);
+  }
+  return settings_;
+}
+
+void RequestLog::Ended(const RequestRecord& record) {
+  if (!record.status.ok() || record.served == nullptr) return;
+  // Two loads where no model has a log.
+  if (num_lists_.load(std::memory_order_acquire) == versions_->num_lists() &&
+      !logs_any_.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const std::shared_ptr<const Settings> settings = CurrentSettings();
+  if (settings == nullptr) return;
+  const auto found = settings->find(record.model);
+  if (found == settings->end() || !IsSampled(found->second.sampling_rate)) return;
+  const std::string& model = found->first;
+  // Nothing is copied for a queue that is full.
+  {
+    MutexLock lock(&mu_);
+    if (stopped_) return;
+    if (queue_bytes_ >= options_.max_queue_bytes) {
+      Count(model, absl::StatusCode::kResourceExhausted);
+      return;
+    }
+  }
+  StatusOr<std::string> bytes =
+      LogBytes(record, found->second.sampling_rate, options_.clock->Now());
+  if (!bytes.ok()) {
+    Count(model, bytes.status().code());
+    return;
+  }
+  const auto size = static_cast<int64_t>(bytes->size());
+  MutexLock lock(&mu_);
+  if (stopped_) return;
+  if (queue_bytes_ + size > options_.max_queue_bytes) {
+    Count(model, absl::StatusCode::kResourceExhausted);
+    return;
+  }
+  queue_.push_back({model, found->second.filename_prefix, *std::move(bytes)});
+  queue_bytes_ += size;
+  changed_.SignalAll();
+}
+
+void RequestLog::Count(const std::string& model, absl::StatusCode code) {
+  if (counts_ != nullptr) counts_->Find({model, absl::StatusCodeToString(code)})->Add();
+}
+
+void RequestLog::Run() {
+  mu_.Lock();
+  for (;;) {
+    while (queue_.empty() && !stopped_) changed_.Wait(&mu_);
+    if (queue_.empty()) break;
+    // What is being written still counts: it takes memory.
+    std::deque<Queued> records = std::exchange(queue_, {});
+    const int64_t bytes = queue_bytes_;
+    busy_ = true;
+    mu_.Unlock();
+    for (const Queued& record : records) {
+      const Status written = NoExceptions("request log", [&] { return Write(record); });
+      Count(record.model, written.code());
+      if (!written.ok() && error_log_.ShouldLog()) LogWarning(written.ToString());
+    }
+    for (auto& [prefix, files] : files_) {
+      if (files.writer != nullptr && !files.writer->Flush().ok()) files.writer = nullptr;
+    }
+    records.clear();
+    mu_.Lock();
+    queue_bytes_ -= bytes;
+    busy_ = false;
+    changed_.SignalAll();
+  }
+  mu_.Unlock();
+  for (auto& [prefix, files] : files_) {
+    if (files.writer == nullptr) continue;
+    const Status closed = files.writer->Close();
+    if (!closed.ok()) LogWarning(closed.ToString());
+  }
+  files_.clear();
+}
+
+Status RequestLog::Write(const Queued& record) {
+  if (files_.size() >= kMaxPrefixes && !files_.contains(record.prefix)) files_.clear();
+  Files& files = files_[record.prefix];
+  const int64_t size = static_cast<int64_t>(record.bytes.size()) + kRecordBytes;
+  if (files.writer == nullptr ||
+      (files.bytes > 0 && files.bytes + size > options_.max_file_bytes)) {
+    if (files.writer != nullptr) {
+      std::exchange(files.writer, nullptr)->Close().IgnoreError();
+    }
+    MR_RETURN_IF_ERROR(OpenNext(record.prefix, &files));
+  }
+  const Status written = files.writer->Write(record.bytes);
+  files.bytes += size;
+  if (!written.ok()) files.writer = nullptr;  // a torn record is the last one of its file
+  return written;
+}
+
+Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
+  FileSystem* const fs = options_.file_system;
+  const std::string directory = Dirname(prefix), base = Basename(prefix);
+  if (!directory.empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->GetChildren(directory));
+  std::vector<std::pair<int64_t, std::string>> old;
+  for (const std::string& name : names) {
+    if (const int64_t number = FileNumber(name, base); number > 0) old.push_back({number, name});
+  }
+  std::sort(old.begin(), old.end());
+  int64_t next = old.empty() ? 1 : old.back().first + 1;
+  for (;;) {
+    StatusOr<std::unique_ptr<WritableFile>> file =
+        fs->NewExclusiveFile(absl::StrCat(prefix, "-", absl::Dec(next, absl::kZeroPad8)));
+    if (file.ok()) {
+      files->writer = std::make_unique<RecordWriter>(*std::move(file));
+      files->bytes = 0;
+      break;
+    }
+    // Of another process with the same prefix.
+    if (!absl::IsAlreadyExists(file.status())) return file.status();
+    ++next;
+  }
+  const auto most_old = static_cast<size_t>(options_.max_files - 1);
+  for (size_t i = 0; i + most_old < old.size(); ++i) {
+    const Status deleted = fs->DeleteFile(JoinPath(directory, old[i].second));
+    if (!deleted.ok()) LogWarning(deleted.ToString());
+  }
+  return absl::OkStatus();
+}
+
+void RequestLog::Flush() {
+  MutexLock lock(&mu_);
+  while ((!queue_.empty() || busy_) && !stopped_) changed_.Wait(&mu_);
+}
+
+void RequestLog::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+    changed_.SignalAll();
+  }
+  MutexLock lock(&join_mu_);
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace millrace
