@@ -8,9 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "absl/types/span.h"
 #include "core/exceptions.h"
-#include "core/logging.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
 #include "proto/serving/get_model_status.pb.h"
@@ -27,11 +25,6 @@ namespace millrace {
 namespace {
 
 using tensorflow::serving::ModelVersionStatus;
-
-bool IsOnItsWay(VersionState state) {
-  return state == VersionState::kQueued || state == VersionState::kLoading ||
-         state == VersionState::kWarming;
-}
 
 void Fill(const Status& status, tensorflow::serving::StatusProto* proto) {
   proto->set_error_code(static_cast<tensorflow::error::Code>(status.code()));
@@ -175,7 +168,7 @@ Status ModelRequests::ReloadConfig(const tensorflow::serving::ReloadConfigReques
     }
     MR_ASSIGN_OR_RETURN(std::vector<ModelSettings> models, SettingsOf(request.config()));
     const std::vector<ModelSettings> before = versions_->models();
-    MR_RETURN_IF_ERROR(SetModelsWithLabels(versions_.get(), std::move(models), deadline));
+    MR_RETURN_IF_ERROR(versions_->Reload(std::move(models), deadline));
     std::vector<std::pair<std::string, Status>> failed;
     for (auto& model : versions_->WaitUntilTried(deadline)) {
       const bool is_new = std::none_of(before.begin(), before.end(),
@@ -192,47 +185,6 @@ Status ModelRequests::ReloadConfig(const tensorflow::serving::ReloadConfigReques
   }
   Fill(status, response->mutable_status());
   return status;
-}
-
-Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> models,
-                           absl::Time deadline) {
-  std::vector<ModelSettings> before = versions->models();
-  if (versions->SetModels(models).ok()) return absl::OkStatus();
-  // What is wrong may be a label of a version that is not there yet.
-  std::vector<ModelSettings> unlabelled = models;
-  for (ModelSettings& model : unlabelled) {
-    // Those that it has already keep their labels meanwhile.
-    model.labels.clear();
-    for (const ModelSettings& old : before) {
-      if (old.name == model.name) model.labels = old.labels;
-    }
-  }
-  // Models that go serve until the labels are right.
-  for (const ModelSettings& old : before) {
-    const bool stays = std::any_of(models.begin(), models.end(),
-                                   [&](const auto& model) { return model.name == old.name; });
-    if (!stays) unlabelled.push_back(old);
-  }
-  MR_RETURN_IF_ERROR(versions->SetModels(std::move(unlabelled)));
-  versions->WaitUntilTried(deadline);
-  for (const ModelSettings& model : models) {
-    const auto& labels = model.labels;
-    versions->WaitFor(
-        model.name,
-        [&](absl::Span<const VersionStatus> found) {
-          return std::none_of(found.begin(), found.end(), [&](const VersionStatus& version) {
-            return IsOnItsWay(version.state) &&
-                   std::any_of(labels.begin(), labels.end(),
-                               [&](const auto& label) { return label.second == version.version; });
-          });
-        },
-        deadline);
-  }
-  const Status labelled = versions->SetModels(std::move(models));
-  if (labelled.ok()) return labelled;
-  const Status back = versions->SetModels(std::move(before));
-  if (!back.ok()) LogWarning("The models of before: ", back.ToString());
-  return labelled;
 }
 
 Status ModelsNotAvailable(const std::vector<std::pair<std::string, Status>>& models) {

@@ -112,13 +112,6 @@ class ModelRequests {
   mutable Mutex reload_mu_;  // held by the one reload that runs
 };
 
-// ModelVersions::SetModels, with labels of versions that the list itself brings: the models come
-// first, then, when they have been tried or at the deadline, their labels. After an error the list
-// is the one of before; when that has labels of versions that are gone by then, the log says that
-// it could not be set again.
-Status SetModelsWithLabels(ModelVersions* versions, std::vector<ModelSettings> models,
-                           absl::Time deadline);
-
 // "2 model(s) did not become available: {a: ..., b: ...}", with the code of the first.
 Status ModelsNotAvailable(const std::vector<std::pair<std::string, Status>>& models);
 

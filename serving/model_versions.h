@@ -152,9 +152,17 @@ class ModelVersions {
   // From now on these are the models: others unload, new ones are looked for by the next poll,
   // which it starts. After an error nothing has changed. Does not wait. InvalidArgument for empty
   // or doubled names and relative base paths; FailedPrecondition for labels to versions that are
-  // not available (Options::allow_labels_of_unavailable). To label versions that the same list
-  // brings: set it without these labels, wait, and set it with them.
+  // not available (Options::allow_labels_of_unavailable); Unavailable while a reload runs.
   Status SetModels(std::vector<ModelSettings> models);
+  // The same for clients, as one operation that waits: the versions of both lists are wanted until
+  // those of the new one have been tried, or the deadline (by the clock of the options); then the
+  // labels move and the list becomes this one, at once; then what only the old one wanted goes. So
+  // labels may name versions that the list itself brings, and none is without its version in
+  // between. After an error, one of a label among them, the old list is as before; a model that
+  // does not load is no error of the list. Waited for: versions of models that are new or have
+  // another base path or policy, and those that labels name. Unavailable, at once, while another
+  // one runs; then SetModels is, too.
+  Status Reload(std::vector<ModelSettings> models, absl::Time deadline);
   std::vector<ModelSettings> models() const;
   // How many lists SetModels has taken: another number, another list. Takes no lock.
   uint64_t num_lists() const;

@@ -632,6 +632,79 @@ TEST_F(ModelVersionsTest, LabelsNameAvailableVersions) {
   EXPECT_EQ(world_->num_loads("m/2"), 1);
 }
 
+// covers: serving: a reload is one operation: labelled versions of the old list serve until those
+// of
+//   the new one do, and after an error the old list is as before
+TEST_F(ModelVersionsTest, ReloadKeepsLabelledVersionsUntilTheNewOnesServe) {
+  StartWithOne();
+  const auto label = [&]() -> int64_t {
+    const StatusOr<ModelVersions::Pin> pin = versions_->GetLabelled("m", "stable");
+    return pin.ok() ? pin->version() : 0;
+  };
+  ModelSettings before = Settings("m");
+  before.labels = {{"stable", 1}};
+  EXPECT_OK(versions_->SetModels({before}));
+  const auto door = std::make_shared<Door>();
+  world_->Set("m/3", {.at_load = door});
+  Write("m", 3);
+  ModelSettings after = Settings("m", VersionPolicy::Kind::kSpecific);
+  after.policy.specific = {3};
+  after.labels = {{"stable", 3}};
+  Status reloaded = absl::UnknownError("");
+  std::thread reload([&] {
+    reloaded = versions_->Reload({after, Settings("n")}, absl::InfiniteFuture());
+  });
+  door->AwaitVisitor();
+  EXPECT_EQ(label(), 1);
+  // The old list until then; nothing else changes it.
+  ASSERT_EQ(versions_->models().size(), 1u);
+  EXPECT_EQ(versions_->models()[0].policy.kind, VersionPolicy::Kind::kLatest);
+  EXPECT_STATUS(versions_->Reload({}, absl::InfiniteFuture()), absl::StatusCode::kUnavailable,
+                "is being reloaded");
+  EXPECT_STATUS(versions_->SetModels({}), absl::StatusCode::kUnavailable, "is being reloaded");
+  door->Open();
+  reload.join();
+  // That "n" has no base path is no error of the list.
+  EXPECT_OK(reloaded);
+  EXPECT_EQ(label(), 3);
+  EXPECT_EQ(versions_->models().size(), 2u);
+  Await("m", 1, State::kEnded);
+}
+
+TEST_F(ModelVersionsTest, RefusedReloadLeavesEverythingAsItWas) {
+  StartWithOne();
+  ModelSettings before = Settings("m");
+  before.labels = {{"stable", 1}};
+  EXPECT_OK(versions_->SetModels({before}));
+  Write("n", 7);
+  ModelSettings other = Settings("m", VersionPolicy::Kind::kSpecific);
+  other.policy.specific = {2};
+  ModelSettings labelled = Settings("n");
+  labelled.labels = {{"stable", 9}};
+  EXPECT_STATUS(versions_->Reload({other, labelled}, absl::InfiniteFuture()),
+                absl::StatusCode::kFailedPrecondition,
+                "Request to assign label to version 9 of model n, which is not currently");
+  EXPECT_STATUS(versions_->Reload({other, other}, absl::InfiniteFuture()),
+                absl::StatusCode::kInvalidArgument, "multiple times");
+  // What it brought goes; what was there never went.
+  Await("n", 7, State::kEnded);
+  EXPECT_EQ(world_->num_loads("n/7"), 1);
+  EXPECT_EQ(world_->num_loads("m/1"), 1);
+  ASSERT_OK_AND_ASSIGN(const ModelVersions::Pin pin, versions_->GetLabelled("m", "stable"));
+  EXPECT_EQ(pin.version(), 1);
+  ASSERT_EQ(versions_->models().size(), 1u);
+  EXPECT_EQ(versions_->models()[0].policy.kind, VersionPolicy::Kind::kLatest);
+
+  // At the deadline the labels must be right.
+  const auto door = std::make_shared<Door>();
+  world_->Set("n/7", {.at_load = door});
+  labelled.labels = {{"stable", 7}};
+  EXPECT_STATUS(versions_->Reload({other, labelled}, clock_.Now()),
+                absl::StatusCode::kFailedPrecondition, "version 7 of model n");
+  Await("n", 7, State::kEnded);
+  EXPECT_EQ(Latest("m"), 1);
+}
+
 TEST_F(ModelVersionsTest, NewLabelsMayNameVersionsThatAreNotAvailableWhereAllowed) {
   ModelVersions::Options options = Options();
   options.allow_labels_of_unavailable = true;

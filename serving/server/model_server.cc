@@ -101,7 +101,7 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
     if (options.models[i].labels.empty()) continue;
     std::vector<ModelSettings> labelled = models;
     labelled[i].labels = options.models[i].labels;
-    const Status set = SetModelsWithLabels(server->versions_.get(), labelled, deadline);
+    const Status set = server->versions_->Reload(labelled, deadline);
     if (set.ok()) {
       models = std::move(labelled);
     } else {

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MILLRACE_SERVING_MODEL_VERSIONS_CORE_H_
+#define MILLRACE_SERVING_MODEL_VERSIONS_CORE_H_
+
+// What the threads of ModelVersions share: the states of all versions, under one lock. Private to
+// serving/model_versions*.cc, which carry out one idea each:
+//
+//   model_versions_list    the list of models, and how another one takes its place
+//   model_versions_polls   what the sources find becomes wanted
+//   model_versions_plan    what the plan says becomes states, the table of requests, memories
+//   model_versions_loads   loads, warm-ups and unloads, and when they took too long
+//   model_versions_status  what others want to know
+//   model_versions         the class, its threads and its end
+//
+// Lifetime: shared by the threads; lives until the last of them has ended.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/clock.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "serving/available_versions.h"
+#include "serving/model_versions.h"
+#include "serving/servable.h"
+#include "serving/version_plan.h"
+#include "serving/version_source.h"
+#include "serving/version_state.h"
+
+namespace millrace {
+
+// What a user's function says, or why it said nothing.
+template <typename Function>
+auto Guarded(Function function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& e) {
+    return Internal("unexpected exception: ", e.what());
+  }
+}
+
+struct ModelVersions::Core {
+  using State = VersionState;
+
+  // One version. Its place in memory stays until it has ended, so threads that work on it and its
+  // last request hold a pointer to it.
+  struct Version {
+    std::string model;
+    int64_t number = 0;
+    State state = State::kFound;
+    bool wanted = false;
+    std::string directory;
+    uint64_t fingerprint = 0;        // of its files at the last poll
+    uint64_t tried_fingerprint = 0;  // when the last load began
+    int num_tries = 0;
+    absl::Time failed_at = absl::InfinitePast();
+    Status error;                                   // of the last try
+    bool cancelled = false, took_too_long = false;  // the last load
+    absl::Time load_began = absl::InfiniteFuture();
+    std::shared_ptr<CancellationManager> cancellation;  // of the last load
+    std::shared_ptr<Servable> servable;                 // from available until it is unloaded
+    std::shared_ptr<const AvailableVersion> available;  // while available
+  };
+  // A model of a list: what its base path has.
+  struct Listed {
+    ModelSettings settings;
+    std::shared_ptr<VersionSource> source;
+    bool polled = false;  // by this source
+    Status source_status;
+    std::vector<IncompleteVersion> incomplete;
+    std::vector<FoundVersion> wanted;  // by its last poll, or by that of the source before it
+  };
+  struct Model {
+    std::string base_path;       // of the last list that had it
+    std::optional<Listed> now;   // of the list that serves; none: not listed any more
+    std::optional<Listed> next;  // of the list that a reload tries; what it wants is wanted, too
+    std::map<int64_t, Version> versions;
+    int64_t num_forgotten = 0;
+  };
+
+  explicit Core(Options given) : options(std::move(given)), clock(options.source.clock) {}
+
+  // While it lives, a thread of this object is in functions of others.
+  class Busy {
+   public:
+    explicit Busy(Core* core) : core_(core) { Add(1); }
+    ~Busy() { Add(-1); }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    void Add(int n) {
+      MutexLock lock(&core_->mu);
+      core_->num_busy += n;
+      core_->changed.SignalAll();
+    }
+    Core* const core_;
+  };
+
+  // What the threads do.
+  void RunPolls();
+  void RunTimes();
+  void RunLoads();
+  void RunUnloads();
+
+  void PollAll();
+  void Load(Version* version);
+  void Unload(Version* version);
+
+  Status SetModels(std::vector<ModelSettings> list);
+  Status Reload(std::vector<ModelSettings> list, absl::Time deadline);
+  void EndAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool AllEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // `next` of each model becomes the list's: with the source of `now` where that finds the same.
+  void SetNext(std::vector<ModelSettings> list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // `next` becomes `now`, of all models at once.
+  void TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void DropNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // A reload need not wait for it any more.
+  bool IsSettled(const Model& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // What `now` and `next` want is wanted.
+  void Want(Model* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void WakePolls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  void TakeFound(const std::string& name, const VersionSource* source, int64_t round,
+                 const StatusOr<FoundVersions>& found);
+  Status CheckLabels(const std::vector<ModelSettings>& list) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Plans and carries out until there is nothing to do now; publishes; wakes who waits for changes.
+  // Called after every change.
+  void Proceed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool ProceedOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Carry(PlanAction action, Version* version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Move(Version* version, State to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  std::vector<VersionStatus> StatusOf(const Model& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // It will be available, or fail its first try.
+  bool IsOnItsWay(const Version& version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Is it so of one that `listed` wants, or may want soon?
+  bool AnyOnItsWay(const Model& model, const Listed& listed) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Has an available version, or none is on its way.
+  bool IsTried(const Model& model, const Listed& listed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool HasAvailable(const Model& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Why no version of it is available.
+  Status WhyNone(const std::string& name, const Model& model) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  const Options options;
+  Clock* const clock;
+  std::atomic<uint64_t> lists_taken{0};  // release after a list, acquire before models()
+  AvailableVersions available;
+  const std::shared_ptr<DrainedVersions> drained = std::make_shared<DrainedVersions>();
+
+  Mutex poll_mu;  // held by the one poll that runs, before mu
+
+  mutable Mutex mu;
+  mutable CondVar changed;  // some state
+  CondVar poll_wanted, time_changed, load_queued;
+  std::map<std::string, Model, std::less<>> models ABSL_GUARDED_BY(mu);
+  std::deque<Version*> loads ABSL_GUARDED_BY(mu);  // loading, and no thread has taken it
+  std::vector<std::shared_ptr<CancellationManager>> to_cancel ABSL_GUARDED_BY(mu);
+  absl::Time next_time ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();  // of the plan
+  bool must_publish ABSL_GUARDED_BY(mu) = false;
+  bool must_poll ABSL_GUARDED_BY(mu) = false;
+  bool ending ABSL_GUARDED_BY(mu) = false;     // everything unloads
+  bool stopped ABSL_GUARDED_BY(mu) = false;    // threads end
+  int64_t num_lists ABSL_GUARDED_BY(mu) = 0;   // that were set or tried so far
+  bool reloading ABSL_GUARDED_BY(mu) = false;  // a reload waits; there is one at most
+  int num_threads ABSL_GUARDED_BY(mu) = 0;
+  // Those in functions of others: storage, loaders, what frees a model. They end when these do.
+  int num_busy ABSL_GUARDED_BY(mu) = 0;
+};
+
+}  // namespace millrace
+
+#endif  // MILLRACE_SERVING_MODEL_VERSIONS_CORE_H_

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan carried out.
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/dcheck.h"
+#include "serving/model_versions_core.h"
+
+namespace millrace {
+
+void ModelVersions::Core::Move(Version* version, State to) {
+  MR_DCHECK(IsLegalTransition(version->state, to),
+            "a version goes along the arrows of version_state.h only");
+  version->state = to;
+}
+
+void ModelVersions::Core::Carry(PlanAction action, Version* version) {
+  switch (action) {
+    case PlanAction::kQueue:
+      version->num_tries = 0;
+      version->error = absl::OkStatus();
+      Move(version, State::kQueued);
+      break;
+    case PlanAction::kRetry:
+      Move(version, State::kQueued);
+      break;
+    case PlanAction::kLoad:
+      MR_DCHECK(version->servable == nullptr, "a version is loaded once at a time");
+      ++version->num_tries;
+      version->tried_fingerprint = version->fingerprint;
+      version->cancelled = version->took_too_long = false;
+      version->load_began = clock->Now();
+      version->cancellation = std::make_shared<CancellationManager>();
+      Move(version, State::kLoading);
+      loads.push_back(version);
+      load_queued.Signal();
+      break;
+    case PlanAction::kWait:
+      Move(version, State::kWaiting);
+      break;
+    case PlanAction::kCancel:
+      // By the thread of the times, without the lock: callbacks are the loader's.
+      version->cancelled = true;
+      version->took_too_long = version->wanted;
+      to_cancel.push_back(version->cancellation);
+      time_changed.SignalAll();
+      break;
+    case PlanAction::kDrain:
+      Move(version, State::kDraining);
+      version->available.reset();
+      must_publish = true;
+      break;
+    case PlanAction::kEnd:
+      Move(version, State::kEnded);
+      break;
+  }
+}
+
+bool ModelVersions::Core::ProceedOnce() {
+  std::vector<PlannedModel> planned;
+  std::vector<std::vector<Version*>> places;
+  for (auto& [name, model] : models) {
+    planned.emplace_back();
+    places.emplace_back();
+    for (auto& [number, v] : model.versions) {
+      planned.back().versions.push_back({.version = number,
+                                         .state = v.state,
+                                         .wanted = v.wanted,
+                                         .cancelled = v.cancelled,
+                                         .load_began = v.load_began,
+                                         .num_tries = v.num_tries,
+                                         .failed_at = v.failed_at,
+                                         .files_changed = v.fingerprint != v.tried_fingerprint});
+      places.back().push_back(&v);
+    }
+  }
+  const Plan plan = NextSteps(planned, options.plan, clock->Now());
+  for (const PlanStep& step : plan.steps) Carry(step.action, places[step.model][step.version]);
+  if (next_time != plan.next_time) {
+    next_time = plan.next_time;
+    time_changed.SignalAll();
+  }
+  return !plan.steps.empty();
+}
+
+void ModelVersions::Core::Proceed() {
+  while (ProceedOnce()) {
+  }
+  // What is new and what is old change at once.
+  if (must_publish) Publish();
+  Forget();
+  changed.SignalAll();
+}
+
+void ModelVersions::Core::Publish() {
+  must_publish = false;
+  auto table = std::make_shared<AvailableVersions::Table>();
+  for (const auto& [name, model] : models) {
+    AvailableVersions::Model entry;
+    for (const auto& [number, v] : model.versions) {
+      if (v.available != nullptr) entry.versions[number] = v.available;
+    }
+    if (model.now) {
+      entry.labels.insert(model.now->settings.labels.begin(), model.now->settings.labels.end());
+    }
+    if (!entry.versions.empty() || !entry.labels.empty()) (*table)[name] = std::move(entry);
+  }
+  available.Publish(std::move(table));
+}
+
+void ModelVersions::Core::Forget() {
+  size_t num_gone = 0;
+  for (auto& [name, model] : models) {
+    auto& versions = model.versions;
+    const auto is_over = [](const auto& entry) {
+      return entry.second.state == State::kEnded && !entry.second.wanted;
+    };
+    auto num_over = static_cast<size_t>(std::count_if(versions.begin(), versions.end(), is_over));
+    if (!model.now && !model.next && num_over == versions.size()) ++num_gone;
+    for (auto it = versions.begin(); num_over > options.most_ended;) {
+      if (!is_over(*it)) {
+        ++it;
+        continue;
+      }
+      it = versions.erase(it);
+      ++model.num_forgotten;
+      --num_over;
+    }
+  }
+  for (auto it = models.begin(); num_gone > options.most_ended;) {
+    const Model& model = it->second;
+    const bool is_gone =
+        !model.now && !model.next &&
+        std::all_of(model.versions.begin(), model.versions.end(),
+                    [](const auto& entry) { return entry.second.state == State::kEnded; });
+    it = is_gone ? models.erase(it) : std::next(it);
+    num_gone -= is_gone;
+  }
+}
+
+}  // namespace millrace
