@@ -29,6 +29,7 @@
 #include "core/mutex.h"
 #include "core/status.h"
 #include "core/tensor.h"
+#include "runtime/session.h"
 #include "serving/batching/batch_queue.h"
 #include "serving/batching/batch_task.h"
 #include "serving/batching/step_batcher.h"

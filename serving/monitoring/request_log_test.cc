@@ -138,7 +138,7 @@ TEST_F(RequestLogTest, RecordsAreReadableAndWarmAModelUp) {
   EXPECT_FALSE(Predict("of nobody").ok());  // is not logged: it would fail a warm-up
   serving::ClassificationRequest classify;
   classify.mutable_model_spec()->set_name("m");
-  classify.mutable_model_spec()->set_signature_name("classify");
+  classify.mutable_model_spec()->set_signature_name("classify_scores");
   *classify.mutable_input() = InputOf({1, 2});
   serving::ClassificationResponse classified;
   ASSERT_OK(requests_->Classify(classify, {}, &classified));
