@@ -18,6 +18,9 @@
 // become available ends Start with an error, and so does each of several with
 // `require_all_models`; else the others serve, and the status tells why one does not.
 //
+// Probes see it (serving/protocols) not ready before Start has finished, and from the begin of
+// Stop.
+//
 // Thread-safety: all methods, from any thread.
 // Lifetime: Stop, or the destructor, refuses new requests and lets those that run end.
 // Failure: as ModelVersions::SetModels, RpcServer::Start and HttpServer::Start; "N model(s) did not
@@ -33,6 +36,9 @@
 #include "net/security.h"
 #include "serving/model_requests.h"
 #include "serving/model_versions.h"
+#include "serving/protocols/health.h"
+#include "serving/protocols/readiness.h"
+#include "serving/protocols/reflection.h"
 #include "serving/rest/http_server.h"
 #include "serving/served_model.h"
 #include "serving/server/rest_front.h"
@@ -54,11 +60,12 @@ struct ModelServerOptions {
   HttpServerOptions http = {};  // without addresses and TLS
   RestFrontOptions rest = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
+  bool enable_health = true;      // grpc.health.v1
 
   ServedModelOptions model = {};
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
-  ModelVersions::Options versions = {};  // without loader and warm_up
+  ModelVersions::Options versions = {};  // without loader, warm_up and on_change
 };
 
 class ModelServer {
@@ -73,6 +80,7 @@ class ModelServer {
   ModelVersions* versions() const { return versions_.get(); }
   int grpc_port() const { return rpc_ == nullptr ? 0 : rpc_->port(); }
   int rest_port() const { return http_ == nullptr ? 0 : http_->port(); }
+  bool is_ready() const { return readiness_->is_ready(); }
 
   // Ends the fronts; requests that run have `drain`. Idempotent; not from a request.
   void Stop(absl::Duration drain);
@@ -80,7 +88,12 @@ class ModelServer {
  private:
   ModelServer() = default;
   Status Listen(const ModelServerOptions& options);
+  // What probes and clients of other protocols ask.
+  Status AddProtocols(const ModelServerOptions& options, RpcServer::Options* rpc);
 
+  const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
+  std::shared_ptr<HealthService> health_;
+  std::shared_ptr<ReflectionService> reflection_;
   std::shared_ptr<ModelVersions> versions_;
   std::shared_ptr<const ModelRequests> requests_;
   std::unique_ptr<RpcServer> rpc_;
