@@ -116,6 +116,9 @@ class ModelVersions {
     VersionSource::Options source = {};  // its clock is used for everything
     // Zero: once after each SetModels (and until new files have settled). Infinite: by Poll() only.
     absl::Duration poll_period = absl::Seconds(1);
+    // Called after each change of a state that decides whether a model answers, under a lock: it
+    // calls nothing of this object and does not wait.
+    std::function<void()> on_change = nullptr;
     // A label that its model does not have yet may name a version that is not available.
     bool allow_labels_of_unavailable = false;
     size_t most_ended = 100;  // versions of a model, and models, whose end the status remembers

@@ -91,6 +91,7 @@ void ModelVersions::Core::Proceed() {
   if (must_publish) Publish();
   Forget();
   changed.SignalAll();
+  if (options.on_change) options.on_change();
 }
 
 void ModelVersions::Core::Publish() {

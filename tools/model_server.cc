@@ -162,6 +162,7 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   options.rest.cors = flags.BoolValue("rest_api_enable_cors_support", false);
   MR_ASSIGN_OR_RETURN(const int grpc_threads, flags.IntValue("grpc_max_threads", 64, 1, 10'000));
   options.max_running_requests = grpc_threads;
+  options.enable_health = flags.BoolValue("enable_grpc_healthcheck_service", true);
 
   ModelVersions::Options& versions = options.versions;
   MR_ASSIGN_OR_RETURN(const int64_t poll, Int64Value(flags, "file_system_poll_wait_seconds", 1));
@@ -263,6 +264,7 @@ int Main(const std::vector<std::string>& args) {
           Switch("enable_signature_method_name_check",
                  "classify and regress ask for signatures of their method"),
           Number("grpc_max_threads", "gRPC requests that run at a time (64)"),
+          Switch("enable_grpc_healthcheck_service", "answers probes of grpc.health.v1 (true)"),
           Number("rest_api_num_threads", "threads of REST (one per core)"),
           Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
           Switch("rest_api_enable_cors_support", "answers browsers of other origins"),

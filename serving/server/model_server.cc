@@ -12,6 +12,8 @@
 #include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/request_observer.h"
+#include "serving/protocols/v2_grpc.h"
+#include "serving/protocols/v2_rest.h"
 #include "serving/servable.h"
 #include "serving/server/grpc_front.h"
 #include "serving/step_bounds.h"
@@ -78,6 +80,7 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   if (options.enable_warm_up) {
     versions.warm_up = WarmUpOf(options.warm_up_iterations, server->metrics_);
   }
+  versions.on_change = [readiness = server->readiness_] { readiness->NoteChange(); };
   MR_ASSIGN_OR_RETURN(server->versions_, ModelVersions::Create(std::move(versions)));
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<RequestObserver> observer,
                       server->Observe(options.monitoring));
@@ -109,6 +112,7 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
     }
   }
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
+  server->readiness_->SetReady();
   return server;
 }
 
@@ -151,6 +155,7 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     rpc.address = options.grpc_address;
     rpc.handlers = GrpcFront(requests_);
     rpc.keep = requests_;
+    MR_RETURN_IF_ERROR(AddProtocols(options, &rpc));
     rpc.max_heavy_calls = options.max_running_requests;
     rpc.credentials = options.credentials;
     rpc.limits.max_splat_bytes = options.model.max_splat_bytes;
@@ -175,8 +180,12 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     if (rest.pages == nullptr) {
       rest.pages = PagesOf(options.monitoring, options.monitoring.status_pages);
     }
-    MR_ASSIGN_OR_RETURN(http_,
-                        HttpServer::Start(std::move(http), RestFront(requests_, std::move(rest))));
+    HttpHandler handler = RestFront(requests_, std::move(rest));
+    handler = V2RestFront(
+        requests_, readiness_,
+        {.timeout = options.rest.timeout, .cors = options.rest.cors, .limits = options.rest.limits},
+        std::move(handler));
+    MR_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(http), std::move(handler)));
     LogInfo("Serves REST on port ", http_->port());
   }
   if (!options.monitoring.address.empty()) {
@@ -196,9 +205,32 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
   return absl::OkStatus();
 }
 
+Status ModelServer::AddProtocols(const ModelServerOptions& options, RpcServer::Options* rpc) {
+  std::vector<std::string> services = {"tensorflow.serving.PredictionService",
+                                       "tensorflow.serving.ModelService",
+                                       "inference.GRPCInferenceService"};
+  rpc->handlers.merge(InferenceHandlers(requests_, readiness_));
+  if (options.enable_health) {
+    std::vector<std::string> names = services;
+    // As TensorFlow Serving calls them.
+    names.insert(names.end(), {"PredictionService", "ModelService"});
+    MR_ASSIGN_OR_RETURN(health_, HealthService::Create({.versions = versions_,
+                                                        .readiness = readiness_,
+                                                        .services = std::move(names)}));
+    rpc->handlers.merge(health_->Handlers());
+    services.push_back("grpc.health.v1.Health");
+  }
+  MR_ASSIGN_OR_RETURN(reflection_, ReflectionService::Create(std::move(services)));
+  rpc->duplex_handlers = reflection_->DuplexHandlers();
+  return absl::OkStatus();
+}
+
 ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 
 void ModelServer::Stop(absl::Duration drain) {
+  readiness_->SetStopping();
+  if (health_ != nullptr) health_->Stop();
+  if (reflection_ != nullptr) reflection_->Stop();
   if (http_ != nullptr) http_->Stop(drain);
   if (rpc_ != nullptr) rpc_->Shutdown(absl::Now() + drain);
   if (request_log_ != nullptr) request_log_->Stop();

@@ -18,6 +18,9 @@
 // become available ends Start with an error, and so does each of several with
 // `require_all_models`; else the others serve, and the status tells why one does not.
 //
+// Probes see it (serving/protocols) not ready before Start has finished, and from the begin of
+// Stop.
+//
 // Thread-safety: all methods, from any thread.
 // Lifetime: Stop, or the destructor, refuses new requests and lets those that run end.
 // Failure: as ModelVersions::SetModels, RpcServer::Start and HttpServer::Start; "N model(s) did not
@@ -39,6 +42,9 @@
 #include "serving/monitoring/request_log.h"
 #include "serving/monitoring/server_metrics.h"
 #include "serving/request_observer.h"
+#include "serving/protocols/health.h"
+#include "serving/protocols/readiness.h"
+#include "serving/protocols/reflection.h"
 #include "serving/rest/http_server.h"
 #include "serving/served_model.h"
 #include "serving/server/rest_front.h"
@@ -72,6 +78,7 @@ struct ModelServerOptions {
   HttpServerOptions http = {};  // without addresses and TLS
   RestFrontOptions rest = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
+  bool enable_health = true;      // grpc.health.v1
 
   ServedModelOptions model = {};  // its runner is batching's, where that is set
   std::optional<BatchingOptions> batching = std::nullopt;
@@ -79,6 +86,7 @@ struct ModelServerOptions {
   int warm_up_iterations = 1;
   ModelVersions::Options versions = {};  // without loader and warm_up
   ModelServerMonitoring monitoring = {};
+  ModelVersions::Options versions = {};  // without loader, warm_up and on_change
 };
 
 class ModelServer {
@@ -96,6 +104,7 @@ class ModelServer {
   int monitoring_port() const { return pages_ == nullptr ? 0 : pages_->port(); }
   // What was counted so far; null without ModelServerMonitoring::metrics.
   const std::shared_ptr<ServerMetrics>& metrics() const { return metrics_; }
+  bool is_ready() const { return readiness_->is_ready(); }
 
   // Ends the fronts; requests that run have `drain`. Then the request log is written to its end.
   // Idempotent; not from a request.
@@ -111,6 +120,12 @@ class ModelServer {
                                             bool with_status) const;
 
   std::shared_ptr<ServerMetrics> metrics_;
+  // What probes and clients of other protocols ask.
+  Status AddProtocols(const ModelServerOptions& options, RpcServer::Options* rpc);
+
+  const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
+  std::shared_ptr<HealthService> health_;
+  std::shared_ptr<ReflectionService> reflection_;
   std::shared_ptr<ModelVersions> versions_;
   std::shared_ptr<RequestLog> request_log_;
   std::shared_ptr<const ModelRequests> requests_;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/protocols/v2_rest.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "core/exceptions.h"
+#include "core/status.h"
+#include "proto/inference/grpc_service.pb.h"
+#include "serving/aliased_tensor.h"
+#include "serving/protocols/v2_infer.h"
+#include "serving/protocols/v2_json.h"
+#include "serving/rest/json_replies.h"
+#include "serving/rest/rest_path.h"
+#include "serving/served_model.h"
+#include "serving/step_bounds.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kHeaderLength[] = "Inference-Header-Content-Length";
+constexpr size_t kMaxErrorBytes = 16 << 10;
+constexpr size_t kMaxShownPath = 1024;
+
+bool IsV2Path(absl::string_view path) { return path == "/v2" || absl::StartsWith(path, "/v2/"); }
+
+struct Target {
+  enum class Kind { kServer, kLive, kReady, kModel, kModelReady, kInfer };
+  Kind kind = Kind::kServer;
+  V2Target model;
+};
+
+// Nothing for a path that is none of the protocol's.
+StatusOr<std::optional<Target>> ParsePath(absl::string_view path) {
+  std::vector<absl::string_view> parts = absl::StrSplit(path.substr(1), '/');
+  if (parts.size() > 1 && parts.back().empty()) parts.pop_back();
+  const auto is = [&](size_t i, absl::string_view word) {
+    return i < parts.size() && parts[i] == word;
+  };
+  Target target;
+  if (parts.size() == 1) return std::optional<Target>(target);
+  if (parts.size() == 3 && is(1, "health") && (is(2, "live") || is(2, "ready"))) {
+    target.kind = is(2, "live") ? Target::Kind::kLive : Target::Kind::kReady;
+    return std::optional<Target>(target);
+  }
+  if (parts.size() < 3 || !is(1, "models") || parts[2].empty()) return std::optional<Target>();
+  std::string version;
+  size_t next = 3;
+  if (is(3, "versions") && parts.size() > 4 && !parts[4].empty()) {
+    version = PercentDecoded(parts[4]);
+    next = 5;
+  }
+  if (next == parts.size()) {
+    target.kind = Target::Kind::kModel;
+  } else if (next + 1 == parts.size() && (is(next, "ready") || is(next, "infer"))) {
+    target.kind = is(next, "ready") ? Target::Kind::kModelReady : Target::Kind::kInfer;
+  } else {
+    return std::optional<Target>();
+  }
+  MR_ASSIGN_OR_RETURN(target.model, V2TargetOf(PercentDecoded(parts[2]), version));
+  return std::optional<Target>(std::move(target));
+}
+
+struct Reply {
+  int status = 200;
+  std::string body;
+  size_t json_bytes = 0;
+};
+
+class Front {
+ public:
+  Front(std::shared_ptr<const ModelRequests> requests, std::shared_ptr<const Readiness> readiness,
+        V2RestOptions options)
+      : requests_(std::move(requests)), readiness_(std::move(readiness)), options_(options) {}
+
+  void Serve(HttpRequest* request) const;
+
+ private:
+  HttpHeaders Headers() const {
+    HttpHeaders headers;
+    for (const auto& [name, value] : ReplyHeaders(options_.cors)) {
+      headers.emplace_back(std::string(name), std::string(value));
+    }
+    return headers;
+  }
+  StatusOr<Reply> ReplyTo(const HttpRequest& request) const;
+  StatusOr<Reply> Infer(const HttpRequest& request, const V2Target& target) const;
+  static Reply Whole(std::string body, bool is_so = true) {
+    const size_t bytes = body.size();
+    return {.status = is_so ? 200 : 503, .body = std::move(body), .json_bytes = bytes};
+  }
+
+  const std::shared_ptr<const ModelRequests> requests_;
+  const std::shared_ptr<const Readiness> readiness_;
+  const V2RestOptions options_;
+};
+
+void Front::Serve(HttpRequest* request) const {
+  if (options_.cors && request->method() == "OPTIONS") {
+    const Status asked = CheckCorsPreflight(request->header("Origin"));
+    if (asked.ok()) return request->Answer(200, Headers(), "");
+    return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
+  }
+  StatusOr<Reply> reply = NoExceptions("REST", [&] { return ReplyTo(*request); });
+  if (!reply.ok()) {
+    // A message may show what the client sent, however long.
+    std::string text(reply.status().message().substr(0, kMaxErrorBytes));
+    if (text.size() < reply.status().message().size()) text.append("...TRUNCATED");
+    return request->Answer(HttpStatus(reply.status().code()), Headers(),
+                           ErrorReply(Status(reply.status().code(), text)));
+  }
+  HttpHeaders headers = Headers();
+  if (reply->json_bytes < reply->body.size()) {
+    for (auto& [name, value] : headers) {
+      if (name == "Content-Type") value = "application/octet-stream";
+    }
+    headers.emplace_back(kHeaderLength, absl::StrCat(reply->json_bytes));
+  }
+  request->Answer(reply->status, std::move(headers), std::move(reply->body));
+}
+
+StatusOr<Reply> Front::ReplyTo(const HttpRequest& request) const {
+  const auto shown = [&] {
+    return absl::StrCat(request.method(), " ", request.path().substr(0, kMaxShownPath));
+  };
+  MR_ASSIGN_OR_RETURN(const std::optional<Target> target, ParsePath(request.path()));
+  if (!target.has_value()) {
+    return absl::NotFoundError(
+        absl::StrCat("Path must be one of the Open Inference Protocol, got ", shown()));
+  }
+  const bool is_infer = target->kind == Target::Kind::kInfer;
+  // The server cuts the bodies of replies to HEAD.
+  const bool is_get = request.method() == "GET" || request.method() == "HEAD";
+  if (is_infer ? request.method() != "POST" : !is_get) {
+    return InvalidArgument("Malformed request: ", shown());
+  }
+  switch (target->kind) {
+    case Target::Kind::kServer:
+      return Whole(V2MetadataJson(ServerMetadataV2()));
+    case Target::Kind::kLive:
+      return Whole("{\"live\":true}");
+    case Target::Kind::kReady: {
+      const bool ready = readiness_->is_ready();
+      return Whole(ready ? "{\"ready\":true}" : "{\"ready\":false}", ready);
+    }
+    case Target::Kind::kModel: {
+      MR_ASSIGN_OR_RETURN(const auto metadata, ModelMetadataV2(*requests_, target->model));
+      return Whole(V2MetadataJson(metadata));
+    }
+    case Target::Kind::kModelReady: {
+      const V2Ready ready = IsModelReadyV2(*requests_, *readiness_, target->model);
+      if (ready == V2Ready::kUnknown) return PinV2(*requests_, target->model).status();
+      const bool is_ready = ready == V2Ready::kReady;
+      return Whole(absl::StrCat("{\"name\":", QuotedJson(target->model.model, kMaxShownPath),
+                                ",\"ready\":", is_ready ? "true" : "false", "}"),
+                   is_ready);
+    }
+    case Target::Kind::kInfer:
+      break;
+  }
+  return Infer(request, target->model);
+}
+
+StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target) const {
+  const StepBounds bounds = {.deadline = absl::Now() + options_.timeout};
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(*requests_, target));
+  absl::string_view json = request.body(), binary;
+  if (const absl::string_view header = request.header(kHeaderLength); !header.empty()) {
+    uint64_t bytes = 0;
+    if (!absl::SimpleAtoi(header, &bytes) || bytes > json.size()) {
+      return InvalidArgument(kHeaderLength, " must be a number of bytes within the ", json.size(),
+                             " of the body, got ", header.substr(0, kMaxShownPath));
+    }
+    binary = json.substr(bytes);
+    json = json.substr(0, bytes);
+  }
+  MR_ASSIGN_OR_RETURN(const V2Infer read, ReadV2Json(json, binary, options_.limits));
+  MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
+                      RunV2(*model, read, bounds, PredictCaller::kRest));
+  MR_ASSIGN_OR_RETURN(V2JsonReply reply,
+                      WriteV2Json(target.model, model->version(), read, outputs));
+  return Reply{.status = 200, .body = std::move(reply.body), .json_bytes = reply.json_bytes};
+}
+
+}  // namespace
+
+HttpHandler V2RestFront(std::shared_ptr<const ModelRequests> requests,
+                        std::shared_ptr<const Readiness> readiness, V2RestOptions options,
+                        HttpHandler others) {
+  return [front = std::make_shared<const Front>(std::move(requests), std::move(readiness), options),
+          others = std::move(others)](std::unique_ptr<HttpRequest> request) {
+    if (!IsV2Path(request->path())) return others(std::move(request));
+    front->Serve(request.get());
+  };
+}
+
+}  // namespace millrace
