@@ -33,7 +33,8 @@
 #include "serving/testing/test_model.h"
 #include "serving/version_state.h"
 
-// covers: serving: a server's metrics, status and pages come by REST where they are enabled, and say
+// covers: serving: a server's metrics, status and pages come by REST where they are enabled, and
+// say
 //   of each request what it was; series of unloaded versions go
 
 namespace millrace {
@@ -241,9 +242,9 @@ TEST(MonitoringConfigTest, ReadsTheTextForm) {
   EXPECT_STATUS(ReadMonitoringConfig("prometheus { }"), absl::StatusCode::kInvalidArgument,
                 "Error parsing text-format tensorflow.serving.MonitoringConfig");
   for (const char* bad : {"x", "/v1/x"}) {
-    EXPECT_STATUS(ReadMonitoringConfig(
-                      absl::StrCat("prometheus_config { enable: true path: '", bad, "' }")),
-                  absl::StatusCode::kInvalidArgument, "prometheus_config.path must begin with");
+    EXPECT_STATUS(
+        ReadMonitoringConfig(absl::StrCat("prometheus_config { enable: true path: '", bad, "' }")),
+        absl::StatusCode::kInvalidArgument, "prometheus_config.path must begin with");
   }
 }
 
