@@ -39,7 +39,7 @@ std::string WithRows(std::string page, const std::vector<std::string>& rows,
   while (n < rows.size() && page.size() + rows[n].size() + kMaxTailBytes <= kMaxHtmlBytes) {
     page.append(rows[n++]);
   }
-  page.append(close);
+  absl::StrAppend(&page, close);
   if (n < rows.size()) absl::StrAppend(&page, "<p>and ", rows.size() - n, " more</p>\n");
   return page + kEnd;
 }
