@@ -5,7 +5,7 @@
 // ServerMetrics: what a model server counts: TensorFlow Serving's metrics by their names, labels
 // and buckets, and those of ours, millrace_*, by version and signature.
 //
-// A request costs two clock readings and a few atomic operations: the cells of a version are kept
+// A request costs four clock readings and a few atomic operations: the cells of a version are kept
 // with it (ServableNote), and are made at their first use. With the version go its series. Those of
 // a model go when it is no longer listed and nothing of it is loaded. A client cannot make series:
 // requests for models and signatures that are not there count under the name "".

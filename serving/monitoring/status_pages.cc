@@ -18,8 +18,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxErrorBytes = 1024;  // in JSON
 constexpr size_t kMaxShownName = 80;     // in HTML, before it is escaped
-constexpr size_t kMaxShownError = 120;   // the same
-constexpr size_t kMaxTailBytes = 100;    // what ends a page
+constexpr size_t kMaxLinkedName = 200;
+constexpr size_t kMaxShownError = 120;  // the same
+constexpr size_t kMaxTailBytes = 100;   // what ends a page
 constexpr char kEnd[] = "</body></html>\n";
 
 std::string Head(absl::string_view title) {
@@ -119,6 +120,11 @@ std::string ModelsHtml(const ServerStatus& status) {
     const auto num_available =
         std::count_if(model.versions.begin(), model.versions.end(),
                       [](const VersionStatus& v) { return v.state == VersionState::kAvailable; });
+    // A link of a long name would take the room of all others.
+    if (model.name.size() > kMaxLinkedName) {
+      rows.push_back(absl::StrCat("<li>", Shown(model.name, kMaxShownName), "</li>\n"));
+      continue;
+    }
     rows.push_back(absl::StrCat("<li><a href=\"/millrace/models/", PathEscaped(model.name), "\">",
                                 Shown(model.name, kMaxShownName), "</a> ", num_available,
                                 " available</li>\n"));

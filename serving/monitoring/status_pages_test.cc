@@ -94,6 +94,7 @@ TEST(StatusPagesTest, PagesAreBounded) {
     EXPECT_TRUE(absl::StrContains(page, " more</p>")) << page;
     EXPECT_TRUE(absl::EndsWith(page, "</body></html>\n")) << page;
   }
+  EXPECT_TRUE(absl::StrContains(ModelsHtml(status), "href=\"/millrace/models/name\""));
   const std::string small = ModelHtml(ModelWith("m", 2), status);
   EXPECT_TRUE(absl::StrContains(small,
                                 "<tr><td>2</td><td>available</td><td></td><td>100</td><td>7</td>"
