@@ -84,7 +84,6 @@ struct ModelServerOptions {
   std::optional<BatchingOptions> batching = std::nullopt;
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
-  ModelVersions::Options versions = {};  // without loader and warm_up
   ModelServerMonitoring monitoring = {};
   ModelVersions::Options versions = {};  // without loader, warm_up and on_change
 };
