@@ -44,12 +44,11 @@ Status CheckAllowedSizes(const BatchParameters& parameters) {
     }
   }
   if (sizes.back() == parameters.max_execution_batch_size) return absl::OkStatus();
-  return InvalidArgument("Last entry in allowed_batch_sizes must ",
-                         parameters.enable_large_batch_splitting
-                             ? "be equal to max_execution_batch_size"
-                             : "match max_batch_size",
-                         "; last entry was ", sizes.back(), "; expected ",
-                         parameters.max_execution_batch_size);
+  return InvalidArgument(
+      "Last entry in allowed_batch_sizes must ",
+      parameters.enable_large_batch_splitting ? "be equal to max_execution_batch_size"
+                                              : "match max_batch_size",
+      "; last entry was ", sizes.back(), "; expected ", parameters.max_execution_batch_size);
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ constexpr char kFull[] = "The batch scheduling queue to which this task was subm
 
 const BatchQueue::Batch* BatchQueue::OpenFor(absl::Span<const Tensor> feeds) const {
   for (auto batch = batches_.rbegin(); batch != batches_.rend(); ++batch) {
-    if (!batch->is_closed && FitTogether(batch->tasks.front()->feeds, feeds,
-                                         parameters_.pad_variable_length_inputs)) {
+    if (!batch->is_closed &&
+        FitTogether(batch->tasks.front()->feeds, feeds, parameters_.pad_variable_length_inputs)) {
       return &*batch;
     }
   }
@@ -50,8 +50,8 @@ StatusOr<std::vector<int64_t>> BatchQueue::PartsOf(absl::Span<const Tensor> feed
     return absl::UnavailableError(absl::StrCat(
         kFull, "task size is ", rows, " but scheduling capacity is only ",
         free_batches * max_rows + room, " (num_enqueued_batches=", num_batches,
-        ", max_enqueued_batches=", parameters_.max_enqueued_batches, ", open_batch_size=",
-        open_rows, ", max_execution_batch_size=", max_rows, ")"));
+        ", max_enqueued_batches=", parameters_.max_enqueued_batches,
+        ", open_batch_size=", open_rows, ", max_execution_batch_size=", max_rows, ")"));
   }
   std::vector<int64_t> parts;
   if (open == nullptr) room = max_rows;

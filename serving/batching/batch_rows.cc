@@ -117,8 +117,7 @@ bool FitTogether(absl::Span<const Tensor> a, absl::Span<const Tensor> b, bool ra
   return true;
 }
 
-StatusOr<Tensor> JoinRows(absl::Span<const Tensor* const> parts, int64_t padded_rows,
-                          bool ragged) {
+StatusOr<Tensor> JoinRows(absl::Span<const Tensor* const> parts, int64_t padded_rows, bool ragged) {
   MR_ASSIGN_OR_RETURN(Dims dims, JoinedDims(parts, ragged));
   dims[0] = padded_rows;
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
@@ -133,9 +132,9 @@ StatusOr<Tensor> JoinRows(absl::Span<const Tensor* const> parts, int64_t padded_
   const int64_t row_elements = shape.NumElements(1, shape.rank());
   if (ragged && rows * row_elements > kFreeRaggedElements &&
       rows * row_elements > kMaxRaggedGrowth * elements) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Batch: padding must take at most ", kMaxRaggedGrowth, " elements for each of ",
-                     elements, ", got shape ", shape.ToString()));
+    return absl::ResourceExhaustedError(absl::StrCat("Batch: padding must take at most ",
+                                                     kMaxRaggedGrowth, " elements for each of ",
+                                                     elements, ", got shape ", shape.ToString()));
   }
   MR_ASSIGN_OR_RETURN(Tensor joined, Tensor::Allocate(parts[0]->dtype(), shape));
   int64_t row = 0;

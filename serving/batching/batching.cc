@@ -39,8 +39,8 @@ StatusOr<std::unique_ptr<Batching>> Batching::Create(const BatchingOptions& opti
   std::shared_ptr<StepBatcher> batcher;
   if (options.parameters || options.per_model) {
     const int asked = options.parameters ? options.parameters->num_batch_threads : 0;
-    MR_ASSIGN_OR_RETURN(batcher, TimedBatcher::Create(asked > 0 ? asked : UsableCores(),
-                                                      options.clock));
+    MR_ASSIGN_OR_RETURN(batcher,
+                        TimedBatcher::Create(asked > 0 ? asked : UsableCores(), options.clock));
   } else {
     batcher = std::make_shared<LeaderBatcher>(
         options.max_running > 0 ? options.max_running : UsableCores(), options.clock);
@@ -62,8 +62,7 @@ StatusOr<std::shared_ptr<StepRunner>> Batching::RunnerOf(const std::string& labe
   } else if (options_.parameters) {
     client.parameters = *options_.parameters;
   }
-  return std::shared_ptr<StepRunner>(
-      std::make_shared<VersionRunner>(batcher_, std::move(client)));
+  return std::shared_ptr<StepRunner>(std::make_shared<VersionRunner>(batcher_, std::move(client)));
 }
 
 }  // namespace millrace

@@ -64,9 +64,8 @@ Status RunTogether(const BatchOfStep& batch, const BatchTasks& tasks, bool* ran_
       bounds.deadline = std::max(bounds.deadline, task->bounds.deadline);
     }
     const int64_t padded = PaddedBatchSize(batch.parameters->allowed_batch_sizes, rows);
-    MR_ASSIGN_OR_RETURN(
-        const Tensors feeds,
-        JoinFeeds(tasks, padded, batch.parameters->pad_variable_length_inputs));
+    MR_ASSIGN_OR_RETURN(const Tensors feeds,
+                        JoinFeeds(tasks, padded, batch.parameters->pad_variable_length_inputs));
     Tensors outputs(tasks.front()->results.size());
     MR_RETURN_IF_ERROR(RunStep(batch.step, bounds, feeds, absl::MakeSpan(outputs)));
     if (!batch.rows->Note(padded, outputs)) return NotPerRow();

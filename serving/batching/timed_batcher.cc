@@ -84,9 +84,9 @@ StatusOr<std::unique_ptr<TimedBatcher>> TimedBatcher::Create(int num_threads, Cl
       batcher->threads_.emplace_back([raw = batcher.get()] { raw->RunBatches(); });
     }
   } catch (const std::system_error& e) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Batching: the system must have ", num_threads, " threads, got ",
-                     batcher->threads_.size(), " (", e.what(), ")"));
+    return absl::ResourceExhaustedError(absl::StrCat("Batching: the system must have ", num_threads,
+                                                     " threads, got ", batcher->threads_.size(),
+                                                     " (", e.what(), ")"));
   }
   return batcher;
 }
