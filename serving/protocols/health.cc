@@ -104,8 +104,8 @@ Health HealthService::StatusAmong(absl::Span<const ModelStatus> models,
   if (name.empty() || std::find(services.begin(), services.end(), name) != services.end()) {
     return HealthOfServer(phase);
   }
-  const auto model =
-      std::find_if(models.begin(), models.end(), [&](const ModelStatus& m) { return m.name == name; });
+  const auto model = std::find_if(models.begin(), models.end(),
+                                  [&](const ModelStatus& m) { return m.name == name; });
   return HealthOfModel(phase, model == models.end() ? nullptr : &*model);
 }
 
@@ -145,8 +145,8 @@ Status HealthService::Watch(std::shared_ptr<ServerCall> call, const grpc::ByteBu
   {
     MutexLock lock(&mu_);
     if (watchers_.size() >= options_.max_watchers) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "Health: at most ", options_.max_watchers, " watchers at a time, got another one"));
+      return absl::ResourceExhaustedError(absl::StrCat("Health: at most ", options_.max_watchers,
+                                                       " watchers at a time, got another one"));
     }
     if (!watcher->client_has_gone) watchers_.insert(watcher);
     // Under the lock: of two that look, the one who looked last decides.

@@ -251,8 +251,7 @@ std::map<std::string, std::function<void(std::shared_ptr<DuplexCall>)>>
 ReflectionService::DuplexHandlers() {
   std::map<std::string, std::function<void(std::shared_ptr<DuplexCall>)>> handlers;
   for (const char* package : {"v1", "v1alpha"}) {
-    handlers[absl::StrCat("/grpc.reflection.", package,
-                          ".ServerReflection/ServerReflectionInfo")] =
+    handlers[absl::StrCat("/grpc.reflection.", package, ".ServerReflection/ServerReflectionInfo")] =
         [self = shared_from_this()](std::shared_ptr<DuplexCall> call) {
           self->Begin(std::move(call));
         };

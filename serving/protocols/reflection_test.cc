@@ -126,8 +126,9 @@ TEST_F(ReflectionTest, ACallGetsAFileOnceUnlessItAsksForIt) {
 
 TEST_F(ReflectionTest, FindsFilesBySymbolsAndNames) {
   wire::ServerReflectionRequest request;
-  for (const char* symbol : {"tensorflow.TensorProto", "inference.ModelInferRequest.InferInputTensor",
-                             "grpc.health.v1.Health.Watch"}) {
+  for (const char* symbol :
+       {"tensorflow.TensorProto", "inference.ModelInferRequest.InferInputTensor",
+        "grpc.health.v1.Health.Watch"}) {
     EXPECT_TRUE(Ask(OfSymbol(symbol)).has_file_descriptor_response()) << symbol;
   }
   request.set_file_by_filename("proto/health/health.proto");

@@ -26,7 +26,8 @@
 #include "serving/protocols/v2_tensors.h"
 #include "serving/rest/json_scan.h"
 
-// covers: serving: tensors of every datatype of the Open Inference Protocol go through its messages,
+// covers: serving: tensors of every datatype of the Open Inference Protocol go through its
+// messages,
 //   its raw form and its JSON and come back; wrong sizes, shapes, names and types are refused by
 //   name
 
@@ -104,13 +105,14 @@ TEST(V2Codecs, MessagesComeBack) {
 
 TEST(V2Codecs, OneOutputWithoutATypedFormMakesTheResponseRaw) {
   ModelInferResponse response;
-  ASSERT_OK(WriteInferOutputs(
-      Named({Tensor::Of<float>({1}), Tensor::Of<Half>({1})}), /*raw=*/false, &response));
+  ASSERT_OK(WriteInferOutputs(Named({Tensor::Of<float>({1}), Tensor::Of<Half>({1})}), /*raw=*/false,
+                              &response));
   EXPECT_EQ(response.raw_output_contents_size(), 2);
   EXPECT_FALSE(response.outputs(0).has_contents());
-  EXPECT_STATUS(WriteInferOutputs(Named({Tensor::Of<std::complex<float>>({std::complex<float>(1)})}),
-                                  false, &response),
-                absl::StatusCode::kUnimplemented, "complex64");
+  EXPECT_STATUS(
+      WriteInferOutputs(Named({Tensor::Of<std::complex<float>>({std::complex<float>(1)})}), false,
+                        &response),
+      absl::StatusCode::kUnimplemented, "complex64");
 }
 
 TEST(V2Codecs, RawFormsAreThoseOfTheProtocol) {
@@ -206,8 +208,7 @@ TEST(V2Codecs, JsonComesBack) {
     constexpr absl::string_view kOutputs = "\"outputs\":";
     const size_t at = json.find(kOutputs);
     ASSERT_NE(at, absl::string_view::npos);
-    const std::string request =
-        absl::StrCat("{\"inputs\":", json.substr(at + kOutputs.size()));
+    const std::string request = absl::StrCat("{\"inputs\":", json.substr(at + kOutputs.size()));
     const StatusOr<V2Infer> read = ReadV2Json(request, binary);
     ASSERT_OK(read);
     ExpectSame(read->inputs, sent);
@@ -220,10 +221,9 @@ TEST(V2Codecs, RepliesAreCompactJson) {
   const StatusOr<V2JsonReply> reply =
       WriteV2Json("m", 3, asked, Named({Tensor::Of<float>({{1.5f, 2}}), Tensor::Of({"w"})}));
   ASSERT_OK(reply);
-  EXPECT_EQ(reply->body,
-            R"({"model_name":"m","model_version":"3","id":"4\"2","outputs":[)"
-            R"({"name":"t0","datatype":"FP32","shape":[1,2],"data":[1.5,2.0]},)"
-            R"({"name":"t1","datatype":"BYTES","shape":[1],"data":["w"]}]})");
+  EXPECT_EQ(reply->body, R"({"model_name":"m","model_version":"3","id":"4\"2","outputs":[)"
+                         R"({"name":"t0","datatype":"FP32","shape":[1,2],"data":[1.5,2.0]},)"
+                         R"({"name":"t1","datatype":"BYTES","shape":[1],"data":["w"]}]})");
   EXPECT_EQ(reply->json_bytes, reply->body.size());
   const auto write = [&](const Tensor& tensor, int64_t max_bytes) {
     return WriteV2Json("m", 3, asked, Named({tensor}), max_bytes).status();
@@ -322,8 +322,8 @@ TEST(V2Codecs, WrongJsonIsRefused) {
       {of_input(R"("datatype": "FP32", "shape": [0], "data": []}, {"name": "x",
                    "datatype": "FP32", "shape": [0], "data": [])"),
        "inputs must have different names"},
-      {of_input(absl::StrCat(R"("datatype": "FP32", "shape": [1], "data": )",
-                             std::string(2000, '['))),
+      {of_input(
+           absl::StrCat(R"("datatype": "FP32", "shape": [1], "data": )", std::string(2000, '['))),
        "nested deeper than 1000"},
   };
   for (const auto& c : bad) {
@@ -339,10 +339,10 @@ TEST(V2Codecs, WrongJsonIsRefused) {
   EXPECT_STATUS(ReadV2Json(of_four_bytes, "123").status(), kInvalid, "within the 3 bytes");
   JsonLimits few;
   few.max_elements = 3;
-  EXPECT_STATUS(ReadV2Json(of_input(R"("datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4])"),
-                           "", few)
-                    .status(),
-                kInvalid, "at most 3 elements");
+  EXPECT_STATUS(
+      ReadV2Json(of_input(R"("datatype": "FP32", "shape": [4], "data": [1, 2, 3, 4])"), "", few)
+          .status(),
+      kInvalid, "at most 3 elements");
 }
 
 TEST(V2Codecs, VersionsAreNumbers) {

@@ -26,10 +26,9 @@ RpcServer::Handler HandlerOf(CallWeight weight, Answer answer) {
         FinishWith(call.get(), [&]() -> StatusOr<grpc::ByteBuffer> {
           Request request;
           MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
-          MR_ASSIGN_OR_RETURN(
-              const auto response,
-              answer(request, StepBounds{.deadline = call->deadline(),
-                                         .cancellation = call->cancellation()}));
+          MR_ASSIGN_OR_RETURN(const auto response,
+                              answer(request, StepBounds{.deadline = call->deadline(),
+                                                         .cancellation = call->cancellation()}));
           return EncodeMessage(response);
         });
       },
@@ -61,13 +60,14 @@ std::map<std::string, RpcServer::Handler> InferenceHandlers(
   const auto add = [&](const char* method, RpcServer::Handler handler) {
     handlers[absl::StrCat(kService, method)] = std::move(handler);
   };
-  add("ServerLive", HandlerOf<inference::ServerLiveRequest>(
-                        CallWeight::kLight,
-                        [](const auto&, const StepBounds&) -> StatusOr<inference::ServerLiveResponse> {
-                          inference::ServerLiveResponse response;
-                          response.set_live(true);
-                          return response;
-                        }));
+  add("ServerLive",
+      HandlerOf<inference::ServerLiveRequest>(
+          CallWeight::kLight,
+          [](const auto&, const StepBounds&) -> StatusOr<inference::ServerLiveResponse> {
+            inference::ServerLiveResponse response;
+            response.set_live(true);
+            return response;
+          }));
   add("ServerReady",
       HandlerOf<inference::ServerReadyRequest>(
           CallWeight::kLight,
@@ -79,8 +79,8 @@ std::map<std::string, RpcServer::Handler> InferenceHandlers(
   add("ModelReady",
       HandlerOf<inference::ModelReadyRequest>(
           CallWeight::kUrgent,
-          [requests, readiness](const auto& request, const StepBounds&)
-              -> StatusOr<inference::ModelReadyResponse> {
+          [requests, readiness](const auto& request,
+                                const StepBounds&) -> StatusOr<inference::ModelReadyResponse> {
             MR_ASSIGN_OR_RETURN(const V2Target target,
                                 V2TargetOf(request.name(), request.version()));
             inference::ModelReadyResponse response;

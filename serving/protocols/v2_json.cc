@@ -548,8 +548,8 @@ void InferEvents::StartData() {
   place_ = Place::kData;
 }
 
-// Room for the elements that the shape says, where the body may have so many: a number and its comma
-// are two bytes.
+// Room for the elements that the shape says, where the body may have so many: a number and its
+// comma are two bytes.
 void InferEvents::ReserveData(ReadInput* in) {
   if (!in->has_shape || in->dtype == DT_STRING) return;
   const StatusOr<Shape> shape = Shape::Make(in->shape);
@@ -756,21 +756,24 @@ Status AppendData(const AliasedTensor& output, int64_t max_bytes, std::string* o
 
 template <typename Tensors>
 std::string TensorsJson(const Tensors& tensors) {
-  return absl::StrCat(
-      "[", absl::StrJoin(tensors, ",", [](std::string* out, const auto& tensor) {
-        absl::StrAppend(out, "{\"name\":", Quoted(tensor.name()),
-                        ",\"datatype\":", Quoted(tensor.datatype()), ",\"shape\":[",
-                        absl::StrJoin(tensor.shape(), ","), "]}");
-      }),
-      "]");
+  return absl::StrCat("[",
+                      absl::StrJoin(tensors, ",",
+                                    [](std::string* out, const auto& tensor) {
+                                      absl::StrAppend(out, "{\"name\":", Quoted(tensor.name()),
+                                                      ",\"datatype\":", Quoted(tensor.datatype()),
+                                                      ",\"shape\":[",
+                                                      absl::StrJoin(tensor.shape(), ","), "]}");
+                                    }),
+                      "]");
 }
 
 template <typename Strings>
 std::string StringsJson(const Strings& strings) {
-  return absl::StrCat("[", absl::StrJoin(strings, ",", [](std::string* out, const auto& text) {
-                        out->append(Quoted(text));
-                      }),
-                      "]");
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(strings, ",",
+                    [](std::string* out, const auto& text) { out->append(Quoted(text)); }),
+      "]");
 }
 
 }  // namespace
@@ -818,11 +821,10 @@ StatusOr<V2JsonReply> WriteV2Json(absl::string_view model, int64_t version, cons
 }
 
 std::string V2MetadataJson(const inference::ModelMetadataResponse& metadata) {
-  return absl::StrCat("{\"name\":", Quoted(metadata.name()),
-                      ",\"versions\":", StringsJson(metadata.versions()),
-                      ",\"platform\":", Quoted(metadata.platform()),
-                      ",\"inputs\":", TensorsJson(metadata.inputs()),
-                      ",\"outputs\":", TensorsJson(metadata.outputs()), "}");
+  return absl::StrCat(
+      "{\"name\":", Quoted(metadata.name()), ",\"versions\":", StringsJson(metadata.versions()),
+      ",\"platform\":", Quoted(metadata.platform()), ",\"inputs\":", TensorsJson(metadata.inputs()),
+      ",\"outputs\":", TensorsJson(metadata.outputs()), "}");
 }
 
 std::string V2MetadataJson(const inference::ServerMetadataResponse& metadata) {

@@ -185,10 +185,9 @@ StatusOr<V2Infer> ReadInferRequest(const ModelInferRequest& request) {
       return InvalidArgument(where, ": elements must be in raw_input_contents or in contents, ",
                              "got both");
     }
-    MR_ASSIGN_OR_RETURN(
-        Tensor tensor,
-        is_raw ? TensorOfRawV2(where, dtype, shape, request.raw_input_contents(i))
-               : TensorOfContents(where, dtype, shape, input.contents()));
+    MR_ASSIGN_OR_RETURN(Tensor tensor,
+                        is_raw ? TensorOfRawV2(where, dtype, shape, request.raw_input_contents(i))
+                               : TensorOfContents(where, dtype, shape, input.contents()));
     read.inputs.push_back({input.name(), std::move(tensor)});
   }
   for (const auto& output : request.outputs()) {
@@ -216,9 +215,8 @@ Status WriteInferOutputs(absl::Span<const AliasedTensor> outputs, bool raw,
       continue;
     }
     if (tensor.num_elements() > INT32_MAX) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(where, ": elements must be at most 2^31 - 1 in a message, got ",
-                       tensor.num_elements()));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          where, ": elements must be at most 2^31 - 1 in a message, got ", tensor.num_elements()));
     }
     ForTyped(tensor.dtype(), [&]<typename T>() {
       auto* const field = MutableFieldOf<T>(out->mutable_contents());

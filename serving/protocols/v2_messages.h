@@ -2,8 +2,8 @@
 #ifndef MILLRACE_SERVING_PROTOCOLS_V2_MESSAGES_H_
 #define MILLRACE_SERVING_PROTOCOLS_V2_MESSAGES_H_
 
-// ModelInferRequest and ModelInferResponse, the messages of the Open Inference Protocol, from and to
-// tensors.
+// ModelInferRequest and ModelInferResponse, the messages of the Open Inference Protocol, from and
+// to tensors.
 //
 // A request has all its elements raw or all of them in typed fields. The response is raw when the
 // request was, and when an output has no typed field (FP16, BF16).

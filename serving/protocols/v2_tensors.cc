@@ -18,9 +18,9 @@ struct Row {
   DType dtype;
 };
 constexpr Row kRows[] = {
-    {"BOOL", DT_BOOL},     {"UINT8", DT_UINT8},    {"UINT16", DT_UINT16}, {"UINT32", DT_UINT32},
-    {"UINT64", DT_UINT64}, {"INT8", DT_INT8},      {"INT16", DT_INT16},   {"INT32", DT_INT32},
-    {"INT64", DT_INT64},   {"FP16", DT_HALF},      {"FP32", DT_FLOAT},    {"FP64", DT_DOUBLE},
+    {"BOOL", DT_BOOL},     {"UINT8", DT_UINT8},   {"UINT16", DT_UINT16}, {"UINT32", DT_UINT32},
+    {"UINT64", DT_UINT64}, {"INT8", DT_INT8},     {"INT16", DT_INT16},   {"INT32", DT_INT32},
+    {"INT64", DT_INT64},   {"FP16", DT_HALF},     {"FP32", DT_FLOAT},    {"FP64", DT_DOUBLE},
     {"BYTES", DT_STRING},  {"BF16", DT_BFLOAT16},
 };
 
@@ -34,8 +34,9 @@ StatusOr<Tensor> Strings(absl::string_view where, const Shape& shape, absl::stri
   const int64_t elements = shape.num_elements();
   // Each element has its length at least; elements <= Shape::kMaxElements.
   if (static_cast<uint64_t>(elements) * kLengthBytes > raw.size()) {
-    return InvalidArgument(where, ": ", elements, " elements must have 4 bytes of length each, got ",
-                           raw.size(), " bytes in all");
+    return InvalidArgument(where, ": ", elements,
+                           " elements must have 4 bytes of length each, got ", raw.size(),
+                           " bytes in all");
   }
   MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DT_STRING, shape));
   size_t at = 0;
@@ -110,8 +111,8 @@ StatusOr<std::string> RawV2(absl::string_view where, const Tensor& tensor) {
                          DTypeName(tensor.dtype()));
   }
   const auto too_large = [&] {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        where, ": elements must have at most ", kMaxRawBytes, " bytes in all, got more"));
+    return absl::ResourceExhaustedError(absl::StrCat(where, ": elements must have at most ",
+                                                     kMaxRawBytes, " bytes in all, got more"));
   };
   if (tensor.dtype() != DT_STRING) {
     const absl::Span<const char> bytes = tensor.bytes();

@@ -190,6 +190,7 @@ class ProtocolsTest : public ::testing::Test {
     MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer bytes, EncodeMessage(request));
     MR_ASSIGN_OR_RETURN(const grpc::ByteBuffer reply,
                         channel_->Call(path, {.deadline = absl::Now() + kHang}, bytes));
+    response->Clear();
     return DecodeMessage(path, reply, response);
   }
   template <typename Request, typename Response>
@@ -255,8 +256,7 @@ TEST_F(ProtocolsTest, AWatchHearsEachChangeAndEndsWithTheServer) {
   EXPECT_TRUE(of_model->AwaitLast(HealthCheckResponse::SERVICE_UNKNOWN));
   EXPECT_EQ(of_server->last(), HealthCheckResponse::SERVING);
   // It comes back.
-  ASSERT_OK(
-      server_->versions()->SetModels({{.name = "m", .base_path = JoinPath(base_, "m")}}));
+  ASSERT_OK(server_->versions()->SetModels({{.name = "m", .base_path = JoinPath(base_, "m")}}));
   EXPECT_TRUE(of_model->AwaitLast(HealthCheckResponse::SERVING));
   EXPECT_TRUE(server_->is_ready());
   server_->Stop(kHang);  // as long as no call holds it up, it does not take that long
@@ -284,8 +284,8 @@ TEST_F(ProtocolsTest, ReflectionAnswersAClientThatHasClosedItsSide) {
     const StatusOr<grpc::ByteBuffer> bytes = EncodeMessage(request);
     ASSERT_OK(bytes);
     const auto asker = std::make_shared<Asker>();
-    const auto call = channel_->Duplex(absl::StrCat("/grpc.reflection.", version,
-                                                    ".ServerReflection/ServerReflectionInfo"));
+    const auto call = channel_->Duplex(
+        absl::StrCat("/grpc.reflection.", version, ".ServerReflection/ServerReflectionInfo"));
     call->Start(asker);
     call->Write(*bytes);
     call->Close();
@@ -398,20 +398,18 @@ TEST_F(ProtocolsTest, TellsOfItselfOverGrpc) {
   EXPECT_STATUS(CallV2("ModelMetadata", request, &metadata), absl::StatusCode::kNotFound, "n");
 }
 
-constexpr char kInputs[] =
-    R"("inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},)"
-    R"({"name":"k","shape":[],"datatype":"FP32","data":[3]}])";
+constexpr char kInputs[] = R"("inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},)"
+                           R"({"name":"k","shape":[],"datatype":"FP32","data":[3]}])";
 
 TEST_F(ProtocolsTest, InfersOverRest) {
   for (const char* path : {"/v2/models/m/infer", "/v2/models/m/versions/1/infer"}) {
     const RawHttpReply reply = Rest("POST", path, absl::StrCat(R"({"id":"7",)", kInputs, "}"));
     EXPECT_EQ(reply.status, 200) << reply.body;
     EXPECT_EQ(reply.header("content-type"), "application/json");
-    EXPECT_EQ(reply.body,
-              R"({"model_name":"m","model_version":"1","id":"7","outputs":[)"
-              R"({"name":"product","datatype":"FP32","shape":[1,2],"data":[3.0,6.0]},)"
-              R"({"name":"sum","datatype":"FP32","shape":[1,2],"data":[4.0,5.0]},)"
-              R"({"name":"words","datatype":"BYTES","shape":[1],"data":["w"]}]})");
+    EXPECT_EQ(reply.body, R"({"model_name":"m","model_version":"1","id":"7","outputs":[)"
+                          R"({"name":"product","datatype":"FP32","shape":[1,2],"data":[3.0,6.0]},)"
+                          R"({"name":"sum","datatype":"FP32","shape":[1,2],"data":[4.0,5.0]},)"
+                          R"({"name":"words","datatype":"BYTES","shape":[1],"data":["w"]}]})");
   }
   // Binary both ways.
   const std::string json =
@@ -467,8 +465,8 @@ TEST_F(ProtocolsTest, TellsOfItselfOverRest) {
     EXPECT_EQ(reply.status, c.status) << reply.body;
     EXPECT_TRUE(absl::StrContains(reply.body, c.answer)) << reply.body;
   }
-  const RawHttpReply cut = Rest("POST", "/v2/models/m/infer", "{}",
-                                "Inference-Header-Content-Length: 3\r\n");
+  const RawHttpReply cut =
+      Rest("POST", "/v2/models/m/infer", "{}", "Inference-Header-Content-Length: 3\r\n");
   EXPECT_EQ(cut.status, 400);
   EXPECT_TRUE(absl::StrContains(cut.body, "Inference-Header-Content-Length must be")) << cut.body;
   // The paths of TensorFlow Serving are still there.
