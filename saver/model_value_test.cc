@@ -28,6 +28,7 @@
 #include "ops/ops.h"
 #include "proto/meta_graph.pb.h"
 #include "runtime/session.h"
+#include "saver/export_marker.h"
 #include "saver/export_model.h"
 #include "saver/freeze_model.h"
 #include "saver/loaded_model.h"
@@ -51,6 +52,8 @@ FileSystem* const kFiles = FileSystem::Posix();
 void ReadAll(const std::string& directory, const std::string& prefix, NamedBytes* files) {
   ASSERT_OK_AND_ASSIGN(const auto names, kFiles->GetChildren(directory));
   for (const std::string& name : names) {
+    // It is of the directory, not of the model.
+    if (name == kExportIsComplete) continue;
     const std::string path = JoinPath(directory, name);
     ASSERT_OK_AND_ASSIGN(const bool is_directory, kFiles->IsDirectory(path));
     if (is_directory) {

@@ -22,6 +22,7 @@
 #include "proto/saved_model.pb.h"
 #include "saver/bundle_paths.h"
 #include "saver/disk_copies.h"
+#include "saver/export_marker.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
@@ -283,6 +284,7 @@ Status SavedModelBuilder::Save(bool as_text) {
   MR_RETURN_IF_ERROR(FailPoint("saved_model/before_model"));
   MR_RETURN_IF_ERROR(WriteFileAtomically(
       fs_, JoinPath(directory_, as_text ? kSavedModelTextFile : kSavedModelFile), bytes));
+  MR_RETURN_IF_ERROR(WriteExportMarker(fs_, directory_));
   return fs_->SyncDirectory(Dirname(directory_));
 }
 

@@ -21,6 +21,7 @@
 #include "ops/state/state.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
+#include "saver/export_marker.h"
 #include "saver/meta_graph.h"
 #include "saver/saved_model_reader.h"
 #include "saver/tensor_bundle.h"
@@ -105,7 +106,10 @@ class SavedModelTest : public ::testing::Test {
 TEST_F(SavedModelTest, LoadedModelComputesWithTheTrainedVariables) {
   Export();
   ASSERT_OK_AND_ASSIGN(const auto files, kFiles->GetChildren(directory_));
-  EXPECT_EQ(files, (std::vector<std::string>{"saved_model.pb", "variables"}));
+  EXPECT_EQ(files, (std::vector<std::string>{kExportIsComplete, "saved_model.pb", "variables"}));
+  ASSERT_OK_AND_ASSIGN(const auto sizes, ReadExportMarker(kFiles, directory_));
+  EXPECT_EQ(sizes.size(), 3u) << "the model, the data and the index of its variables";
+  EXPECT_OK(CheckExportMarker(kFiles, directory_));
   ASSERT_OK_AND_ASSIGN(const auto variables, kFiles->GetChildren(Path("variables")));
   EXPECT_EQ(variables,
             (std::vector<std::string>{"variables.data-00000-of-00001", "variables.index"}));

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "core/arena.h"
+#include "core/arena_threads.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "serving/model_versions_core.h"
@@ -23,6 +25,7 @@ ModelVersions::ModelVersions(std::shared_ptr<Core> core) : core_(std::move(core)
 StatusOr<std::unique_ptr<ModelVersions>> ModelVersions::Create(Options options) {
   if (!options.loader) return InvalidArgument("ModelVersions: loader must not be null");
   options.plan.max_loads = std::max(options.plan.max_loads, 1);
+  options.plan.max_left_behind = std::max(options.plan.max_left_behind, 0);
   std::unique_ptr<ModelVersions> versions(
       new ModelVersions(std::make_shared<Core>(std::move(options))));
   MR_RETURN_IF_ERROR(versions->StartThreads());
@@ -52,11 +55,14 @@ Status ModelVersions::StartThreads() {
       throw;
     }
   };
+  // Before there is a thread of low priority whose work could start them.
+  StartArenaThreads(Arena::Default());
   try {
     start(&Core::RunPolls);
     start(&Core::RunTimes);
     start(&Core::RunUnloads);
-    for (int i = 0; i < core_->options.plan.max_loads; ++i) start(&Core::RunLoads);
+    const PlanOptions& plan = core_->options.plan;
+    for (int i = 0; i < plan.max_loads + plan.max_left_behind; ++i) start(&Core::RunLoads);
   } catch (const std::system_error& e) {
     return absl::ResourceExhaustedError(
         absl::StrCat("ModelVersions: the system must give threads, got ", e.what()));

@@ -13,9 +13,11 @@
 //
 // What happens next is decided by NextSteps (serving/version_plan.h); threads carry it out. One
 // polls the sources (serving/version_source.h), one waits for the times of next tries, up to
-// PlanOptions::max_loads load and warm up, one unloads. All have the priority `nice`: they take
-// what requests leave. (Threads that a loader starts inherit it: threads that requests need must
-// not be started by the loader.)
+// PlanOptions::max_loads load and warm up (and up to max_left_behind more are in loads that took
+// too long: such a version has failed, and what its load still returns is dropped), one unloads.
+// All have the priority `nice`: they take what requests leave. (Threads that a loader starts
+// inherit it. Those of the arena, which requests need, are started before; others that requests
+// need must not be started by the loader.)
 //
 // Invariants:
 //   * A request that pinned a version keeps it: the version is freed after its last pin has gone,

@@ -66,12 +66,13 @@ struct ModelVersions::Core {
     State state = State::kFound;
     bool wanted = false;
     std::string directory;
-    uint64_t fingerprint = 0;        // of its files at the last poll
+    uint64_t fingerprint = 0;        // of its files at the last poll; 0: not looked at
     uint64_t tried_fingerprint = 0;  // when the last load began
     int num_tries = 0;
     absl::Time failed_at = absl::InfinitePast();
-    Status error;                                   // of the last try
-    bool cancelled = false, took_too_long = false;  // the last load
+    Status error;              // of the last try
+    bool cancelled = false;    // the last load
+    bool left_behind = false;  // its thread has not come back; the version stays in memory
     absl::Time load_began = absl::InfiniteFuture();
     std::shared_ptr<CancellationManager> cancellation;  // of the last load
     std::shared_ptr<Servable> servable;                 // from available until it is unloaded
@@ -86,7 +87,7 @@ struct ModelVersions::Core {
     std::vector<IncompleteVersion> incomplete;
     std::vector<FoundVersion> wanted;  // by its last poll, or by that of the source before it
   };
-  struct Model {
+  struct KnownModel {
     std::string base_path;       // of the last list that had it
     std::optional<Listed> now;   // of the list that serves; none: not listed any more
     std::optional<Listed> next;  // of the list that a reload tries; what it wants is wanted, too
@@ -121,6 +122,10 @@ struct ModelVersions::Core {
 
   void PollAll();
   void Load(Version* version);
+  // That the files of a version are as they were; 0: nothing is known.
+  Status CheckUnchanged(const VersionToLoad& version, uint64_t fingerprint) const;
+  Status LoadAndWarmUp(Version* version, const VersionToLoad& wanted, uint64_t fingerprint,
+                       CancellationManager* cancellation, std::shared_ptr<Servable>* servable);
   void Unload(Version* version);
 
   Status SetModels(std::vector<ModelSettings> list);
@@ -134,9 +139,9 @@ struct ModelVersions::Core {
   void TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void DropNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // A reload need not wait for it any more.
-  bool IsSettled(const Model& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool IsSettled(const KnownModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // What `now` and `next` want is wanted.
-  void Want(Model* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Want(KnownModel* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void WakePolls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   void TakeFound(const std::string& name, const VersionSource* source, int64_t round,
@@ -148,21 +153,27 @@ struct ModelVersions::Core {
   void Proceed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool ProceedOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Carry(PlanAction action, Version* version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  static std::string TextOf(const Version& version) {
+    return absl::StrCat("Model '", version.model, "' version ", version.number);
+  }
+  void Cancel(Version* version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Fail(Version* version, Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Move(Version* version, State to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  std::vector<VersionStatus> StatusOf(const Model& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  std::vector<VersionStatus> StatusOf(const KnownModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool AllThreadsAreLeftBehind() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // It will be available, or fail its first try.
   bool IsOnItsWay(const Version& version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Is it so of one that `listed` wants, or may want soon?
-  bool AnyOnItsWay(const Model& model, const Listed& listed) const
+  bool AnyOnItsWay(const KnownModel& model, const Listed& listed) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Has an available version, or none is on its way.
-  bool IsTried(const Model& model, const Listed& listed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  bool HasAvailable(const Model& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool IsTried(const KnownModel& model, const Listed& listed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool HasAvailable(const KnownModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Why no version of it is available.
-  Status WhyNone(const std::string& name, const Model& model) const
+  Status WhyNone(const std::string& name, const KnownModel& model) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   const Options options;
@@ -176,16 +187,17 @@ struct ModelVersions::Core {
   mutable Mutex mu;
   mutable CondVar changed;  // some state
   CondVar poll_wanted, time_changed, load_queued;
-  std::map<std::string, Model, std::less<>> models ABSL_GUARDED_BY(mu);
+  std::map<std::string, KnownModel, std::less<>> models ABSL_GUARDED_BY(mu);
   std::deque<Version*> loads ABSL_GUARDED_BY(mu);  // loading, and no thread has taken it
   std::vector<std::shared_ptr<CancellationManager>> to_cancel ABSL_GUARDED_BY(mu);
   absl::Time next_time ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();  // of the plan
   bool must_publish ABSL_GUARDED_BY(mu) = false;
   bool must_poll ABSL_GUARDED_BY(mu) = false;
-  bool ending ABSL_GUARDED_BY(mu) = false;     // everything unloads
-  bool stopped ABSL_GUARDED_BY(mu) = false;    // threads end
-  int64_t num_lists ABSL_GUARDED_BY(mu) = 0;   // that were set or tried so far
-  bool reloading ABSL_GUARDED_BY(mu) = false;  // a reload waits; there is one at most
+  int num_left_behind ABSL_GUARDED_BY(mu) = 0;  // threads, one per version
+  bool ending ABSL_GUARDED_BY(mu) = false;      // everything unloads
+  bool stopped ABSL_GUARDED_BY(mu) = false;     // threads end
+  int64_t num_lists ABSL_GUARDED_BY(mu) = 0;    // that were set or tried so far
+  bool reloading ABSL_GUARDED_BY(mu) = false;   // a reload waits; there is one at most
   int num_threads ABSL_GUARDED_BY(mu) = 0;
   // Those in functions of others: storage, loaders, what frees a model. They end when these do.
   int num_busy ABSL_GUARDED_BY(mu) = 0;

@@ -5,7 +5,11 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "serving/model_versions.h"
 #include "serving/model_versions_core.h"
+#include "serving/version_source.h"
 
 namespace millrace {
 namespace {
@@ -43,7 +47,7 @@ Status ReloadRuns() {
 Status ModelVersions::Core::CheckLabels(const std::vector<ModelSettings>& list) const {
   for (const ModelSettings& settings : list) {
     const auto entry = models.find(settings.name);
-    const Model* const model = entry == models.end() ? nullptr : &entry->second;
+    const KnownModel* const model = entry == models.end() ? nullptr : &entry->second;
     for (const auto& [label, number] : settings.labels) {
       bool is_moved = false, is_available = false;
       if (model != nullptr && model->now) {
@@ -66,7 +70,7 @@ Status ModelVersions::Core::CheckLabels(const std::vector<ModelSettings>& list) 
 void ModelVersions::Core::SetNext(std::vector<ModelSettings> list) {
   ++num_lists;
   for (ModelSettings& settings : list) {
-    Model& model = models[settings.name];
+    KnownModel& model = models[settings.name];
     Listed& next = model.next.emplace();
     // What was wanted stays wanted until the new source has been polled.
     if (model.now) next.wanted = model.now->wanted;
@@ -100,7 +104,7 @@ void ModelVersions::Core::DropNext() {
       models, [](const auto& entry) { return !entry.second.now && entry.second.versions.empty(); });
 }
 
-void ModelVersions::Core::Want(Model* model) {
+void ModelVersions::Core::Want(KnownModel* model) {
   for (auto& [number, v] : model->versions) v.wanted = false;
   for (const std::optional<Listed>* const listed : {&model->now, &model->next}) {
     if (!*listed) continue;
@@ -132,7 +136,7 @@ Status ModelVersions::Core::SetModels(std::vector<ModelSettings> list) {
   return absl::OkStatus();
 }
 
-bool ModelVersions::Core::IsSettled(const Model& model) const {
+bool ModelVersions::Core::IsSettled(const KnownModel& model) const {
   if (!model.next) return true;
   const Listed& next = *model.next;
   if (!model.now) {

@@ -2,52 +2,72 @@
 // Loads and unloads, and the thread that waits for times.
 
 #include "core/cached_memory.h"
+#include "core/cancellation.h"
 #include "core/logging.h"
+#include "core/mutex.h"
+#include "core/status.h"
+#include "serving/available_versions.h"
+#include "serving/model_versions.h"
 #include "serving/model_versions_core.h"
+#include "serving/servable.h"
+#include "serving/version_source.h"
 
 namespace millrace {
-namespace {
-
-std::string VersionText(absl::string_view model, int64_t version) {
-  return absl::StrCat("Model '", model, "' version ", version);
+Status ModelVersions::Core::CheckUnchanged(const VersionToLoad& version,
+                                           uint64_t fingerprint) const {
+  if (fingerprint == 0) return absl::OkStatus();
+  return Guarded([&]() -> Status {
+    const StatusOr<uint64_t> now =
+        VersionSource::FingerprintOf(options.source.file_system, version.directory);
+    // Files that come and go are changes; what else cannot be listed could not be before.
+    if (absl::IsNotFound(now.status()) || (now.ok() && *now != fingerprint)) {
+      return absl::UnavailableError(
+          "its files must stay as they are, and changed while it was loaded");
+    }
+    return absl::OkStatus();
+  });
 }
 
-}  // namespace
+Status ModelVersions::Core::LoadAndWarmUp(Version* version, const VersionToLoad& wanted,
+                                          uint64_t fingerprint, CancellationManager* cancellation,
+                                          std::shared_ptr<Servable>* servable) {
+  MR_RETURN_IF_ERROR(Guarded([&]() -> Status {
+    MR_ASSIGN_OR_RETURN(*servable, options.loader(wanted, cancellation));
+    return *servable == nullptr ? Internal("the loader must return a model, got none")
+                                : absl::OkStatus();
+  }));
+  {
+    MutexLock lock(&mu);
+    if (version->cancelled) return absl::CancelledError("no longer wanted");
+    Move(version, State::kWarming);
+    changed.SignalAll();
+  }
+  if (options.warm_up) {
+    MR_RETURN_IF_ERROR(Prefixed("warm-up", Guarded([&]() -> Status {
+                                  return options.warm_up(wanted, servable->get(), cancellation);
+                                })));
+  }
+  return CheckUnchanged(wanted, fingerprint);
+}
 
 void ModelVersions::Core::Load(Version* version) {
   std::string text;
   VersionToLoad wanted;
   std::shared_ptr<CancellationManager> cancellation;
+  uint64_t fingerprint;
   bool cancelled;
   {
     MutexLock lock(&mu);
-    text = VersionText(version->model, version->number);
+    fingerprint = version->tried_fingerprint;
+    text = TextOf(*version);
     wanted = {version->model, version->number, version->directory};
     cancellation = version->cancellation;
     cancelled = version->cancelled;
   }
   std::shared_ptr<Servable> servable;
-  Status status = absl::CancelledError("no longer wanted");
-  if (!cancelled) {
-    status = Guarded([&]() -> Status {
-      MR_ASSIGN_OR_RETURN(servable, options.loader(wanted, cancellation.get()));
-      return servable == nullptr ? Internal("the loader must return a model, got none")
-                                 : absl::OkStatus();
-    });
-  }
-  if (status.ok()) {
-    {
-      MutexLock lock(&mu);
-      Move(version, State::kWarming);
-      cancelled = version->cancelled;
-      changed.SignalAll();
-    }
-    if (options.warm_up && !cancelled) {
-      status = Prefixed("warm-up", Guarded([&]() -> Status {
-                          return options.warm_up(wanted, servable.get(), cancellation.get());
-                        }));
-    }
-  }
+  Status status = cancelled
+                      ? absl::CancelledError("no longer wanted")
+                      : LoadAndWarmUp(version, wanted, fingerprint, cancellation.get(), &servable);
   if (status.ok()) {
     MutexLock lock(&mu);
     if (!version->cancelled) {
@@ -67,18 +87,15 @@ void ModelVersions::Core::Load(Version* version) {
   ReleaseCachedMemory();
   status = Prefixed(text, status);
   MutexLock lock(&mu);
-  if (version->took_too_long) {
-    status = absl::DeadlineExceededError(
-        absl::StrCat(text, ": a load must end within ",
-                     absl::FormatDuration(options.plan.max_load_time), "; it was told to end"));
-  }
-  if (version->cancelled && !version->took_too_long) {
+  if (version->left_behind) {
+    // It has failed already; now it may be tried again.
+    version->left_behind = false;
+    --num_left_behind;
+    LogInfo(text, ": the load that took too long has ended");
+  } else if (version->cancelled) {
     Move(version, State::kEnded);
   } else {
-    LogWarning("Loading failed: ", status.ToString());
-    version->error = status;
-    version->failed_at = clock->Now();
-    Move(version, State::kFailed);
+    Fail(version, std::move(status));
   }
   Proceed();
 }
@@ -91,7 +108,7 @@ void ModelVersions::Core::Unload(Version* version) {
     Move(version, State::kUnloading);
     servable = std::move(version->servable);
     version->servable = nullptr;
-    text = VersionText(version->model, version->number);
+    text = TextOf(*version);
     changed.SignalAll();
   }
   servable.reset();

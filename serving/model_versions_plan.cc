@@ -4,8 +4,13 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/cancellation.h"
 #include "core/dcheck.h"
+#include "core/logging.h"
+#include "serving/available_versions.h"
 #include "serving/model_versions_core.h"
+#include "serving/version_plan.h"
+#include "serving/version_state.h"
 
 namespace millrace {
 
@@ -29,7 +34,7 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
       MR_DCHECK(version->servable == nullptr, "a version is loaded once at a time");
       ++version->num_tries;
       version->tried_fingerprint = version->fingerprint;
-      version->cancelled = version->took_too_long = false;
+      version->cancelled = false;
       version->load_began = clock->Now();
       version->cancellation = std::make_shared<CancellationManager>();
       Move(version, State::kLoading);
@@ -40,11 +45,15 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
       Move(version, State::kWaiting);
       break;
     case PlanAction::kCancel:
-      // By the thread of the times, without the lock: callbacks are the loader's.
-      version->cancelled = true;
-      version->took_too_long = version->wanted;
-      to_cancel.push_back(version->cancellation);
-      time_changed.SignalAll();
+      Cancel(version);
+      break;
+    case PlanAction::kGiveUp:
+      Cancel(version);
+      version->left_behind = true;
+      ++num_left_behind;
+      Fail(version, absl::DeadlineExceededError(absl::StrCat(
+                        TextOf(*version), ": its load takes longer than ",
+                        absl::FormatDuration(options.plan.max_load_time), " and was told to end")));
       break;
     case PlanAction::kDrain:
       Move(version, State::kDraining);
@@ -55,6 +64,20 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
       Move(version, State::kEnded);
       break;
   }
+}
+
+// By the thread of the times, without the lock: callbacks are the loader's.
+void ModelVersions::Core::Cancel(Version* version) {
+  if (std::exchange(version->cancelled, true)) return;
+  to_cancel.push_back(version->cancellation);
+  time_changed.SignalAll();
+}
+
+void ModelVersions::Core::Fail(Version* version, Status status) {
+  LogWarning("Loading failed: ", status.ToString());
+  version->error = std::move(status);
+  version->failed_at = clock->Now();
+  Move(version, State::kFailed);
 }
 
 bool ModelVersions::Core::ProceedOnce() {
@@ -71,7 +94,8 @@ bool ModelVersions::Core::ProceedOnce() {
                                          .load_began = v.load_began,
                                          .num_tries = v.num_tries,
                                          .failed_at = v.failed_at,
-                                         .files_changed = v.fingerprint != v.tried_fingerprint});
+                                         .files_changed = v.fingerprint != v.tried_fingerprint,
+                                         .left_behind = v.left_behind});
       places.back().push_back(&v);
     }
   }
@@ -111,12 +135,13 @@ void ModelVersions::Core::Publish() {
 }
 
 void ModelVersions::Core::Forget() {
+  const auto is_over = [](const auto& entry) {
+    const Version& v = entry.second;
+    return v.state == State::kEnded && !v.wanted && !v.left_behind;
+  };
   size_t num_gone = 0;
   for (auto& [name, model] : models) {
     auto& versions = model.versions;
-    const auto is_over = [](const auto& entry) {
-      return entry.second.state == State::kEnded && !entry.second.wanted;
-    };
     auto num_over = static_cast<size_t>(std::count_if(versions.begin(), versions.end(), is_over));
     if (!model.now && !model.next && num_over == versions.size()) ++num_gone;
     for (auto it = versions.begin(); num_over > options.most_ended;) {
@@ -130,11 +155,9 @@ void ModelVersions::Core::Forget() {
     }
   }
   for (auto it = models.begin(); num_gone > options.most_ended;) {
-    const Model& model = it->second;
-    const bool is_gone =
-        !model.now && !model.next &&
-        std::all_of(model.versions.begin(), model.versions.end(),
-                    [](const auto& entry) { return entry.second.state == State::kEnded; });
+    const KnownModel& model = it->second;
+    const bool is_gone = !model.now && !model.next &&
+                         std::all_of(model.versions.begin(), model.versions.end(), is_over);
     it = is_gone ? models.erase(it) : std::next(it);
     num_gone -= is_gone;
   }

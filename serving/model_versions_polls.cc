@@ -2,7 +2,9 @@
 // Polls.
 
 #include "core/logging.h"
+#include "core/mutex.h"
 #include "serving/model_versions_core.h"
+#include "serving/version_source.h"
 
 namespace millrace {
 
@@ -11,7 +13,7 @@ void ModelVersions::Core::TakeFound(const std::string& name, const VersionSource
   MutexLock lock(&mu);
   const auto entry = models.find(name);
   if (entry == models.end()) return;
-  Model& model = entry->second;
+  KnownModel& model = entry->second;
   // Of a reload that has begun meanwhile it is too old.
   if (reloading && round != num_lists) return;
   std::optional<Listed>& listed = reloading ? model.next : model.now;

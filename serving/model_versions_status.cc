@@ -3,11 +3,14 @@
 
 #include <algorithm>
 
+#include "serving/model_versions.h"
 #include "serving/model_versions_core.h"
+#include "serving/version_source.h"
+#include "serving/version_state.h"
 
 namespace millrace {
 
-std::vector<VersionStatus> ModelVersions::Core::StatusOf(const Model& model) const {
+std::vector<VersionStatus> ModelVersions::Core::StatusOf(const KnownModel& model) const {
   std::vector<VersionStatus> statuses;
   for (const auto& [number, v] : model.versions) {
     statuses.push_back({number, v.state, v.error, v.servable ? v.servable->num_bytes() : 0});
@@ -29,8 +32,12 @@ std::vector<VersionStatus> ModelVersions::Core::StatusOf(const Model& model) con
   return statuses;
 }
 
+bool ModelVersions::Core::AllThreadsAreLeftBehind() const {
+  return num_left_behind >= options.plan.max_loads + options.plan.max_left_behind;
+}
+
 bool ModelVersions::Core::IsOnItsWay(const Version& v) const {
-  if (!v.wanted) return false;
+  if (!v.wanted || v.left_behind) return false;
   switch (v.state) {
     case State::kFound:
     case State::kEnded:
@@ -38,10 +45,10 @@ bool ModelVersions::Core::IsOnItsWay(const Version& v) const {
     case State::kUnloading:
       return true;
     case State::kQueued:
-      return v.num_tries == 0;
+      return v.num_tries == 0 && !AllThreadsAreLeftBehind();
     case State::kLoading:
     case State::kWarming:
-      return v.cancelled ? !v.took_too_long : v.num_tries == 1;
+      return v.cancelled || v.num_tries == 1;  // cancelled: it begins anew
     case State::kAvailable:
     case State::kFailed:
     case State::kWaiting:
@@ -50,7 +57,7 @@ bool ModelVersions::Core::IsOnItsWay(const Version& v) const {
   return false;
 }
 
-bool ModelVersions::Core::AnyOnItsWay(const Model& model, const Listed& listed) const {
+bool ModelVersions::Core::AnyOnItsWay(const KnownModel& model, const Listed& listed) const {
   if (!listed.polled) return true;
   for (const FoundVersion& one : listed.wanted) {
     const auto version = model.versions.find(one.version);
@@ -62,16 +69,16 @@ bool ModelVersions::Core::AnyOnItsWay(const Model& model, const Listed& listed) 
                      [](const auto& v) { return v.settles; });
 }
 
-bool ModelVersions::Core::HasAvailable(const Model& model) const {
+bool ModelVersions::Core::HasAvailable(const KnownModel& model) const {
   return std::any_of(model.versions.begin(), model.versions.end(),
                      [](const auto& entry) { return entry.second.state == State::kAvailable; });
 }
 
-bool ModelVersions::Core::IsTried(const Model& model, const Listed& listed) const {
+bool ModelVersions::Core::IsTried(const KnownModel& model, const Listed& listed) const {
   return HasAvailable(model) || !AnyOnItsWay(model, listed);
 }
 
-Status ModelVersions::Core::WhyNone(const std::string& name, const Model& model) const {
+Status ModelVersions::Core::WhyNone(const std::string& name, const KnownModel& model) const {
   const std::string where = absl::StrCat("Model '", name, "'");
   if (!model.now || !model.now->polled) {
     return absl::UnavailableError(absl::StrCat(where, ": not looked for yet"));
@@ -83,6 +90,11 @@ Status ModelVersions::Core::WhyNone(const std::string& name, const Model& model)
     if (!v.status.ok() && v.state != State::kEnded) return v.status;
   }
   for (const VersionStatus& v : statuses) {
+    if (v.state == State::kQueued && AllThreadsAreLeftBehind()) {
+      return absl::UnavailableError(absl::StrCat(where, ": version ", v.version,
+                                                 " waits until one of ", num_left_behind,
+                                                 " loads that hang has ended"));
+    }
     if (v.state != State::kEnded) {
       return absl::UnavailableError(
           absl::StrCat(where, ": version ", v.version, " is ", VersionStateName(v.state)));

@@ -3,10 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,11 +20,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "core/arena.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/file_system.h"
@@ -759,7 +764,7 @@ TEST_F(ModelVersionsTest, LoadThatIsNotWantedAnyMoreIsCancelled) {
   EXPECT_EQ(world_->num_alive(), 1);
 }
 
-TEST_F(ModelVersionsTest, LoadThatHangsFailsAfterItsTime) {
+TEST_F(ModelVersionsTest, LoadThatTakesTooLongIsToldToEnd) {
   ModelVersions::Options options = Options();
   options.plan.max_load_time = absl::Minutes(5);
   options.plan.max_retries = 0;
@@ -772,8 +777,124 @@ TEST_F(ModelVersionsTest, LoadThatHangsFailsAfterItsTime) {
   clock_.Advance(absl::Minutes(5));
   Await("m", 2, State::kFailed);
   EXPECT_STATUS(StatusOf("m", 2).status, absl::StatusCode::kDeadlineExceeded,
-                "Model 'm' version 2: a load must end within 5m");
+                "Model 'm' version 2: its load takes longer than 5m");
   EXPECT_EQ(Latest("m"), 1);
+}
+
+// covers: serving: a load that hangs fails its version, holds up nobody, and is tried again only
+//   when it has come back; what it brings is dropped
+TEST_F(ModelVersionsTest, LoadThatHangsIsLeftBehindAndItsResultIsDropped) {
+  ModelVersions::Options options = Options();
+  options.plan.max_loads = 1;
+  options.plan.max_left_behind = 1;
+  options.plan.max_load_time = absl::Minutes(5);
+  options.plan.retry_interval = absl::Minutes(1);
+  Start(std::move(options));
+  Script hangs;
+  hangs.heeds_cancellation = false;
+  std::vector<std::shared_ptr<Door>> doors;
+  for (const char* model : {"a", "b", "c"}) {
+    hangs.at_load = doors.emplace_back(std::make_shared<Door>());
+    world_->Set(absl::StrCat(model, "/1"), hangs);
+    Write(model, 1);
+  }
+  EXPECT_OK(versions_->SetModels({Settings("a"), Settings("b"), Settings("c")}));
+  versions_->Poll();
+  // One after the other: of equal ones the first model's comes first.
+  for (int i = 0; i < 2; ++i) {
+    doors[static_cast<size_t>(i)]->AwaitVisitor();
+    clock_.Advance(absl::Minutes(5));
+    Await(i == 0 ? "a" : "b", 1, State::kFailed);
+  }
+  // Both threads hang: the third has none, and nobody waits for it.
+  const auto missing = versions_->WaitUntilTried(absl::InfiniteFuture());
+  ASSERT_EQ(missing.size(), 3u);
+  EXPECT_STATUS(missing[0].second, absl::StatusCode::kDeadlineExceeded, "takes longer than 5m");
+  EXPECT_STATUS(missing[2].second, absl::StatusCode::kUnavailable,
+                "Model 'c': version 1 waits until one of 2 loads that hang has ended");
+  clock_.Advance(absl::Hours(1));
+  EXPECT_EQ(StatusOf("a", 1).state, State::kFailed);
+  EXPECT_EQ(world_->num_loads("a/1"), 1);
+  // The next tries do not hang.
+  world_->Set("a/1", {});
+  world_->Set("c/1", {});
+  doors[0]->Open();
+  Await("c", 1, State::kAvailable);
+  // The load of long ago failed an hour ago.
+  Await("a", 1, State::kAvailable);
+  EXPECT_EQ(world_->num_loads("a/1"), 2);
+  EXPECT_EQ(world_->num_loads("c/1"), 1);
+  // What the first load brought is gone: one instance of each.
+  EXPECT_EQ(world_->num_alive(), 2);
+  doors[1]->Open();
+}
+
+// covers: serving: a version whose files change while it loads is not served; it is tried again when
+//   they have settled
+TEST_F(ModelVersionsTest, FilesThatChangeDuringTheLoadFailIt) {
+  StartWithOne();
+  const auto door = std::make_shared<Door>();
+  world_->Set("m/2", {.at_load = door});
+  Write("m", 2);
+  versions_->Poll();
+  door->AwaitVisitor();
+  Write("m", 2, "another model");
+  world_->Set("m/2", {});
+  door->Open();
+  // The first try fails, and waits for its interval, or for other files than it began with.
+  Await("m", 2, State::kWaiting);
+  EXPECT_STATUS(StatusOf("m", 2).status, absl::StatusCode::kUnavailable,
+                "Model 'm' version 2: its files must stay as they are, and changed while");
+  EXPECT_EQ(Latest("m"), 1);
+  EXPECT_EQ(world_->num_alive(), 1);
+  versions_->Poll();
+  Await("m", 2, State::kAvailable);
+  EXPECT_EQ(world_->num_loads("m/2"), 2);
+}
+
+// The "nice" of all threads of this process, by their ids.
+std::map<std::string, int> NiceOfThreads() {
+  std::map<std::string, int> nice;
+  const StatusOr<std::vector<std::string>> ids = FileSystem::Posix()->GetChildren("/proc/self/task");
+  EXPECT_OK(ids.status());
+  if (!ids.ok()) return nice;
+  for (const std::string& id : *ids) {
+    // Threads end while this reads; what the files have is not their size.
+    std::ifstream file(absl::StrCat("/proc/self/task/", id, "/stat"));
+    std::string text;
+    if (!std::getline(file, text)) continue;
+    // Field 19; the second is the name, which ends with the last parenthesis.
+    const size_t end = text.rfind(')');
+    if (end == std::string::npos || end + 2 > text.size()) continue;
+    const std::vector<std::string> fields = absl::StrSplit(text.substr(end + 2), ' ');
+    int value;
+    if (fields.size() > 16 && absl::SimpleAtoi(fields[16], &value)) nice[id] = value;
+  }
+  return nice;
+}
+
+// covers: serving: a loader that computes makes no thread of low priority that requests then need
+TEST_F(ModelVersionsTest, ThreadsOfTheArenaKeepThePriorityOfTheProcess) {
+  constexpr int kLowest = 19;
+  if (::getpriority(PRIO_PROCESS, 0) == kLowest) GTEST_SKIP() << "this process has the lowest";
+  ModelVersions::Options options = Options();
+  options.nice = kLowest;
+  options.loader = [load = options.loader](const VersionToLoad& version,
+                                           CancellationManager* cancellation) {
+    std::atomic<int64_t> sum{0};
+    Arena::Default()->ParallelFor(1000, 1e6, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum += i;
+    });
+    EXPECT_EQ(sum, 999 * 1000 / 2);
+    return load(version, cancellation);
+  };
+  // Polls, times, unloads, and all loads.
+  const int most = 3 + options.plan.max_loads + options.plan.max_left_behind;
+  StartWithOne(std::move(options));
+  int num_low = 0;
+  for (const auto& [id, nice] : NiceOfThreads()) num_low += nice == kLowest;
+  EXPECT_GE(num_low, 1);
+  EXPECT_LE(num_low, most);
 }
 
 TEST_F(ModelVersionsTest, ThreadPollsEachPeriod) {

@@ -76,12 +76,13 @@ void AddCandidates(const PlannedModel& model, size_t number, const Summary& summ
 Plan NextSteps(absl::Span<const PlannedModel> models, const PlanOptions& options, absl::Time now) {
   Plan plan;
   std::vector<Candidate> candidates;
-  int num_loads = 0;
+  int num_loads = 0, num_left_behind = 0;
   for (size_t m = 0; m < models.size(); ++m) {
     const PlannedModel& model = models[m];
     const Summary summary(model);
     for (size_t i = 0; i < model.versions.size(); ++i) {
       const PlannedVersion& v = model.versions[i];
+      num_left_behind += v.left_behind;
       const auto add = [&](PlanAction action) { plan.steps.push_back({m, i, action}); };
       switch (v.state) {
         case State::kFound:
@@ -93,12 +94,13 @@ Plan NextSteps(absl::Span<const PlannedModel> models, const PlanOptions& options
         case State::kLoading:
         case State::kWarming:
           ++num_loads;
-          if (v.cancelled) break;
-          if (const absl::Time end = v.load_began + options.max_load_time;
-              end <= now || (!v.wanted && MayGo(summary, options.order))) {
-            add(PlanAction::kCancel);
+          if (const absl::Time end = v.load_began + options.max_load_time; end <= now) {
+            add(PlanAction::kGiveUp);
           } else {
             plan.next_time = std::min(plan.next_time, end);
+            if (!v.cancelled && !v.wanted && MayGo(summary, options.order)) {
+              add(PlanAction::kCancel);
+            }
           }
           break;
         case State::kAvailable:
@@ -111,11 +113,13 @@ Plan NextSteps(absl::Span<const PlannedModel> models, const PlanOptions& options
         case State::kUnloading:
           break;
         case State::kEnded:
-          if (v.wanted) add(PlanAction::kQueue);
+          if (v.wanted && !v.left_behind) add(PlanAction::kQueue);
           break;
         case State::kFailed:
           if (!v.wanted) {
             add(PlanAction::kEnd);
+          } else if (v.left_behind) {
+            // It may still load.
           } else if (v.files_changed) {
             add(PlanAction::kQueue);
           } else if (v.num_tries <= options.max_retries) {
@@ -142,7 +146,10 @@ Plan NextSteps(absl::Span<const PlannedModel> models, const PlanOptions& options
   std::sort(candidates.begin(), candidates.end(),
             [](const Candidate& a, const Candidate& b) { return a.Key() < b.Key(); });
   for (const Candidate& next : candidates) {
-    if (num_loads >= options.max_loads) break;
+    if (num_loads >= options.max_loads ||
+        num_loads + num_left_behind >= options.max_loads + options.max_left_behind) {
+      break;
+    }
     ++num_loads;
     plan.steps.push_back({next.model, next.version, PlanAction::kLoad});
   }

@@ -20,6 +20,7 @@
 //   * A version that fails takes nothing from another: its tries come after first tries, it never
 //     makes one go, and it rests after its last try until it leaves the wanted set and comes back,
 //     or its files change.
+//   * A version whose thread was left behind is not tried again before that has come back.
 //   * At most `max_loads` loads at a time. Models with nothing available come first, then, within a
 //     model, the highest version.
 //   * It comes to rest: after finitely many rounds without an outer event the plan is empty.
@@ -49,8 +50,12 @@ struct PlanOptions {
   int max_retries = 5;  // after the first try
   absl::Duration retry_interval = absl::Seconds(60);
   int max_loads = 2;  // at a time, of all models
-  // A load that takes longer is told to end, and fails: one that hangs would keep its place.
-  absl::Duration max_load_time = absl::InfiniteDuration();
+  // A load that takes longer is told to end, has failed, and leaves its place: its thread is left
+  // behind until it comes back by itself.
+  absl::Duration max_load_time = absl::Hours(1);
+  // Threads beyond max_loads that may be left behind. When all are, no load begins until one is
+  // back.
+  int max_left_behind = 4;
 };
 
 struct PlannedVersion {
@@ -62,6 +67,7 @@ struct PlannedVersion {
   int num_tries = 0;  // loads that began since it was queued for the first time
   absl::Time failed_at = absl::InfinitePast();  // the last of them; of failed and waiting
   bool files_changed = false;                   // since that one began
+  bool left_behind = false;                     // the thread of that one has not come back
 };
 
 // Each version once, in any order.
@@ -74,7 +80,8 @@ enum class PlanAction {
   kRetry,   // -> queued, its tries so far count
   kLoad,    // -> loading
   kWait,    // failed -> waiting
-  kCancel,  // the load ends early, by itself; no change of state yet. Wanted: it took too long
+  kCancel,  // the load is to end early, by itself; no change of state yet
+  kGiveUp,  // the load, which took too long -> failed; its thread is left behind
   kDrain,   // available -> draining
   kEnd,     // -> ended
 };

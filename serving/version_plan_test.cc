@@ -32,10 +32,12 @@ absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(second
 
 // "+2:waiting/3@40~": version 2, wanted, waiting after 3 tries, the last of which failed at 40 s;
 // its files have changed. "2:loading@40!": a load that began at 40 s and was told to end.
+// "2:failed/1?": its thread was left behind.
 PlannedVersion Parse(absl::string_view text) {
   PlannedVersion v;
   v.wanted = absl::ConsumePrefix(&text, "+");
   v.files_changed = absl::ConsumeSuffix(&text, "~");
+  v.left_behind = absl::ConsumeSuffix(&text, "?");
   v.cancelled = absl::ConsumeSuffix(&text, "!");
   const std::pair<std::string, std::string> number = absl::StrSplit(text, absl::MaxSplits(':', 1));
   EXPECT_TRUE(absl::SimpleAtoi(number.first, &v.version)) << text;
@@ -78,9 +80,9 @@ std::string Text(const std::vector<PlannedModel>& models) {
   for (const PlannedModel& model : models) {
     std::vector<std::string> versions;
     for (const PlannedVersion& v : model.versions) {
-      versions.push_back(absl::StrCat(v.wanted ? "+" : "", v.version, ":",
-                                      VersionStateName(v.state), "/", v.num_tries,
-                                      v.cancelled ? "!" : "", v.files_changed ? "~" : ""));
+      versions.push_back(absl::StrCat(
+          v.wanted ? "+" : "", v.version, ":", VersionStateName(v.state), "/", v.num_tries,
+          v.cancelled ? "!" : "", v.left_behind ? "?" : "", v.files_changed ? "~" : ""));
     }
     parts.push_back(absl::StrJoin(versions, " "));
   }
@@ -99,6 +101,8 @@ absl::string_view ActionName(PlanAction action) {
       return "wait";
     case PlanAction::kCancel:
       return "cancel";
+    case PlanAction::kGiveUp:
+      return "give up";
     case PlanAction::kDrain:
       return "drain";
     case PlanAction::kEnd:
@@ -166,6 +170,11 @@ TEST(VersionPlanTest, StepsAreThoseOfTheTable) {
       {"1:available +2:failed/6~", "queue 2"},
       {"1:available +2:waiting/1@50~", "queue 2"},
       {"1:available +2:waiting/1@40", "retry 2"},
+      // Not before its last load has come back.
+      {"1:available +2:failed/1?", ""},
+      {"1:available +2:failed/1?~", ""},
+      {"1:available 2:failed/1?", "drain 1, end 2"},
+      {"1:available +2:ended/1?", ""},
       // The clock went back behind the failure.
       {"1:available +2:waiting/1@101", "retry 2"},
       // Tries come after first tries, also of other models.
@@ -207,15 +216,26 @@ TEST(VersionPlanTest, StepsAreThoseOfTheTable) {
   }
 }
 
-TEST(VersionPlanTest, LoadThatTakesTooLongIsCancelled) {
+// covers: serving: a load that takes too long is given up and takes no other's place; when all
+//   threads are left behind no load begins
+TEST(VersionPlanTest, LoadThatTakesTooLongIsGivenUp) {
   const PlanOptions options = {.max_load_time = absl::Seconds(60)};
   const auto plan = [&](const char* text) {
     const std::vector<PlannedModel> models = ParseModels(text);
     return StepsText(models, NextSteps(models, options, At(100)));
   };
-  EXPECT_EQ(plan("+1:loading@40 +2:warming@40"), "cancel 1, cancel 2");
-  EXPECT_EQ(plan("+1:loading@41 +2:loading@40!"), "");
-  EXPECT_EQ(plan("1:loading@40 +2:queued"), "cancel 1, load 2");
+  EXPECT_EQ(plan("+1:loading@40 +2:warming@40"), "give up 1, give up 2");
+  EXPECT_EQ(plan("+1:loading@41 +2:loading@40!"), "give up 2");
+  EXPECT_EQ(plan("1:loading@40 +2:queued"), "give up 1, load 2");
+  // Two places, and four threads more.
+  EXPECT_EQ(plan("+1:failed/1? +2:failed/1? +3:failed/1? +4:failed/1? +5:queued +6:queued"),
+            "load 6, load 5");
+  EXPECT_EQ(plan("+1:failed/1? +2:failed/1? +3:failed/1? +4:failed/1? +5:failed/1? +6:queued "
+                 "+7:queued"),
+            "load 7");
+  EXPECT_EQ(plan("+1:failed/1? +2:failed/1? +3:failed/1? +4:failed/1? +5:failed/1? 6:ended/1? "
+                 "+7:queued"),
+            "");
   EXPECT_EQ(NextSteps(ParseModels("+1:loading@41 +2:loading@40!"), options, At(100)).next_time,
             At(101));
 }
@@ -231,7 +251,7 @@ TEST(VersionPlanTest, NextTimeIsThatOfTheNextTry) {
 }
 
 // What a plan does to the states, as ModelVersions does it.
-void Apply(const Plan& plan, std::vector<PlannedModel>* models) {
+void Apply(const Plan& plan, absl::Time now, std::vector<PlannedModel>* models) {
   std::set<std::pair<size_t, size_t>> touched;
   for (const PlanStep& step : plan.steps) {
     EXPECT_TRUE(touched.insert({step.model, step.version}).second)
@@ -248,6 +268,8 @@ void Apply(const Plan& plan, std::vector<PlannedModel>* models) {
         break;
       case PlanAction::kLoad:
         ++v.num_tries;
+        EXPECT_FALSE(v.left_behind) << "loaded twice: " << Text(*models);
+        v.load_began = now;
         v.files_changed = false;
         v.cancelled = false;
         v.state = State::kLoading;
@@ -259,6 +281,11 @@ void Apply(const Plan& plan, std::vector<PlannedModel>* models) {
         EXPECT_TRUE(IsLoad(v.state) && !v.cancelled && !v.wanted) << Text(*models);
         v.cancelled = true;
         continue;
+      case PlanAction::kGiveUp:
+        v.cancelled = v.left_behind = true;
+        v.failed_at = now;
+        v.state = State::kFailed;
+        break;
       case PlanAction::kDrain:
         v.state = State::kDraining;
         break;
@@ -298,7 +325,7 @@ void Settle(const PlanOptions& options, absl::Time now, std::vector<PlannedModel
     const Plan plan = NextSteps(before, options, now);
     if (plan.steps.empty()) return;
     ASSERT_LT(round, kMostRounds) << "no rest: " << Text(before);
-    Apply(plan, models);
+    Apply(plan, now, models);
     ASSERT_LE(NumLoads(*models), std::max(loads_before, options.max_loads)) << Text(before);
     for (size_t m = 0; m < before.size(); ++m) {
       if (options.order == LoadOrder::kAvailabilityFirst && WantsAny(before[m]) &&
@@ -326,8 +353,9 @@ void ExpectGoal(const PlanOptions& options, const std::vector<PlannedModel>& mod
     int num_stand_ins = 0;
     for (const PlannedVersion& v : model.versions) {
       if (v.wanted) {
-        ASSERT_TRUE(v.state == State::kAvailable ||
-                    (v.state == State::kFailed && v.num_tries > options.max_retries))
+        ASSERT_TRUE(
+            v.state == State::kAvailable ||
+            (v.state == State::kFailed && v.num_tries > options.max_retries && !v.left_behind))
             << Text(models);
       } else if (v.state == State::kAvailable) {
         ++num_stand_ins;
@@ -344,7 +372,7 @@ void ExpectGoal(const PlanOptions& options, const std::vector<PlannedModel>& mod
 // covers: serving: for four versions in every state and both orders: one action on a version at a
 //   time, never none available when one was and one is wanted, always rest
 TEST(VersionPlanTest, EveryStateOfFourVersionsComesToRest) {
-  // Each state wanted or not, and loads that were told to end.
+  // Each state wanted or not, loads that were told to end, and those whose thread was left behind.
   std::vector<PlannedVersion> kinds;
   for (const State state : kAllStates) {
     for (const bool wanted : {false, true}) {
@@ -354,9 +382,9 @@ TEST(VersionPlanTest, EveryStateOfFourVersionsComesToRest) {
       v.failed_at = At(99);
       v.num_tries = state == State::kFailed ? 6 : state == State::kWaiting ? 1 : 0;
       kinds.push_back(v);
-      if (!IsLoad(state)) continue;
-      v.cancelled = true;
-      kinds.push_back(v);
+      v.cancelled = IsLoad(state);
+      v.left_behind = state == State::kFailed || state == State::kEnded;
+      if (v.cancelled || v.left_behind) kinds.push_back(v);
     }
   }
   const size_t n = kinds.size();
@@ -382,6 +410,8 @@ class History {
     options_.order = order;
     options_.max_loads = Draw(1, 3);
     options_.max_retries = Draw(0, 2);
+    if (Draw(0, 1) == 0) options_.max_load_time = absl::Seconds(Draw(1, 60));
+    options_.max_left_behind = Draw(0, 2);
     models_.resize(static_cast<size_t>(Draw(1, 3)));
     for (PlannedModel& model : models_) {
       for (int64_t version = 1; version <= 4; ++version) {
@@ -402,8 +432,8 @@ class History {
     // Nothing comes any more: loads end, requests end, time passes.
     bool acts = true;
     // Each version has at most its tries of four outer events each, and what it was in the middle
-    // of.
-    const int most = static_cast<int>(models_.size()) * 4 * (options_.max_retries + 3) * 6;
+    // of: queued, loading, warming, failed, back, waiting; or draining, unloading, ended.
+    const int most = static_cast<int>(models_.size()) * 4 * (options_.max_retries + 3) * 8;
     for (int i = 0; acts; ++i) {
       ASSERT_LT(i, most) << "no rest: " << Text(models_);
       acts = false;
@@ -426,6 +456,10 @@ class History {
 
   // What a load, a request or a free does at its end. False: nothing runs.
   bool Proceed(PlannedVersion* v) {
+    if (v->left_behind) {
+      v->left_behind = false;
+      return true;
+    }
     switch (v->state) {
       case State::kLoading:
       case State::kWarming:

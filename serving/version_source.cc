@@ -72,9 +72,8 @@ StatusOr<std::map<int64_t, std::string>> VersionSource::ListVersions(
   return versions;
 }
 
-Status VersionSource::List(const std::string& directory, const std::string& relative, int depth,
-                           Listing* listing) const {
-  FileSystem* const fs = options_.file_system;
+Status VersionSource::List(FileSystem* fs, const std::string& directory,
+                           const std::string& relative, int depth, Listing* listing) {
   if (depth > kMostDepth) {
     return absl::ResourceExhaustedError(absl::StrCat("'", directory, "' must be at most ",
                                                      kMostDepth, " levels deep in its version"));
@@ -96,7 +95,7 @@ Status VersionSource::List(const std::string& directory, const std::string& rela
     if (absl::IsNotFound(is_directory.status())) continue;
     MR_RETURN_IF_ERROR(is_directory.status());
     if (*is_directory) {
-      MR_RETURN_IF_ERROR(List(path, inside, depth + 1, listing));
+      MR_RETURN_IF_ERROR(List(fs, path, inside, depth + 1, listing));
       continue;
     }
     MR_ASSIGN_OR_RETURN(const uint64_t size, fs->GetFileSize(path));
@@ -109,6 +108,7 @@ Status VersionSource::List(const std::string& directory, const std::string& rela
       continue;  // a marker alone is no model
     }
     ++listing->num_files;
+    listing->num_bytes += size;
     if (inside == BundleIndexPath(kVariablesPrefix)) listing->has_index = true;
     if (absl::StartsWith(inside, kVariablesPrefix) &&
         IsDataSuffix(absl::string_view(inside).substr(std::strlen(kVariablesPrefix)))) {
@@ -134,6 +134,18 @@ Status VersionSource::CheckVariables(const std::string& directory, const Listing
   return absl::OkStatus();
 }
 
+Status VersionSource::CheckParts(const std::string& directory, const Listing& listing) const {
+  MR_RETURN_IF_ERROR(CheckVariables(directory, listing));
+  return listing.is_marked ? CheckExportMarker(options_.file_system, directory) : absl::OkStatus();
+}
+
+StatusOr<uint64_t> VersionSource::FingerprintOf(FileSystem* file_system,
+                                                const std::string& directory) {
+  Listing listing;
+  MR_RETURN_IF_ERROR(List(file_system, directory, "", 1, &listing));
+  return listing.fingerprint;
+}
+
 Status VersionSource::Look(int64_t version, const std::string& directory, Known* known,
                            bool* settles) const {
   *settles = false;
@@ -142,7 +154,7 @@ Status VersionSource::Look(int64_t version, const std::string& directory, Known*
                     reason);
   };
   Listing listing;
-  if (const Status status = List(directory, "", 1, &listing); !status.ok()) {
+  if (const Status status = List(options_.file_system, directory, "", 1, &listing); !status.ok()) {
     known->is_seen = false;
     // The files come and go: what could not be found may be there next time.
     *settles = absl::IsNotFound(status);
@@ -161,13 +173,13 @@ Status VersionSource::Look(int64_t version, const std::string& directory, Known*
           absl::StrCat("directory '", directory, "' must have files, got none")));
     }
     if (!known->is_checked || known->checked != listing.fingerprint) {
-      known->variables = CheckVariables(directory, listing);
+      known->parts = CheckParts(directory, listing);
       known->checked = listing.fingerprint;
       // Other errors may pass.
-      known->is_checked = known->variables.ok() || absl::IsDataLoss(known->variables) ||
-                          absl::IsNotFound(known->variables);
+      known->is_checked =
+          known->parts.ok() || absl::IsDataLoss(known->parts) || absl::IsNotFound(known->parts);
     }
-    if (!known->variables.ok()) return incomplete(known->variables);
+    if (!known->parts.ok()) return incomplete(known->parts);
     const absl::Duration age = now - (absl::UnixEpoch() + absl::Seconds(listing.newest));
     const bool is_quiet =
         age >= options_.settle_time || now - known->seen_since >= options_.settle_time / 2;
@@ -180,6 +192,7 @@ Status VersionSource::Look(int64_t version, const std::string& directory, Known*
     }
   }
   known->counts = true;
+  known->num_bytes = static_cast<int64_t>(listing.num_bytes);
   known->fingerprint = listing.fingerprint;
   return absl::OkStatus();
 }
@@ -232,7 +245,7 @@ StatusOr<FoundVersions> VersionSource::Poll(absl::Span<const int64_t> loaded) {
         continue;
       }
     }
-    found.wanted.push_back({version, directory, known.fingerprint});
+    found.wanted.push_back({version, directory, known.fingerprint, known.num_bytes});
   }
   const auto by_version = [](const auto& a, const auto& b) { return a.version < b.version; };
   std::sort(found.wanted.begin(), found.wanted.end(), by_version);

@@ -15,10 +15,11 @@
 // afterwards change its fingerprint only, when they are complete again. Complete means:
 //   * there are files, and where there is `variables/variables.index`, the data files that it names
 //     exist and are as long as it says; and
-//   * the file kExportIsComplete (saver/export_marker.h) is there, which who exports writes last;
-//     or the newest change of a file or directory is `settle_time` old; or the list of files with
-//     sizes and times is that of a poll at least half of `settle_time` ago (clocks of file servers
-//     may be ahead).
+//   * the list of its files that exporters write last (saver/export_marker.h) is there, and they
+//   are
+//     as it says; or there is no such list, and the newest change of a file or directory is
+//     `settle_time` old, or the list of files with sizes and times is that of a poll at least half
+//     of `settle_time` ago (clocks of file servers may be ahead).
 // With `trust_new_versions` each directory counts at once, as in TensorFlow Serving.
 //
 // What is not complete is never wanted and takes no other version's place: "latest" means the
@@ -59,6 +60,7 @@ struct FoundVersion {
   int64_t version = 0;
   std::string directory;
   uint64_t fingerprint = 0;  // of names, sizes and times of its files when they were last complete
+  int64_t num_bytes = 0;     // of its files when they were last looked at; 0: never
 };
 
 struct IncompleteVersion {
@@ -96,11 +98,15 @@ class VersionSource {
   // fingerprint that they had.
   StatusOr<FoundVersions> Poll(absl::Span<const int64_t> loaded = {});
 
+  // Of the names, sizes and times of all files below a directory.
+  static StatusOr<uint64_t> FingerprintOf(FileSystem* file_system, const std::string& directory);
+
  private:
   // The files of a version at one moment.
   struct Listing {
     uint64_t fingerprint = 0;
     size_t num_files = 0, num_entries = 0;
+    uint64_t num_bytes = 0;
     double newest = 0;  // seconds since the epoch, directories included
     bool is_marked = false;
     bool has_index = false, has_data = false;  // of variables/variables
@@ -114,15 +120,18 @@ class VersionSource {
     uint64_t seen = 0;                          // the listing of the last poll
     absl::Time seen_since;                      // the first poll with that listing
     bool is_seen = false;                       // both are set
-    uint64_t checked = 0;                       // the listing whose variables were checked
+    uint64_t checked = 0;                       // the listing whose parts were checked
     bool is_checked = false;                    // it is set
-    Status variables;                           // what the check said
+    Status parts;                               // what the check said
+    int64_t num_bytes = 0;                      // of all files, when they were last looked at
   };
 
   StatusOr<std::map<int64_t, std::string>> ListVersions(std::vector<std::string>* warnings) const;
-  Status List(const std::string& directory, const std::string& relative, int depth,
-              Listing* listing) const;
+  static Status List(FileSystem* fs, const std::string& directory, const std::string& relative,
+                     int depth, Listing* listing);
   Status CheckVariables(const std::string& directory, const Listing& listing) const;
+  // The variables, and what the exporter listed.
+  Status CheckParts(const std::string& directory, const Listing& listing) const;
   // Ok: it counts. `settles` as in IncompleteVersion.
   Status Look(int64_t version, const std::string& directory, Known* known, bool* settles) const;
   void Warn(const std::vector<std::string>& warnings);

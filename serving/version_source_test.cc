@@ -51,6 +51,10 @@ class VersionSourceTest : public ::testing::Test {
     EXPECT_OK(writer->Add("w", TensorOf<float>({4}, {1, 2, 3, 4})));
     EXPECT_OK(writer->Finish());
   }
+  void Mark(const std::string& name) {
+    EXPECT_OK(fs_->RecursivelyCreateDirectory(JoinPath(base_, name)));
+    EXPECT_OK(WriteExportMarker(fs_, JoinPath(base_, name)));
+  }
   std::string Data(const std::string& name) {
     return BundleDataPath(JoinPath(base_, name + "/variables/variables"), 0, 1);
   }
@@ -181,8 +185,9 @@ TEST_F(VersionSourceTest, VariablesMustBeAsLongAsTheirIndexSays) {
   ASSERT_EQ(cut.incomplete.size(), 1u);
   EXPECT_STATUS(cut.incomplete[0].reason, absl::StatusCode::kDataLoss, "it is cut off");
   // A marker does not help.
-  Write(std::string("2/") + kExportIsComplete, "");
+  Mark("2");
   EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
+  EXPECT_OK(fs_->DeleteFile(JoinPath(base_, std::string("2/") + kExportIsComplete)));
   // The rest has come.
   EXPECT_OK(WriteFileAtomically(fs_, Data("2"), data));
   EXPECT_THAT(Wanted(source->Poll()), ElementsAre(2));
@@ -218,15 +223,30 @@ TEST_F(VersionSourceTest, QuietFilesCountAtOnceAndYoungOnesWhenTheListIsTheSameL
   EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
 }
 
-TEST_F(VersionSourceTest, MarkerCountsAtOnce) {
+// covers: serving: a version whose exporter listed its files is complete at once when they are
+// there
+//   in their sizes, and never when they are not
+TEST_F(VersionSourceTest, MarkerDecidesAtOnce) {
   WriteVersion("1");
   const auto source = Source({}, AtNow());
   EXPECT_THAT(Wanted(source->Poll()), ElementsAre());
-  Write(std::string("1/") + kExportIsComplete, "");
+  Mark("1");
   EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
-  // Alone it is no model.
-  Write(std::string("2/") + kExportIsComplete, "");
+  // Alone it is no model, and files must have the sizes that it says, however old they are.
+  Mark("2");
   EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
+  Write("3/saved_model.pb", "a whole model");
+  Mark("3");
+  Write("3/saved_model.pb", "a part");
+  EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
+  const auto late = Source();  // an hour later
+  ASSERT_OK_AND_ASSIGN(const FoundVersions found, late->Poll());
+  EXPECT_THAT(Wanted(found), ElementsAre(1));
+  ASSERT_EQ(found.incomplete.size(), 2u);
+  EXPECT_STATUS(found.incomplete[1].reason, absl::StatusCode::kDataLoss, "must have 13 bytes");
+  Write("3/saved_model.pb", "a whole model");
+  EXPECT_THAT(Wanted(late->Poll()), ElementsAre(3));
+  EXPECT_EQ(late->Poll()->wanted[0].num_bytes, 13);
 }
 
 TEST_F(VersionSourceTest, DirectoryWithoutFilesIsNotComplete) {
