@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -180,10 +183,15 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     if (rest.pages == nullptr) {
       rest.pages = PagesOf(options.monitoring, options.monitoring.status_pages);
     }
+    lanes_ = std::make_unique<RestLanes>(options.lanes);
+    rest.lanes = lanes_.get();
     HttpHandler handler = RestFront(requests_, std::move(rest));
     handler = V2RestFront(
         requests_, readiness_,
-        {.timeout = options.rest.timeout, .cors = options.rest.cors, .limits = options.rest.limits},
+        {.timeout = options.rest.timeout,
+         .cors = options.rest.cors,
+         .limits = options.rest.limits,
+         .lanes = lanes_.get()},
         std::move(handler));
     MR_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(http), std::move(handler)));
     LogInfo("Serves REST on port ", http_->port());
@@ -231,8 +239,20 @@ void ModelServer::Stop(absl::Duration drain) {
   readiness_->SetStopping();
   if (health_ != nullptr) health_->Stop();
   if (reflection_ != nullptr) reflection_->Stop();
-  if (http_ != nullptr) http_->Stop(drain);
-  if (rpc_ != nullptr) rpc_->Shutdown(absl::Now() + drain);
+  // Both refuse from now on, and have the same time.
+  const absl::Time until = absl::Now() + drain;
+  std::optional<std::thread> rest;
+  if (http_ != nullptr && rpc_ != nullptr) {
+    try {
+      rest.emplace([this, drain] { http_->Stop(drain); });
+    } catch (const std::system_error&) {
+      // No thread: one after the other, below.
+    }
+  }
+  if (rpc_ != nullptr) rpc_->Shutdown(until);
+  if (rest.has_value()) rest->join();
+  if (http_ != nullptr) http_->Stop(std::max(until - absl::Now(), absl::ZeroDuration()));
+  lanes_.reset();  // waits for what its threads still run, whose clients have been answered
   if (request_log_ != nullptr) request_log_->Stop();
   if (pages_ != nullptr) pages_->Stop(absl::ZeroDuration());
 }

@@ -46,6 +46,7 @@
 #include "serving/protocols/reflection.h"
 #include "serving/request_observer.h"
 #include "serving/rest/http_server.h"
+#include "serving/rest_lanes.h"
 #include "serving/served_model.h"
 #include "serving/server/rest_front.h"
 
@@ -76,7 +77,8 @@ struct ModelServerOptions {
   // Of both; null: no TLS, no token. REST does not ask for a token: with one there is gRPC alone.
   std::shared_ptr<const Credentials> credentials = nullptr;
   HttpServerOptions http = {};  // without addresses and TLS
-  RestFrontOptions rest = {};
+  RestFrontOptions rest = {};  // without lanes
+  RestLanes::Options lanes = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
   bool enable_health = true;      // grpc.health.v1
 
@@ -129,6 +131,7 @@ class ModelServer {
   std::shared_ptr<RequestLog> request_log_;
   std::shared_ptr<const ModelRequests> requests_;
   std::shared_ptr<RpcServer> rpc_;
+  std::unique_ptr<RestLanes> lanes_;  // before http_, whose handlers use it
   std::unique_ptr<HttpServer> http_, pages_;
 };
 

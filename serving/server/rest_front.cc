@@ -42,12 +42,12 @@ constexpr char kSignatureDef[] = "signature_def";
 constexpr size_t kMaxShownName = 1024;
 constexpr size_t kMaxErrorBytes = 16 << 10;
 
-class Front {
+class Front : public std::enable_shared_from_this<Front> {
  public:
   Front(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options)
       : requests_(std::move(requests)), options_(std::move(options)) {}
 
-  void Serve(HttpRequest* request) const;
+  void Serve(std::unique_ptr<HttpRequest> request) const;
 
  private:
   struct Asked {
@@ -58,10 +58,14 @@ class Front {
   };
 
   HttpHeaders Headers() const;
-  StatusOr<std::string> Reply(const RestTarget& target, const HttpRequest& request) const;
+  void AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const;
+  // Runs a step of a model.
+  static bool IsStep(const RestTarget& target);
+  StatusOr<std::string> Reply(const RestTarget& target, const HttpRequest& request,
+                              const StepBounds& bounds) const;
   // What `answer` replies, seen by the observer.
   StatusOr<std::string> Observed(RequestApi api, const RestTarget& target,
-                                 const HttpRequest& request,
+                                 const HttpRequest& request, const StepBounds& bounds,
                                  StatusOr<std::string> (Front::*answer)(const ServedModel&,
                                                                         const Asked&) const) const;
   StatusOr<ModelRequests::Pinned> Pin(const RestTarget& target) const {
@@ -145,9 +149,9 @@ HttpHeaders Front::Headers() const {
   return headers;
 }
 
-void Front::Serve(HttpRequest* request) const {
+void Front::Serve(std::unique_ptr<HttpRequest> request) const {
   if (!IsRestPath(request->path())) {
-    if (options_.pages && options_.pages(request)) return;
+    if (options_.pages && options_.pages(request.get())) return;
     return request->Answer(404, {}, "");
   }
   if (options_.cors && request->method() == "OPTIONS") {
@@ -155,25 +159,51 @@ void Front::Serve(HttpRequest* request) const {
     if (asked.ok()) return request->Answer(200, Headers(), "");
     return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
   }
-  StatusOr<std::string> reply = NoExceptions("REST", [&]() -> StatusOr<std::string> {
-    MR_ASSIGN_OR_RETURN(const RestTarget target, ParseRestPath(request->method(), request->path()));
-    return Reply(target, *request);
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  const Status taken = NoExceptions("REST", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(RestTarget target, ParseRestPath(request->method(), request->path()));
+    if (options_.lanes == nullptr || !IsStep(target)) {
+      AnswerTo(request.get(), Reply(target, *request, {.deadline = deadline}));
+      return absl::OkStatus();
+    }
+    return options_.lanes->Run(
+        &request, request->path(), deadline,
+        [self = shared_from_this(), target = std::move(target)](HttpRequest* asked,
+                                                                const StepBounds& bounds) {
+          self->AnswerTo(asked, NoExceptions("REST", [&] {
+                           return self->Reply(target, *asked, bounds);
+                         }));
+        });
   });
-  if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
-  // A message may show what the client sent, however long.
-  request->Answer(
-      HttpStatus(reply.status().code()), Headers(),
-      ErrorReply(Status(reply.status().code(), CutText(reply.status().message(), kMaxErrorBytes))));
+  if (!taken.ok() && request != nullptr) AnswerTo(request.get(), taken);
 }
 
-StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& request) const {
+void Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
+  if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
+  const Status& status = reply.status();
+  HttpHeaders headers = Headers();
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+    headers.emplace_back("Retry-After", "1");
+  }
+  // A message may show what the client sent, however long.
+  request->Answer(HttpStatus(status.code()), std::move(headers),
+                  ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
+}
+
+bool Front::IsStep(const RestTarget& target) {
+  return target.kind == RestTarget::Kind::kPredict || target.kind == RestTarget::Kind::kClassify ||
+         target.kind == RestTarget::Kind::kRegress;
+}
+
+StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& request,
+                                   const StepBounds& bounds) const {
   switch (target.kind) {
     case RestTarget::Kind::kPredict:
-      return Observed(RequestApi::kPredict, target, request, &Front::Predict);
+      return Observed(RequestApi::kPredict, target, request, bounds, &Front::Predict);
     case RestTarget::Kind::kClassify:
-      return Observed(RequestApi::kClassify, target, request, &Front::Classify);
+      return Observed(RequestApi::kClassify, target, request, bounds, &Front::Classify);
     case RestTarget::Kind::kRegress:
-      return Observed(RequestApi::kRegress, target, request, &Front::Regress);
+      return Observed(RequestApi::kRegress, target, request, bounds, &Front::Regress);
     case RestTarget::Kind::kStatus:
       return StatusOf(target);
     case RestTarget::Kind::kMetadata:
@@ -185,7 +215,7 @@ StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& 
 }
 
 StatusOr<std::string> Front::Observed(
-    RequestApi api, const RestTarget& target, const HttpRequest& request,
+    RequestApi api, const RestTarget& target, const HttpRequest& request, const StepBounds& bounds,
     StatusOr<std::string> (Front::*answer)(const ServedModel&, const Asked&) const) const {
   std::optional<ModelRequests::Pinned> model;  // until the observer has seen the end
   ObservedRequest observed(requests_->observer(), api,
@@ -200,7 +230,7 @@ StatusOr<std::string> Front::Observed(
   StatusOr<std::string> reply = NoExceptions("REST", [&] {
     return (this->*answer)(**model, {.target = target,
                                      .body = request.body(),
-                                     .bounds = {.deadline = absl::Now() + options_.timeout},
+                                     .bounds = bounds,
                                      .observed = &observed});
   });
   // Of a body that was not read, or an exception; else the end was before.
@@ -311,7 +341,7 @@ std::string Front::Models() const {
 
 HttpHandler RestFront(std::shared_ptr<const ModelRequests> requests, RestFrontOptions options) {
   return [front = std::make_shared<const Front>(std::move(requests), std::move(options))](
-             std::unique_ptr<HttpRequest> request) { front->Serve(request.get()); };
+             std::unique_ptr<HttpRequest> request) { front->Serve(std::move(request)); };
 }
 
 }  // namespace millrace

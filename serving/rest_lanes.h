@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_SERVER_REST_LANES_H_
-#define MILLRACE_SERVING_SERVER_REST_LANES_H_
+#ifndef MILLRACE_SERVING_REST_LANES_H_
+#define MILLRACE_SERVING_REST_LANES_H_
 
 // RestLanes: where requests of REST run. A loop of the HTTP server has many connections: a request
 // that takes long there holds up all of them, status and health included. A hand-over to another
@@ -47,7 +47,7 @@ class RestLanes {
     size_t short_body = 64 << 10;
     Clock* clock = Clock::Real();  // of deadlines, too
   };
-  // Answers the request, once. Must not throw.
+  // Answers the request, once.
   using Work = std::function<void(HttpRequest* request, const StepBounds& bounds)>;
 
   explicit RestLanes(const Options& options);
@@ -83,4 +83,4 @@ class RestLanes {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_SERVER_REST_LANES_H_
+#endif  // MILLRACE_SERVING_REST_LANES_H_

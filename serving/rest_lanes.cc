@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/server/rest_lanes.h"
+#include "serving/rest_lanes.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,6 +7,8 @@
 #include "absl/hash/hash.h"
 #include "core/cancellation.h"
 #include "core/cores.h"
+#include "core/exceptions.h"
+#include "core/logging.h"
 
 namespace millrace {
 namespace {
@@ -59,7 +61,11 @@ Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view k
         const auto departure = std::make_shared<Departure>();
         taken->OnDisconnect([departure] { departure->cancellation.StartCancel(); });
         const absl::Time began = options_.clock->Now();
-        work(taken.get(), {.deadline = deadline, .cancellation = &departure->cancellation});
+        const Status status = NoExceptions("REST", [&] {
+          work(taken.get(), {.deadline = deadline, .cancellation = &departure->cancellation});
+          return absl::OkStatus();
+        });
+        if (!status.ok()) LogError(status.message());  // the request answers 500 when it goes
         Learn(place, body, began);
       });
   return absl::OkStatus();
