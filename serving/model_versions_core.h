@@ -162,7 +162,8 @@ struct ModelVersions::Core {
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
-  std::vector<VersionStatus> StatusOf(const KnownModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  std::vector<VersionStatus> StatusOf(const KnownModel& model) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool AllThreadsAreLeftBehind() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // It will be available, or fail its first try.
   bool IsOnItsWay(const Version& version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -170,7 +171,8 @@ struct ModelVersions::Core {
   bool AnyOnItsWay(const KnownModel& model, const Listed& listed) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Has an available version, or none is on its way.
-  bool IsTried(const KnownModel& model, const Listed& listed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool IsTried(const KnownModel& model, const Listed& listed) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool HasAvailable(const KnownModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Why no version of it is available.
   Status WhyNone(const std::string& name, const KnownModel& model) const

@@ -829,7 +829,8 @@ TEST_F(ModelVersionsTest, LoadThatHangsIsLeftBehindAndItsResultIsDropped) {
   doors[1]->Open();
 }
 
-// covers: serving: a version whose files change while it loads is not served; it is tried again when
+// covers: serving: a version whose files change while it loads is not served; it is tried again
+// when
 //   they have settled
 TEST_F(ModelVersionsTest, FilesThatChangeDuringTheLoadFailIt) {
   StartWithOne();
@@ -855,7 +856,8 @@ TEST_F(ModelVersionsTest, FilesThatChangeDuringTheLoadFailIt) {
 // The "nice" of all threads of this process, by their ids.
 std::map<std::string, int> NiceOfThreads() {
   std::map<std::string, int> nice;
-  const StatusOr<std::vector<std::string>> ids = FileSystem::Posix()->GetChildren("/proc/self/task");
+  const StatusOr<std::vector<std::string>> ids =
+      FileSystem::Posix()->GetChildren("/proc/self/task");
   EXPECT_OK(ids.status());
   if (!ids.ok()) return nice;
   for (const std::string& id : *ids) {

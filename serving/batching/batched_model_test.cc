@@ -56,8 +56,7 @@ class BatchedModelTest : public ServingTest {
   static void ExpectNegative(const ServedModel& model, float value) {
     const std::vector<AliasedTensor> inputs = {
         {"inputs", TensorOf<float>({1, 2}, {value, value + 1})}};
-    const auto outputs =
-        model.PredictTensors("regress_x", inputs, {}, {}, PredictCaller::kGrpc);
+    const auto outputs = model.PredictTensors("regress_x", inputs, {}, {}, PredictCaller::kGrpc);
     ASSERT_OK(outputs.status());
     ExpectTensorEqual((*outputs)[0].tensor, TensorOf<float>({1, 2}, {-value, -value - 1}));
   }

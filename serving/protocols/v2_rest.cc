@@ -77,13 +77,13 @@ struct Reply {
   size_t json_bytes = 0;
 };
 
-class Front {
+class Front : public std::enable_shared_from_this<Front> {
  public:
   Front(std::shared_ptr<const ModelRequests> requests, std::shared_ptr<const Readiness> readiness,
         V2RestOptions options)
       : requests_(std::move(requests)), readiness_(std::move(readiness)), options_(options) {}
 
-  void Serve(HttpRequest* request) const;
+  void Serve(std::unique_ptr<HttpRequest> request) const;
 
  private:
   HttpHeaders Headers() const {
@@ -93,8 +93,12 @@ class Front {
     }
     return headers;
   }
-  StatusOr<Reply> ReplyTo(const HttpRequest& request) const;
-  StatusOr<Reply> Infer(const HttpRequest& request, const V2Target& target) const;
+  void AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const;
+  static StatusOr<Target> TargetOf(const HttpRequest& request);
+  StatusOr<Reply> ReplyTo(const HttpRequest& request, const Target& target,
+                          const StepBounds& bounds) const;
+  StatusOr<Reply> Infer(const HttpRequest& request, const V2Target& target,
+                        const StepBounds& bounds) const;
   static Reply Whole(std::string body, bool is_so = true) {
     const size_t bytes = body.size();
     return {.status = is_so ? 200 : 503, .body = std::move(body), .json_bytes = bytes};
@@ -105,13 +109,31 @@ class Front {
   const V2RestOptions options_;
 };
 
-void Front::Serve(HttpRequest* request) const {
+void Front::Serve(std::unique_ptr<HttpRequest> request) const {
   if (options_.cors && request->method() == "OPTIONS") {
     const Status asked = CheckCorsPreflight(request->header("Origin"));
     if (asked.ok()) return request->Answer(200, Headers(), "");
     return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
   }
-  StatusOr<Reply> reply = NoExceptions("REST", [&] { return ReplyTo(*request); });
+  const absl::Time deadline = absl::Now() + options_.timeout;
+  const Status taken = NoExceptions("REST", [&]() -> Status {
+    MR_ASSIGN_OR_RETURN(Target target, TargetOf(*request));
+    if (options_.lanes == nullptr || target.kind != Target::Kind::kInfer) {
+      AnswerTo(request.get(), ReplyTo(*request, target, {.deadline = deadline}));
+      return absl::OkStatus();
+    }
+    return options_.lanes->Run(&request, request->path(), deadline,
+                               [self = shared_from_this(), target = std::move(target)](
+                                   HttpRequest* asked, const StepBounds& bounds) {
+                                 self->AnswerTo(asked, NoExceptions("REST", [&] {
+                                                  return self->ReplyTo(*asked, target, bounds);
+                                                }));
+                               });
+  });
+  if (!taken.ok() && request != nullptr) AnswerTo(request.get(), taken);
+}
+
+void Front::AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const {
   if (!reply.ok()) {
     // A message may show what the client sent, however long.
     std::string text(reply.status().message().substr(0, kMaxErrorBytes));
@@ -129,11 +151,11 @@ void Front::Serve(HttpRequest* request) const {
   request->Answer(reply->status, std::move(headers), std::move(reply->body));
 }
 
-StatusOr<Reply> Front::ReplyTo(const HttpRequest& request) const {
+StatusOr<Target> Front::TargetOf(const HttpRequest& request) {
   const auto shown = [&] {
     return absl::StrCat(request.method(), " ", request.path().substr(0, kMaxShownPath));
   };
-  MR_ASSIGN_OR_RETURN(const std::optional<Target> target, ParsePath(request.path()));
+  MR_ASSIGN_OR_RETURN(std::optional<Target> target, ParsePath(request.path()));
   if (!target.has_value()) {
     return absl::NotFoundError(
         absl::StrCat("Path must be one of the Open Inference Protocol, got ", shown()));
@@ -144,7 +166,12 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request) const {
   if (is_infer ? request.method() != "POST" : !is_get) {
     return InvalidArgument("Malformed request: ", shown());
   }
-  switch (target->kind) {
+  return *std::move(target);
+}
+
+StatusOr<Reply> Front::ReplyTo(const HttpRequest& request, const Target& target,
+                               const StepBounds& bounds) const {
+  switch (target.kind) {
     case Target::Kind::kServer:
       return Whole(V2MetadataJson(ServerMetadataV2()));
     case Target::Kind::kLive:
@@ -154,25 +181,25 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request) const {
       return Whole(ready ? "{\"ready\":true}" : "{\"ready\":false}", ready);
     }
     case Target::Kind::kModel: {
-      MR_ASSIGN_OR_RETURN(const auto metadata, ModelMetadataV2(*requests_, target->model));
+      MR_ASSIGN_OR_RETURN(const auto metadata, ModelMetadataV2(*requests_, target.model));
       return Whole(V2MetadataJson(metadata));
     }
     case Target::Kind::kModelReady: {
-      const V2Ready ready = IsModelReadyV2(*requests_, *readiness_, target->model);
-      if (ready == V2Ready::kUnknown) return PinV2(*requests_, target->model).status();
+      const V2Ready ready = IsModelReadyV2(*requests_, *readiness_, target.model);
+      if (ready == V2Ready::kUnknown) return PinV2(*requests_, target.model).status();
       const bool is_ready = ready == V2Ready::kReady;
-      return Whole(absl::StrCat("{\"name\":", QuotedJson(target->model.model, kMaxShownPath),
+      return Whole(absl::StrCat("{\"name\":", QuotedJson(target.model.model, kMaxShownPath),
                                 ",\"ready\":", is_ready ? "true" : "false", "}"),
                    is_ready);
     }
     case Target::Kind::kInfer:
       break;
   }
-  return Infer(request, target->model);
+  return Infer(request, target.model, bounds);
 }
 
-StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target) const {
-  const StepBounds bounds = {.deadline = absl::Now() + options_.timeout};
+StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target,
+                             const StepBounds& bounds) const {
   MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(*requests_, target));
   absl::string_view json = request.body(), binary;
   if (const absl::string_view header = request.header(kHeaderLength); !header.empty()) {
@@ -200,7 +227,7 @@ HttpHandler V2RestFront(std::shared_ptr<const ModelRequests> requests,
   return [front = std::make_shared<const Front>(std::move(requests), std::move(readiness), options),
           others = std::move(others)](std::unique_ptr<HttpRequest> request) {
     if (!IsV2Path(request->path())) return others(std::move(request));
-    front->Serve(request.get());
+    front->Serve(std::move(request));
   };
 }
 

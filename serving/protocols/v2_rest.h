@@ -14,7 +14,7 @@
 // A body with the header Inference-Header-Content-Length has binary data behind that many bytes of
 // JSON; so has a reply.
 //
-// The thread that read a request runs it.
+// The thread that read a request runs it, unless it takes long (serving/rest_lanes.h).
 //
 // Thread-safety: of the handler as HttpServer asks. Lifetime: it shares what it needs. Failure:
 // {"error": "..."} with the status of HttpStatus (serving/rest/rest_path.h); 404 for other paths.
@@ -26,6 +26,7 @@
 #include "serving/protocols/readiness.h"
 #include "serving/rest/http_server.h"
 #include "serving/rest/json_scan.h"
+#include "serving/rest_lanes.h"
 
 namespace millrace {
 
@@ -34,6 +35,8 @@ struct V2RestOptions {
   absl::Duration timeout = absl::Seconds(30);
   bool cors = false;
   JsonLimits limits = {};
+  // Where inference runs, which it outlives; null: on the thread that read the request.
+  RestLanes* lanes = nullptr;
 };
 
 // `others` answers what is not below /v2.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/server/model_server.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <string>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -186,13 +187,12 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     lanes_ = std::make_unique<RestLanes>(options.lanes);
     rest.lanes = lanes_.get();
     HttpHandler handler = RestFront(requests_, std::move(rest));
-    handler = V2RestFront(
-        requests_, readiness_,
-        {.timeout = options.rest.timeout,
-         .cors = options.rest.cors,
-         .limits = options.rest.limits,
-         .lanes = lanes_.get()},
-        std::move(handler));
+    handler = V2RestFront(requests_, readiness_,
+                          {.timeout = options.rest.timeout,
+                           .cors = options.rest.cors,
+                           .limits = options.rest.limits,
+                           .lanes = lanes_.get()},
+                          std::move(handler));
     MR_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(http), std::move(handler)));
     LogInfo("Serves REST on port ", http_->port());
   }

@@ -77,7 +77,7 @@ struct ModelServerOptions {
   // Of both; null: no TLS, no token. REST does not ask for a token: with one there is gRPC alone.
   std::shared_ptr<const Credentials> credentials = nullptr;
   HttpServerOptions http = {};  // without addresses and TLS
-  RestFrontOptions rest = {};  // without lanes
+  RestFrontOptions rest = {};   // without lanes
   RestLanes::Options lanes = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
   bool enable_health = true;      // grpc.health.v1

@@ -166,14 +166,13 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
       AnswerTo(request.get(), Reply(target, *request, {.deadline = deadline}));
       return absl::OkStatus();
     }
-    return options_.lanes->Run(
-        &request, request->path(), deadline,
-        [self = shared_from_this(), target = std::move(target)](HttpRequest* asked,
-                                                                const StepBounds& bounds) {
-          self->AnswerTo(asked, NoExceptions("REST", [&] {
-                           return self->Reply(target, *asked, bounds);
-                         }));
-        });
+    return options_.lanes->Run(&request, request->path(), deadline,
+                               [self = shared_from_this(), target = std::move(target)](
+                                   HttpRequest* asked, const StepBounds& bounds) {
+                                 self->AnswerTo(asked, NoExceptions("REST", [&] {
+                                                  return self->Reply(target, *asked, bounds);
+                                                }));
+                               });
   });
   if (!taken.ok() && request != nullptr) AnswerTo(request.get(), taken);
 }
@@ -228,10 +227,9 @@ StatusOr<std::string> Front::Observed(
   model.emplace(*std::move(found));
   observed.Found(**model);
   StatusOr<std::string> reply = NoExceptions("REST", [&] {
-    return (this->*answer)(**model, {.target = target,
-                                     .body = request.body(),
-                                     .bounds = bounds,
-                                     .observed = &observed});
+    return (this->*answer)(
+        **model,
+        {.target = target, .body = request.body(), .bounds = bounds, .observed = &observed});
   });
   // Of a body that was not read, or an exception; else the end was before.
   if (!reply.ok()) return observed.EndWithoutMessages(reply.status());
