@@ -13,12 +13,17 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "serving/batching/batch_parameters.h"
 #include "serving/batching/batch_queue.h"
 #include "serving/batching/batch_rows.h"
 #include "serving/batching/batch_task.h"
 #include "serving/batching/run_batch.h"
+#include "serving/batching/step_batcher.h"
 #include "serving/batching/testing/row_step.h"
 #include "serving/batching/waiting_queues.h"
 
@@ -99,8 +104,7 @@ TEST(BatchRowsTest, WhatDoesNotFitIsRefused) {
   EXPECT_STATUS(JoinRows(std::vector<const Tensor*>{&a, &text}, 2, true),
                 StatusCode::kInvalidArgument, "string");
   EXPECT_STATUS(JoinRows(std::vector<const Tensor*>{&a, &empty}, 2, true),
-                StatusCode::kInvalidArgument,
-                "Got empty tensor in batch of non-empty tensors.");
+                StatusCode::kInvalidArgument, "Got empty tensor in batch of non-empty tensors.");
   const std::vector<Tensor> as = {a}, bs = {b}, texts = {text};
   EXPECT_TRUE(FitTogether(as, as, false));
   EXPECT_FALSE(FitTogether(as, bs, false));
@@ -173,9 +177,8 @@ TEST_F(BatchQueueTest, TheTimeoutCountsFromTheFirstTaskOfTheOpenBatch) {
 }
 
 TEST_F(BatchQueueTest, ABatchClosesWhenItIsFullOrATaskDoesNotFitIn) {
-  const auto queue = QueueWith({.max_batch_size = 4,
-                                .batch_timeout = absl::Hours(1),
-                                .max_execution_batch_size = 4});
+  const auto queue = QueueWith(
+      {.max_batch_size = 4, .batch_timeout = absl::Hours(1), .max_execution_batch_size = 4});
   TestTask* const a = Add(queue.get(), RowsOfWidth(3, 2), start_);
   EXPECT_TRUE(queue->Take(start_).empty());
   TestTask* const b = Add(queue.get(), RowsOfWidth(2, 2), start_);
@@ -201,9 +204,8 @@ TEST_F(BatchQueueTest, InputsThatDoNotFitTogetherOpenBatchesOfTheirOwn) {
 }
 
 TEST_F(BatchQueueTest, AFullQueueAndATaskThatIsTooLargeAreRefused) {
-  const auto queue = QueueWith({.max_batch_size = 2,
-                                .max_enqueued_batches = 2,
-                                .max_execution_batch_size = 2});
+  const auto queue =
+      QueueWith({.max_batch_size = 2, .max_enqueued_batches = 2, .max_execution_batch_size = 2});
   EXPECT_STATUS(Refused(*queue, RowsOfWidth(3, 1)), StatusCode::kInvalidArgument,
                 "Task size 3 is larger than maximum input batch size 2");
   Add(queue.get(), RowsOfWidth(2, 1), start_);
@@ -334,9 +336,8 @@ TEST_F(RunBatchTest, OnlyTheGuiltyFail) {
 
 TEST_F(RunBatchTest, PaddingIsTheFirstRowOfTheLastTaskAndIsDropped) {
   RowStep step;
-  const BatchParameters parameters = {.max_batch_size = 8,
-                                      .allowed_batch_sizes = {2, 8},
-                                      .max_execution_batch_size = 8};
+  const BatchParameters parameters = {
+      .max_batch_size = 8, .allowed_batch_sizes = {2, 8}, .max_execution_batch_size = 8};
   TestTask a(TensorOf<float>({1, 1}, {1})), b(TensorOf<float>({2, 1}, {2, 3}));
   Run(&step, {&a, &b}, parameters);
   ASSERT_OK(b.task.status);

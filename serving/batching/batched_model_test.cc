@@ -14,10 +14,14 @@
 #include "absl/types/span.h"
 #include "core/file_system.h"
 #include "core/mutex.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/input.pb.h"
+#include "runtime/session.h"
+#include "serving/aliased_tensor.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/batching.h"
 #include "serving/run_step.h"
@@ -56,8 +60,7 @@ class BatchedModelTest : public ServingTest {
   static void ExpectNegative(const ServedModel& model, float value) {
     const std::vector<AliasedTensor> inputs = {
         {"inputs", TensorOf<float>({1, 2}, {value, value + 1})}};
-    const auto outputs =
-        model.PredictTensors("regress_x", inputs, {}, {}, PredictCaller::kGrpc);
+    const auto outputs = model.PredictTensors("regress_x", inputs, {}, {}, PredictCaller::kGrpc);
     ASSERT_OK(outputs.status());
     ExpectTensorEqual((*outputs)[0].tensor, TensorOf<float>({1, 2}, {-value, -value - 1}));
   }

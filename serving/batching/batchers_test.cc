@@ -16,8 +16,12 @@
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/shape.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "runtime/session.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/leader_batcher.h"
 #include "serving/batching/step_batcher.h"
@@ -287,8 +291,8 @@ TEST_F(TimedBatcherTest, AFullBatchIsRunAtOnce) {
 }
 
 TEST_F(TimedBatcherTest, AFullQueueRefuses) {
-  Requests& requests = RequestsWith(
-      {.max_batch_size = 2, .max_enqueued_batches = 1, .max_execution_batch_size = 2});
+  Requests& requests =
+      RequestsWith({.max_batch_size = 2, .max_enqueued_batches = 1, .max_execution_batch_size = 2});
   const Tensor two = TensorOf<float>({2, 1}, {1, 2});
   step_.Hold();
   requests.Start(&step_, two);
@@ -309,15 +313,13 @@ TEST_F(TimedBatcherTest, AFullQueueRefuses) {
 }
 
 TEST_F(TimedBatcherTest, ALargeRequestIsRunInParts) {
-  Requests& requests = RequestsWith({.max_batch_size = 10,
-                                     .enable_large_batch_splitting = true,
-                                     .max_execution_batch_size = 4});
+  Requests& requests = RequestsWith(
+      {.max_batch_size = 10, .enable_large_batch_splitting = true, .max_execution_batch_size = 4});
   requests.Start(&step_, TensorOf<float>({9, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9}));
   requests.Join();
   ExpectOwnRows(requests);
   EXPECT_EQ(step_.rows(), (std::vector<int64_t>{4, 4, 1}));
-  Requests::Request* const bad =
-      requests.Start(&step_, TensorOf<float>({5, 1}, {1, 2, 3, 4, -5}));
+  Requests::Request* const bad = requests.Start(&step_, TensorOf<float>({5, 1}, {1, 2, 3, 4, -5}));
   requests.Join();
   EXPECT_STATUS(bad->status, StatusCode::kInvalidArgument, "negative");
   EXPECT_FALSE(bad->result.has_value());
@@ -327,9 +329,8 @@ TEST_F(TimedBatcherTest, ALargeRequestIsRunInParts) {
 TEST_F(TimedBatcherTest, OutputsThatAreNotPerRowAreNotPutTogetherFromParts) {
   const Tensor constant = TensorOf<float>({7}, {1, 2, 3, 4, 5, 6, 7});
   RowStep step([&](const Tensor&) -> StatusOr<Tensor> { return constant; });
-  Requests& requests = RequestsWith({.max_batch_size = 10,
-                                     .enable_large_batch_splitting = true,
-                                     .max_execution_batch_size = 4});
+  Requests& requests = RequestsWith(
+      {.max_batch_size = 10, .enable_large_batch_splitting = true, .max_execution_batch_size = 4});
   Requests::Request* const request =
       requests.Start(&step, TensorOf<float>({5, 1}, {1, 2, 3, 4, 5}));
   requests.Join();

@@ -62,9 +62,9 @@ void Ask(benchmark::State& state, bool batched) {
   const Tensor row = OrEnd(Tensor::Zeros(DT_FLOAT, Shape{1, kWidth}));
   Tensor result;
   for (auto _ : state) {
-    const Status status =
-        batched ? served->runner->Run(served->step.get(), {}, {&row, 1}, {&result, 1})
-                : RunStep(served->step.get(), {}, {&row, 1}, {&result, 1});
+    const Status status = batched
+                              ? served->runner->Run(served->step.get(), {}, {&row, 1}, {&result, 1})
+                              : RunStep(served->step.get(), {}, {&row, 1}, {&result, 1});
     if (!status.ok()) EndProgram(status);
   }
   state.SetItemsProcessed(state.iterations());

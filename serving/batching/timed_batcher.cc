@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/exceptions.h"
+#include "runtime/session.h"
 #include "serving/batching/batch_rows.h"
 #include "serving/batching/cancelled_wait.h"
 #include "serving/batching/run_batch.h"
