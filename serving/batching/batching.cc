@@ -9,8 +9,12 @@
 #include "core/tensor.h"
 #include "serving/batching/leader_batcher.h"
 #include "serving/batching/timed_batcher.h"
+#include "serving/step_bounds.h"
 
 namespace millrace {
+
+class PreparedStep;  // runtime/session.h
+
 namespace {
 
 // A version's way to the batcher of its server.

@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "core/dcheck.h"
+#include "runtime/session.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/batch_rows.h"
 #include "serving/batching/cancelled_wait.h"
@@ -14,8 +15,8 @@
 
 namespace millrace {
 
-struct LeaderBatcher::Queue {
-  Queue(const BatchClient& client, PreparedStep* of)
+struct LeaderBatcher::StepQueue {
+  StepQueue(const BatchClient& client, PreparedStep* of)
       : step(of), rows(client.label), parameters(client.parameters) {}
 
   PreparedStep* const step;
@@ -41,7 +42,7 @@ Status LeaderBatcher::Run(const BatchClient& client, PreparedStep* step, const S
   MR_ASSIGN_OR_RETURN(const int64_t rows, BatchRowsOf(feeds));
   const bool may_join = rows > 0 && rows <= client.parameters.max_batch_size && CanBeJoined(feeds);
   if (!may_join) return RunStep(step, bounds, feeds, results);
-  std::shared_ptr<Queue> queue;
+  std::shared_ptr<StepQueue> queue;
   bool has_place = false;
   {
     MutexLock lock(&mu_);
@@ -66,7 +67,7 @@ Status LeaderBatcher::Run(const BatchClient& client, PreparedStep* step, const S
   return WaitAndRun(queue.get(), &task);
 }
 
-Status LeaderBatcher::WaitAndRun(Queue* queue, BatchTask* task) {
+Status LeaderBatcher::WaitAndRun(StepQueue* queue, BatchTask* task) {
   BatchWaiter waiter;
   task->waiter = &waiter;
   const CancelledWait cancelled(task->bounds.cancellation, &mu_, &waiter);
@@ -126,17 +127,17 @@ void LeaderBatcher::PassOn() {
   leader->waiter->changed.Signal();
 }
 
-std::shared_ptr<LeaderBatcher::Queue> LeaderBatcher::QueueOf(const BatchClient& client,
-                                                             PreparedStep* step) {
+std::shared_ptr<LeaderBatcher::StepQueue> LeaderBatcher::QueueOf(const BatchClient& client,
+                                                                 PreparedStep* step) {
   const auto found = queues_.find(step);
   if (found != queues_.end()) return found->second;
-  auto queue = std::make_shared<Queue>(client, step);
+  auto queue = std::make_shared<StepQueue>(client, step);
   queues_.emplace(step, queue);
   return queue;
 }
 
 void LeaderBatcher::Forget(PreparedStep* step) {
-  std::shared_ptr<Queue> forgotten;  // goes without the lock
+  std::shared_ptr<StepQueue> forgotten;  // goes without the lock
   MutexLock lock(&mu_);
   const auto found = queues_.find(step);
   if (found == queues_.end()) return;

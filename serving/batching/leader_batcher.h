@@ -38,6 +38,8 @@
 
 namespace millrace {
 
+class PreparedStep;  // runtime/session.h
+
 class LeaderBatcher : public StepBatcher {
  public:
   // `max_running` >= 1. The clock outlives the batcher.
@@ -50,21 +52,21 @@ class LeaderBatcher : public StepBatcher {
   int num_queues() const override;
 
  private:
-  struct Queue;
+  struct StepQueue;
   class Place;
 
   // With mu_ held.
-  std::shared_ptr<Queue> QueueOf(const BatchClient& client, PreparedStep* step)
+  std::shared_ptr<StepQueue> QueueOf(const BatchClient& client, PreparedStep* step)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Without a place.
-  Status WaitAndRun(Queue* queue, BatchTask* task);
+  Status WaitAndRun(StepQueue* queue, BatchTask* task);
   void PassOn();
 
   const int max_running_;
   Clock* const clock_;
   mutable Mutex mu_;
   // Shared with the requests: a queue that was forgotten ends with its last one.
-  std::map<PreparedStep*, std::shared_ptr<Queue>> queues_ ABSL_GUARDED_BY(mu_);
+  std::map<PreparedStep*, std::shared_ptr<StepQueue>> queues_ ABSL_GUARDED_BY(mu_);
   WaitingQueues waiting_ ABSL_GUARDED_BY(mu_);
   int num_running_ ABSL_GUARDED_BY(mu_) = 0;  // places that are taken
 };

@@ -37,6 +37,8 @@
 
 namespace millrace {
 
+class PreparedStep;  // runtime/session.h
+
 class TimedBatcher : public StepBatcher {
  public:
   // ResourceExhausted where the system has no more threads. The clock outlives the batcher.
