@@ -7,6 +7,7 @@
 // A field's line is `number type name`, `*` behind the type of a repeated one.
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -151,8 +152,7 @@ void ExpectFile(const FileDescriptor* file, absl::string_view package, absl::str
   for (int i = 0; i < file->service(0)->method_count(); ++i) {
     const auto* const method = file->service(0)->method(i);
     lines.insert(absl::StrCat("rpc ", method->name(), method->client_streaming() ? " *" : " ",
-                              method->input_type()->name(),
-                              method->server_streaming() ? " *" : " ",
+                              method->input_type()->name(), method->server_streaming() ? " *" : " ",
                               method->output_type()->name()));
   }
   std::set<std::string> expected;
