@@ -7,6 +7,7 @@
 // A field's line is `number type name`, `*` behind the type of a repeated one.
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 #include <gtest/gtest.h>
 
 #include <set>
