@@ -287,7 +287,7 @@ TEST_F(ModelTest, AnInterruptedExportIsNoModelAndInNobodysWay) {
   EXPECT_STATUS(ExportModel(session.get(), graph.root, signature, dir_),
                 StatusCode::kFailedPrecondition,
                 absl::StrCat("ExportModel: the export directory '", dir_,
-                             "' must be new or empty, got 2 files in it"));
+                             "' must be new or empty, got 3 files in it"));
 }
 
 TEST_F(ModelTest, SignaturesThatDoNotFitTheGraphAreRefused) {

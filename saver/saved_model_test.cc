@@ -225,7 +225,7 @@ TEST_F(SavedModelTest, BuilderRefusesWhatWouldMakeAWrongModel) {
   ASSERT_OK_AND_ASSIGN(const auto model, ReadSavedModel(kFiles, directory_));
   EXPECT_EQ(model.meta_graphs_size(), 2);
   EXPECT_STATUS(SavedModelBuilder::Open(directory_).status(), absl::StatusCode::kFailedPrecondition,
-                "must be new or empty, got 1 files in it");
+                "must be new or empty, got 2 files in it");
 }
 
 TEST_F(SavedModelTest, UninitializedVariableStopsTheExportWithoutAModel) {

@@ -13,9 +13,9 @@ namespace millrace {
 
 StatusOr<std::unique_ptr<ModelConfigFile>> ModelConfigFile::Create(Options options,
                                                                    std::string content,
-                                                                   Apply apply) {
+                                                                   TakeModels take) {
   std::unique_ptr<ModelConfigFile> file(
-      new ModelConfigFile(std::move(options), std::move(content), std::move(apply)));
+      new ModelConfigFile(std::move(options), std::move(content), std::move(take)));
   if (file->options_.period == absl::InfiniteDuration()) return file;
   try {
     file->thread_ = std::thread([self = file.get()] { self->Run(); });
@@ -26,8 +26,8 @@ StatusOr<std::unique_ptr<ModelConfigFile>> ModelConfigFile::Create(Options optio
   return file;
 }
 
-ModelConfigFile::ModelConfigFile(Options options, std::string content, Apply apply)
-    : options_(std::move(options)), apply_(std::move(apply)), content_(std::move(content)) {}
+ModelConfigFile::ModelConfigFile(Options options, std::string content, TakeModels take)
+    : options_(std::move(options)), take_(std::move(take)), content_(std::move(content)) {}
 
 ModelConfigFile::~ModelConfigFile() {
   {
@@ -53,7 +53,7 @@ Status ModelConfigFile::Look() {
     if (*content == content_) return absl::OkStatus();
     content_ = *std::move(content);
     StatusOr<std::vector<ModelSettings>> models = ReadModelConfig(content_);
-    const Status applied = models.ok() ? apply_(*std::move(models)) : models.status();
+    const Status applied = models.ok() ? take_(*std::move(models)) : models.status();
     if (applied.ok()) {
       LogInfo("'", options_.path, "' is the list of models now");
     } else {

@@ -29,7 +29,7 @@ namespace millrace {
 class ModelConfigFile {
  public:
   // Makes this list the server's; may wait for its models.
-  using Apply = std::function<Status(std::vector<ModelSettings> models)>;
+  using TakeModels = std::function<Status(std::vector<ModelSettings> models)>;
   struct Options {
     std::string path;
     absl::Duration period = absl::Seconds(1);  // infinite: by Look() only
@@ -40,7 +40,7 @@ class ModelConfigFile {
   // `content`: what the file had when the present list was made of it. ResourceExhausted when the
   // system gives no thread.
   static StatusOr<std::unique_ptr<ModelConfigFile>> Create(Options options, std::string content,
-                                                           Apply apply);
+                                                           TakeModels take);
   ~ModelConfigFile();
   ModelConfigFile(const ModelConfigFile&) = delete;
   ModelConfigFile& operator=(const ModelConfigFile&) = delete;
@@ -49,12 +49,12 @@ class ModelConfigFile {
   Status Look();
 
  private:
-  ModelConfigFile(Options options, std::string content, Apply apply);
+  ModelConfigFile(Options options, std::string content, TakeModels take);
   void Run();
 
   const Options options_;
-  const Apply apply_;
-  Mutex look_mu_;  // held by the look that runs
+  const TakeModels take_;
+  Mutex look_mu_;                                  // held by the look that runs
   std::string content_ ABSL_GUARDED_BY(look_mu_);  // that was tried last
   bool is_missing_ ABSL_GUARDED_BY(look_mu_) = false;
   Mutex mu_;

@@ -240,6 +240,10 @@ void HealthService::Stop() {
   {
     MutexLock lock(&mu_);
     stopped_ = true;
+    // With it: a write that ends now must not be the last one.
+    for (const std::shared_ptr<Watcher>& watcher : watchers_) {
+      if (watcher->wanted == Health::kServing) watcher->wanted = Health::kNotServing;
+    }
   }
   options_.readiness->NoteChange();
   {

@@ -74,7 +74,8 @@ TEST_F(ReflectionTest, ListsItsServices) {
   wire::ServerReflectionRequest request;
   request.set_list_services("*");
   std::vector<std::string> listed;
-  for (const auto& service : Ask(request).list_services_response().service()) {
+  const auto response = Ask(request);
+  for (const auto& service : response.list_services_response().service()) {
     listed.push_back(service.name());
   }
   EXPECT_EQ(listed, Services());

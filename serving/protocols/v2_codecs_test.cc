@@ -219,7 +219,7 @@ TEST(V2Codecs, RepliesAreCompactJson) {
   V2Infer asked;
   asked.id = "4\"2";
   const StatusOr<V2JsonReply> reply =
-      WriteV2Json("m", 3, asked, Named({Tensor::Of<float>({{1.5f, 2}}), Tensor::Of({"w"})}));
+      WriteV2Json("m", 3, asked, Named({TensorOf<float>({1, 2}, {1.5f, 2}), Tensor::Of({"w"})}));
   ASSERT_OK(reply);
   EXPECT_EQ(reply->body, R"({"model_name":"m","model_version":"3","id":"4\"2","outputs":[)"
                          R"({"name":"t0","datatype":"FP32","shape":[1,2],"data":[1.5,2.0]},)"

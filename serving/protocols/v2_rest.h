@@ -14,7 +14,7 @@
 // A body with the header Inference-Header-Content-Length has binary data behind that many bytes of
 // JSON; so has a reply.
 //
-// The thread that read a request runs it, unless it takes long (serving/rest_lanes.h).
+// The thread that read a request runs it, unless it takes long (serving/rest/rest_lanes.h).
 //
 // Thread-safety: of the handler as HttpServer asks. Lifetime: it shares what it needs. Failure:
 // {"error": "..."} with the status of HttpStatus (serving/rest/rest_path.h); 404 for other paths.
@@ -26,7 +26,7 @@
 #include "serving/protocols/readiness.h"
 #include "serving/rest/http_server.h"
 #include "serving/rest/json_scan.h"
-#include "serving/rest_lanes.h"
+#include "serving/rest/rest_lanes.h"
 
 namespace millrace {
 

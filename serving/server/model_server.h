@@ -46,7 +46,7 @@
 #include "serving/protocols/reflection.h"
 #include "serving/request_observer.h"
 #include "serving/rest/http_server.h"
-#include "serving/rest_lanes.h"
+#include "serving/rest/rest_lanes.h"
 #include "serving/served_model.h"
 #include "serving/server/rest_front.h"
 

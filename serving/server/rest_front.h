@@ -17,7 +17,7 @@
 #include "serving/model_requests.h"
 #include "serving/rest/http_server.h"
 #include "serving/rest/json_scan.h"
-#include "serving/rest_lanes.h"
+#include "serving/rest/rest_lanes.h"
 
 namespace millrace {
 

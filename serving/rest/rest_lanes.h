@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_LANES_H_
-#define MILLRACE_SERVING_REST_LANES_H_
+#ifndef MILLRACE_SERVING_REST_REST_LANES_H_
+#define MILLRACE_SERVING_REST_REST_LANES_H_
 
 // RestLanes: where requests of REST run. A loop of the HTTP server has many connections: a request
 // that takes long there holds up all of them, status and health included. A hand-over to another
@@ -83,4 +83,4 @@ class RestLanes {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_LANES_H_
+#endif  // MILLRACE_SERVING_REST_REST_LANES_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest_lanes.h"
+#include "serving/rest/rest_lanes.h"
 
 #include <algorithm>
 #include <utility>
