@@ -34,15 +34,17 @@ void Fill(const Status& status, tensorflow::serving::StatusProto* proto) {
 
 StatusOr<ModelRequests::Pinned> ModelRequests::Pin(const std::string& name,
                                                    std::optional<int64_t> version,
-                                                   const std::optional<std::string>& label) const {
-  StatusOr<ModelVersions::Pin> pin =
-      label.has_value() ? versions_->GetLabelled(name, *label) : versions_->Get(name, version);
+                                                   const std::optional<std::string>& label,
+                                                   const StepBounds& bounds) const {
+  StatusOr<ModelVersions::Pin> pin = label.has_value()
+                                         ? versions_->GetLabelled(name, *label, bounds)
+                                         : versions_->Get(name, version, bounds);
   MR_RETURN_IF_ERROR(pin.status());
   return Pinned(*std::move(pin));
 }
 
-StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(
-    const tensorflow::serving::ModelSpec* spec) const {
+StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(const tensorflow::serving::ModelSpec* spec,
+                                                       const StepBounds& bounds) const {
   if (spec == nullptr) return InvalidArgument("Missing ModelSpec");
   if (spec->name().empty()) return InvalidArgument("ModelSpec has no name specified.");
   std::optional<int64_t> version;
@@ -50,27 +52,27 @@ StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(
   if (spec->has_version()) version = spec->version().value();
   // As there: an empty label is none.
   if (!spec->version_label().empty()) label = spec->version_label();
-  return Pin(spec->name(), version, label);
+  return Pin(spec->name(), version, label, bounds);
 }
 
 Status ModelRequests::Predict(const tensorflow::serving::PredictRequest& request,
                               const StepBounds& bounds,
                               tensorflow::serving::PredictResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
+  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request, bounds));
   return model->Predict(request, bounds, response);
 }
 
 Status ModelRequests::Classify(const tensorflow::serving::ClassificationRequest& request,
                                const StepBounds& bounds,
                                tensorflow::serving::ClassificationResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
+  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request, bounds));
   return model->Classify(request, bounds, response);
 }
 
 Status ModelRequests::Regress(const tensorflow::serving::RegressionRequest& request,
                               const StepBounds& bounds,
                               tensorflow::serving::RegressionResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
+  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request, bounds));
   return model->Regress(request, bounds, response);
 }
 
@@ -81,7 +83,7 @@ Status ModelRequests::MultiInference(const tensorflow::serving::MultiInferenceRe
   const tensorflow::serving::ModelSpec none;
   const bool has_spec = !request.tasks().empty() && request.tasks(0).has_model_spec();
   MR_ASSIGN_OR_RETURN(const Pinned model,
-                      PinSpec(has_spec ? &request.tasks(0).model_spec() : &none));
+                      PinSpec(has_spec ? &request.tasks(0).model_spec() : &none, bounds));
   return model->MultiInference(request, bounds, response);
 }
 

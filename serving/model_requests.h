@@ -55,11 +55,12 @@ class ModelRequests {
   };
   // What a ModelSpec means now. At most one of version and label.
   StatusOr<Pinned> Pin(const std::string& name, std::optional<int64_t> version,
-                       const std::optional<std::string>& label) const;
+                       const std::optional<std::string>& label,
+                       const StepBounds& bounds = {}) const;
   // The same of a request, which must have a spec with a name.
   template <typename Request>
-  StatusOr<Pinned> PinOf(const Request& request) const {
-    return PinSpec(request.has_model_spec() ? &request.model_spec() : nullptr);
+  StatusOr<Pinned> PinOf(const Request& request, const StepBounds& bounds = {}) const {
+    return PinSpec(request.has_model_spec() ? &request.model_spec() : nullptr, bounds);
   }
 
   Status Predict(const tensorflow::serving::PredictRequest& request, const StepBounds& bounds,
@@ -88,7 +89,8 @@ class ModelRequests {
   ModelVersions* versions() const { return versions_.get(); }
 
  private:
-  StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec) const;
+  StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec,
+                           const StepBounds& bounds) const;
 
   const std::shared_ptr<ModelVersions> versions_;
   const absl::Duration reload_timeout_;

@@ -17,10 +17,12 @@ namespace {
 
 ModelVersions::Loader LoaderOf(const ServedModelOptions& options) {
   return [options](const VersionToLoad& version,
-                   CancellationManager*) -> StatusOr<std::shared_ptr<Servable>> {
+                   CancellationManager* cancellation) -> StatusOr<std::shared_ptr<Servable>> {
     MR_ASSIGN_OR_RETURN(
         std::unique_ptr<ServedModel> model,
         ServedModel::Load(version.model, version.version, version.directory, options));
+    // Between its parts: a load of a SavedModel cannot be stopped.
+    if (cancellation->IsCancelled()) return absl::CancelledError("the load was told to end");
     return std::shared_ptr<Servable>(std::move(model));
   };
 }
