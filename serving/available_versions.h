@@ -14,6 +14,7 @@
 // Failure: none, but that of a look-up.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,7 +59,19 @@ class AvailableVersion {
   int64_t version() const { return version_; }
   Servable* servable() const { return servable_.get(); }
 
+  // A request has it. Writes only the first time after TakeUsed: a store per request would move its
+  // cache line from core to core.
+  void Use() const {
+    if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
+  }
+  // Was it used since the last call?
+  bool TakeUsed() const {
+    return used_.load(std::memory_order_relaxed) &&
+           used_.exchange(false, std::memory_order_relaxed);
+  }
+
  private:
+  mutable std::atomic<bool> used_{false};  // relaxed: says about when, orders nothing
   const int64_t version_;
   std::shared_ptr<Servable> servable_;
   std::list<void*> id_;  // made when memory may still be refused

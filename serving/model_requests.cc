@@ -48,15 +48,17 @@ int64_t NumExamples(const Request& request) {
 
 StatusOr<ModelRequests::Pinned> ModelRequests::Pin(const std::string& name,
                                                    std::optional<int64_t> version,
-                                                   const std::optional<std::string>& label) const {
-  StatusOr<ModelVersions::Pin> pin =
-      label.has_value() ? versions_->GetLabelled(name, *label) : versions_->Get(name, version);
+                                                   const std::optional<std::string>& label,
+                                                   const StepBounds& bounds) const {
+  StatusOr<ModelVersions::Pin> pin = label.has_value()
+                                         ? versions_->GetLabelled(name, *label, bounds)
+                                         : versions_->Get(name, version, bounds);
   MR_RETURN_IF_ERROR(pin.status());
   return Pinned(*std::move(pin));
 }
 
-StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(
-    const tensorflow::serving::ModelSpec* spec) const {
+StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(const tensorflow::serving::ModelSpec* spec,
+                                                       const StepBounds& bounds) const {
   if (spec == nullptr) return InvalidArgument("Missing ModelSpec");
   if (spec->name().empty()) return InvalidArgument("ModelSpec has no name specified.");
   std::optional<int64_t> version;
@@ -64,7 +66,7 @@ StatusOr<ModelRequests::Pinned> ModelRequests::PinSpec(
   if (spec->has_version()) version = spec->version().value();
   // As there: an empty label is none.
   if (!spec->version_label().empty()) label = spec->version_label();
-  return Pin(spec->name(), version, label);
+  return Pin(spec->name(), version, label, bounds);
 }
 
 template <typename Request, typename Response>
@@ -74,7 +76,7 @@ Status ModelRequests::Ask(RequestApi api, const tensorflow::serving::ModelSpec* 
                           Status (ServedModel::*ask)(const Request&, const StepBounds&, Response*)
                               const) const {
   if (observer_ == nullptr) {
-    MR_ASSIGN_OR_RETURN(const Pinned model, PinSpec(spec));
+    MR_ASSIGN_OR_RETURN(const Pinned model, PinSpec(spec, bounds));
     return ((*model).*ask)(request, bounds, response);
   }
   std::optional<Pinned> model;  // until the observer has seen the end
@@ -84,7 +86,7 @@ Status ModelRequests::Ask(RequestApi api, const tensorflow::serving::ModelSpec* 
     record->model = spec->name();
     record->signature = spec->signature_name();
   }
-  StatusOr<Pinned> found = PinSpec(spec);
+  StatusOr<Pinned> found = PinSpec(spec, bounds);
   if (!found.ok()) return observed.End(found.status());
   model.emplace(*std::move(found));
   observed.Found(**model);

@@ -60,11 +60,12 @@ class ModelRequests {
   };
   // What a ModelSpec means now. At most one of version and label.
   StatusOr<Pinned> Pin(const std::string& name, std::optional<int64_t> version,
-                       const std::optional<std::string>& label) const;
+                       const std::optional<std::string>& label,
+                       const StepBounds& bounds = {}) const;
   // The same of a request, which must have a spec with a name.
   template <typename Request>
-  StatusOr<Pinned> PinOf(const Request& request) const {
-    return PinSpec(request.has_model_spec() ? &request.model_spec() : nullptr);
+  StatusOr<Pinned> PinOf(const Request& request, const StepBounds& bounds = {}) const {
+    return PinSpec(request.has_model_spec() ? &request.model_spec() : nullptr, bounds);
   }
 
   // `origin` is for the observer.
@@ -99,7 +100,8 @@ class ModelRequests {
   RequestObserver* observer() const { return observer_.get(); }
 
  private:
-  StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec) const;
+  StatusOr<Pinned> PinSpec(const tensorflow::serving::ModelSpec* spec,
+                           const StepBounds& bounds) const;
   // Asks the model of `spec` by `ask`, seen by the observer.
   template <typename Request, typename Response>
   Status Ask(RequestApi api, const tensorflow::serving::ModelSpec* spec, const Request& request,

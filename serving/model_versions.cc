@@ -24,6 +24,10 @@ ModelVersions::ModelVersions(std::shared_ptr<Core> core) : core_(std::move(core)
 
 StatusOr<std::unique_ptr<ModelVersions>> ModelVersions::Create(Options options) {
   if (!options.loader) return InvalidArgument("ModelVersions: loader must not be null");
+  if (options.plan.memory_limit > 0 && !options.load_on_demand) {
+    return InvalidArgument("ModelVersions: memory_limit must come with load_on_demand, got ",
+                           options.plan.memory_limit, " without");
+  }
   options.plan.max_loads = std::max(options.plan.max_loads, 1);
   options.plan.max_left_behind = std::max(options.plan.max_left_behind, 0);
   std::unique_ptr<ModelVersions> versions(
@@ -103,15 +107,27 @@ ModelVersions::~ModelVersions() {
 }
 
 StatusOr<ModelVersions::Pin> ModelVersions::Get(absl::string_view model,
-                                                std::optional<int64_t> version) const {
-  MR_ASSIGN_OR_RETURN(auto found, core_->available.Find(model, version));
-  return Pin(std::move(found));
+                                                std::optional<int64_t> version,
+                                                const StepBounds& bounds) const {
+  StatusOr<std::shared_ptr<const AvailableVersion>> found = core_->available.Find(model, version);
+  if (!found.ok() && core_->MayRest()) found = core_->Ask(model, version, bounds);
+  MR_RETURN_IF_ERROR(found.status());
+  (*found)->Use();
+  return Pin(*std::move(found));
 }
 
 StatusOr<ModelVersions::Pin> ModelVersions::GetLabelled(absl::string_view model,
-                                                        absl::string_view label) const {
-  MR_ASSIGN_OR_RETURN(auto found, core_->available.FindLabelled(model, label));
-  return Pin(std::move(found));
+                                                        absl::string_view label,
+                                                        const StepBounds& bounds) const {
+  StatusOr<std::shared_ptr<const AvailableVersion>> found =
+      core_->available.FindLabelled(model, label);
+  if (absl::IsNotFound(found.status()) && core_->MayRest()) {
+    const std::optional<int64_t> version = core_->VersionOfLabel(model, label);
+    if (version) found = core_->Ask(model, version, bounds);
+  }
+  MR_RETURN_IF_ERROR(found.status());
+  (*found)->Use();
+  return Pin(*std::move(found));
 }
 
 Status ModelVersions::SetModels(std::vector<ModelSettings> models) {
@@ -187,7 +203,11 @@ std::vector<std::pair<std::string, Status>> ModelVersions::WaitUntilTried(
   }
   std::vector<std::pair<std::string, Status>> missing;
   for (const auto& [name, model] : core_->models) {
-    if (model.now && !core_->HasAvailable(model)) {
+    // One that rests is there for those that ask.
+    const bool rests =
+        !model.asked && std::any_of(model.versions.begin(), model.versions.end(),
+                                    [](const auto& one) { return one.second.wanted; });
+    if (model.now && !rests && !core_->HasAvailable(model)) {
       missing.push_back({name, core_->WhyNone(name, model)});
     }
   }

@@ -28,6 +28,12 @@
 //   * From one Get to the next of a thread the latest available version changes at once.
 //   * An error of one model, or version, changes no other.
 //
+// More models than memory (Options::load_on_demand, PlanOptions): a model that nobody asks for is
+// known but rests. The first request for it starts its load and waits for it, others join, each in
+// its thread. A version that was never loaded is kFound (START for clients), one that rests again
+// kEnded (END); both load when they are asked for. Labels may name them. A use is noted to about a
+// second. What was used last stays when memory is short.
+//
 // A version keeps its number when the base path of its model changes: what is loaded under that
 // number stays, as in TensorFlow Serving.
 //
@@ -57,6 +63,7 @@
 #include "core/status.h"
 #include "serving/available_versions.h"
 #include "serving/servable.h"
+#include "serving/step_bounds.h"
 #include "serving/version_plan.h"
 #include "serving/version_source.h"
 #include "serving/version_state.h"
@@ -126,6 +133,12 @@ class ModelVersions {
     size_t most_ended = 100;  // versions of a model, and models, whose end the status remembers
     absl::Duration patience = absl::Seconds(30);
     int nice = 10;
+
+    // Models load when the first request asks for them. The memory limit of `plan` needs it; its
+    // idle_unload may be without: then models load at first, and when they are asked for again.
+    bool load_on_demand = false;
+    size_t most_waiting = 16;  // requests that wait for loads at a time, each with its thread
+    absl::Duration demand_patience = absl::Minutes(10);  // of a request without a deadline
   };
 
   // A request's hold on a version. Thread-compatible.
@@ -142,7 +155,8 @@ class ModelVersions {
     std::shared_ptr<const AvailableVersion> version_;
   };
 
-  // ResourceExhausted when the system gives no threads; InvalidArgument without a loader.
+  // ResourceExhausted when the system gives no threads; InvalidArgument without a loader, or for a
+  // memory limit without load_on_demand.
   static StatusOr<std::unique_ptr<ModelVersions>> Create(Options options);
   ~ModelVersions();
   ModelVersions(const ModelVersions&) = delete;
@@ -150,9 +164,14 @@ class ModelVersions {
 
   // The highest available version, or that one. NotFound "Servable not found for request:
   // Latest(NAME)", "... Specific(NAME, V)".
-  StatusOr<Pin> Get(absl::string_view model, std::optional<int64_t> version = std::nullopt) const;
+  // Where models may rest it loads what is wanted and not available, and waits within `bounds`
+  // (a cancellation is seen at the next change of some state): the error of a load that failed,
+  // DeadlineExceeded, Cancelled, ResourceExhausted when most_waiting requests wait already.
+  StatusOr<Pin> Get(absl::string_view model, std::optional<int64_t> version = std::nullopt,
+                    const StepBounds& bounds = {}) const;
   // InvalidArgument "Unrecognized servable version label: L"; NotFound as above.
-  StatusOr<Pin> GetLabelled(absl::string_view model, absl::string_view label) const;
+  StatusOr<Pin> GetLabelled(absl::string_view model, absl::string_view label,
+                            const StepBounds& bounds = {}) const;
 
   // From now on these are the models: others unload, new ones are looked for by the next poll,
   // which it starts. After an error nothing has changed. Does not wait. InvalidArgument for empty

@@ -9,6 +9,7 @@
 //   model_versions_polls   what the sources find becomes wanted
 //   model_versions_plan    what the plan says becomes states, the table of requests, memories
 //   model_versions_loads   loads, warm-ups and unloads, and when they took too long
+//   model_versions_demand  models that load when a request asks, and rest when none does
 //   model_versions_status  what others want to know
 //   model_versions         the class, its threads and its end
 //
@@ -37,6 +38,7 @@
 #include "serving/available_versions.h"
 #include "serving/model_versions.h"
 #include "serving/servable.h"
+#include "serving/step_bounds.h"
 #include "serving/version_plan.h"
 #include "serving/version_source.h"
 #include "serving/version_state.h"
@@ -75,6 +77,7 @@ struct ModelVersions::Core {
     bool left_behind = false;  // its thread has not come back; the version stays in memory
     absl::Time load_began = absl::InfiniteFuture();
     std::shared_ptr<CancellationManager> cancellation;  // of the last load
+    int64_t num_bytes = 0;  // that it took when it was loaded last; before, of its files
     std::shared_ptr<Servable> servable;                 // from available until it is unloaded
     std::shared_ptr<const AvailableVersion> available;  // while available
   };
@@ -93,6 +96,9 @@ struct ModelVersions::Core {
     std::optional<Listed> next;  // of the list that a reload tries; what it wants is wanted, too
     std::map<int64_t, Version> versions;
     int64_t num_forgotten = 0;
+    bool asked = false;      // as in PlannedModel
+    size_t num_waiting = 0;  // requests
+    absl::Time last_use = absl::InfinitePast();
   };
 
   explicit Core(Options given) : options(std::move(given)), clock(options.source.clock) {}
@@ -114,6 +120,11 @@ struct ModelVersions::Core {
     Core* const core_;
   };
 
+  // Models need not be loaded while they are listed.
+  bool MayRest() const {
+    return options.load_on_demand || options.plan.idle_unload < absl::InfiniteDuration();
+  }
+
   // What the threads do.
   void RunPolls();
   void RunTimes();
@@ -130,6 +141,14 @@ struct ModelVersions::Core {
 
   Status SetModels(std::vector<ModelSettings> list);
   Status Reload(std::vector<ModelSettings> list, absl::Time deadline);
+  StatusOr<std::shared_ptr<const AvailableVersion>> Ask(absl::string_view name,
+                                                        std::optional<int64_t> version,
+                                                        const StepBounds& bounds);
+  std::optional<int64_t> VersionOfLabel(absl::string_view name, absl::string_view label);
+  // The uses of the time since the last look.
+  void CollectUses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // That it fits into the memory limit next to the others of its model.
+  Status CheckMemory(const Version& version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void EndAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool AllEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -151,6 +170,8 @@ struct ModelVersions::Core {
   // Plans and carries out until there is nothing to do now; publishes; wakes who waits for changes.
   // Called after every change.
   void Proceed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The same, where an exception may not leave: without memory the next change goes on.
+  void ProceedOrNot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool ProceedOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Carry(PlanAction action, Version* version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   static std::string TextOf(const Version& version) {
@@ -193,6 +214,7 @@ struct ModelVersions::Core {
   std::deque<Version*> loads ABSL_GUARDED_BY(mu);  // loading, and no thread has taken it
   std::vector<std::shared_ptr<CancellationManager>> to_cancel ABSL_GUARDED_BY(mu);
   absl::Time next_time ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();  // of the plan
+  size_t num_waiting ABSL_GUARDED_BY(mu) = 0;                         // requests, of all models
   bool must_publish ABSL_GUARDED_BY(mu) = false;
   bool must_poll ABSL_GUARDED_BY(mu) = false;
   int num_left_behind ABSL_GUARDED_BY(mu) = 0;  // threads, one per version

@@ -10,6 +10,7 @@
 #include "serving/model_versions.h"
 #include "serving/model_versions_core.h"
 #include "serving/version_source.h"
+#include "serving/version_state.h"
 
 namespace millrace {
 namespace {
@@ -56,8 +57,10 @@ Status ModelVersions::Core::CheckLabels(const std::vector<ModelSettings>& list) 
       }
       if (model != nullptr && (model->now || model->next)) {
         const auto version = model->versions.find(number);
-        is_available =
-            version != model->versions.end() && version->second.state == State::kAvailable;
+        is_available = version != model->versions.end() &&
+                       (version->second.state == State::kAvailable ||
+                        // It is there for those that ask.
+                        (MayRest() && !model->asked && version->second.wanted));
       }
       if (is_available || (options.allow_labels_of_unavailable && !is_moved)) continue;
       return FailedPrecondition("Request to assign label to version ", number, " of model ",
@@ -71,6 +74,7 @@ void ModelVersions::Core::SetNext(std::vector<ModelSettings> list) {
   ++num_lists;
   for (ModelSettings& settings : list) {
     KnownModel& model = models[settings.name];
+    if (!model.now) model.asked = !options.load_on_demand;
     Listed& next = model.next.emplace();
     // What was wanted stays wanted until the new source has been polled.
     if (model.now) next.wanted = model.now->wanted;
@@ -100,8 +104,9 @@ void ModelVersions::Core::DropNext() {
     model.next.reset();
     Want(&model);
   }
-  std::erase_if(
-      models, [](const auto& entry) { return !entry.second.now && entry.second.versions.empty(); });
+  std::erase_if(models, [](const auto& entry) {
+    return !entry.second.now && entry.second.versions.empty() && entry.second.num_waiting == 0;
+  });
 }
 
 void ModelVersions::Core::Want(KnownModel* model) {
@@ -113,6 +118,11 @@ void ModelVersions::Core::Want(KnownModel* model) {
       v.model = (*listed)->settings.name;
       v.number = one.version;
       v.wanted = true;
+      // A source that has not looked into a loaded version knows nothing about it.
+      if (v.num_bytes == 0 ||
+          (one.fingerprint != 0 && one.fingerprint != v.fingerprint && !HoldsMemory(v.state))) {
+        v.num_bytes = one.num_bytes;
+      }
       v.directory = one.directory;
       v.fingerprint = one.fingerprint;
     }
@@ -148,7 +158,7 @@ bool ModelVersions::Core::IsSettled(const KnownModel& model) const {
   if (!next.polled) return false;
   for (const auto& [label, number] : next.settings.labels) {
     const auto version = model.versions.find(number);
-    if (version != model.versions.end() && IsOnItsWay(version->second)) return false;
+    if (model.asked && version != model.versions.end() && IsOnItsWay(version->second)) return false;
     for (const IncompleteVersion& v : next.incomplete) {
       if (v.version == number && v.settles) return false;
     }
@@ -171,7 +181,7 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
       core->reloading = false;
       core->DropNext();
       core->WakePolls();  // what the old list wants may have changed
-      core->Proceed();
+      core->ProceedOrNot();
     }
   } end{this};
   {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads and unloads, and the thread that waits for times.
 
+#include <algorithm>
+
 #include "core/cached_memory.h"
 #include "core/cancellation.h"
 #include "core/logging.h"
@@ -11,8 +13,22 @@
 #include "serving/model_versions_core.h"
 #include "serving/servable.h"
 #include "serving/version_source.h"
+#include "serving/version_state.h"
 
 namespace millrace {
+Status ModelVersions::Core::CheckMemory(const Version& version) const {
+  const int64_t limit = options.plan.memory_limit;
+  if (limit <= 0) return absl::OkStatus();
+  int64_t others = 0;
+  for (const auto& [number, v] : models.find(version.model)->second.versions) {
+    if (&v != &version && HoldsMemory(v.state)) others += v.num_bytes;
+  }
+  if (version.num_bytes <= limit - others) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("it must fit into the memory limit of ", limit,
+                                                   " bytes, got ", version.num_bytes, " and ",
+                                                   others, " of the model's other versions"));
+}
+
 Status ModelVersions::Core::CheckUnchanged(const VersionToLoad& version,
                                            uint64_t fingerprint) const {
   if (fingerprint == 0) return absl::OkStatus();
@@ -31,6 +47,10 @@ Status ModelVersions::Core::CheckUnchanged(const VersionToLoad& version,
 Status ModelVersions::Core::LoadAndWarmUp(Version* version, const VersionToLoad& wanted,
                                           uint64_t fingerprint, CancellationManager* cancellation,
                                           std::shared_ptr<Servable>* servable) {
+  {
+    MutexLock lock(&mu);
+    MR_RETURN_IF_ERROR(CheckMemory(*version));
+  }
   MR_RETURN_IF_ERROR(Guarded([&]() -> Status {
     MR_ASSIGN_OR_RETURN(*servable, options.loader(wanted, cancellation));
     return *servable == nullptr ? Internal("the loader must return a model, got none")
@@ -39,6 +59,8 @@ Status ModelVersions::Core::LoadAndWarmUp(Version* version, const VersionToLoad&
   {
     MutexLock lock(&mu);
     if (version->cancelled) return absl::CancelledError("no longer wanted");
+    version->num_bytes = (*servable)->num_bytes();
+    MR_RETURN_IF_ERROR(CheckMemory(*version));
     Move(version, State::kWarming);
     changed.SignalAll();
   }
@@ -75,6 +97,7 @@ void ModelVersions::Core::Load(Version* version) {
           std::make_shared<const AvailableVersion>(version->number, servable, version, drained);
       version->servable = std::move(servable);
       version->error = absl::OkStatus();
+      models.find(version->model)->second.last_use = clock->Now();
       Move(version, State::kAvailable);
       must_publish = true;
       Proceed();
@@ -152,10 +175,13 @@ void ModelVersions::Core::RunTimes() {
         for (const auto& cancellation : loads_to_end) cancellation->StartCancel();
       }
       mu.Lock();
-    } else if (clock->Now() >= next_time) {
+    } else if (const absl::Time now = clock->Now(); now >= next_time) {
       Proceed();
     } else {
-      clock->WaitUntil(&time_changed, &mu, next_time);
+      CollectUses();
+      // Uses are as exact as this.
+      const absl::Time next_look = MayRest() ? now + absl::Seconds(1) : absl::InfiniteFuture();
+      clock->WaitUntil(&time_changed, &mu, std::min(next_time, next_look));
     }
   }
   mu.Unlock();

@@ -55,6 +55,10 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
                         TextOf(*version), ": its load takes longer than ",
                         absl::FormatDuration(options.plan.max_load_time), " and was told to end")));
       break;
+    case PlanAction::kRest:
+      LogInfo(TextOf(*version), ": rests until a request asks for its model");
+      models.find(version->model)->second.asked = false;
+      [[fallthrough]];
     case PlanAction::kDrain:
       Move(version, State::kDraining);
       version->available.reset();
@@ -81,10 +85,14 @@ void ModelVersions::Core::Fail(Version* version, Status status) {
 }
 
 bool ModelVersions::Core::ProceedOnce() {
+  CollectUses();
   std::vector<PlannedModel> planned;
   std::vector<std::vector<Version*>> places;
   for (auto& [name, model] : models) {
-    planned.emplace_back();
+    planned.push_back({.versions = {},
+                       .asked = model.asked,
+                       .has_waiting = model.num_waiting > 0,
+                       .last_use = model.last_use});
     places.emplace_back();
     for (auto& [number, v] : model.versions) {
       planned.back().versions.push_back({.version = number,
@@ -95,7 +103,8 @@ bool ModelVersions::Core::ProceedOnce() {
                                          .num_tries = v.num_tries,
                                          .failed_at = v.failed_at,
                                          .files_changed = v.fingerprint != v.tried_fingerprint,
-                                         .left_behind = v.left_behind});
+                                         .left_behind = v.left_behind,
+                                         .num_bytes = v.num_bytes});
       places.back().push_back(&v);
     }
   }
@@ -116,6 +125,14 @@ void ModelVersions::Core::Proceed() {
   Forget();
   changed.SignalAll();
   if (options.on_change) options.on_change();
+}
+
+void ModelVersions::Core::ProceedOrNot() {
+  try {
+    Proceed();
+  } catch (const std::bad_alloc&) {
+    changed.SignalAll();
+  }
 }
 
 void ModelVersions::Core::Publish() {
@@ -143,7 +160,8 @@ void ModelVersions::Core::Forget() {
   for (auto& [name, model] : models) {
     auto& versions = model.versions;
     auto num_over = static_cast<size_t>(std::count_if(versions.begin(), versions.end(), is_over));
-    if (!model.now && !model.next && num_over == versions.size()) ++num_gone;
+    if (!model.now && !model.next && model.num_waiting == 0 && num_over == versions.size())
+      ++num_gone;
     for (auto it = versions.begin(); num_over > options.most_ended;) {
       if (!is_over(*it)) {
         ++it;
@@ -156,7 +174,7 @@ void ModelVersions::Core::Forget() {
   }
   for (auto it = models.begin(); num_gone > options.most_ended;) {
     const KnownModel& model = it->second;
-    const bool is_gone = !model.now && !model.next &&
+    const bool is_gone = !model.now && !model.next && model.num_waiting == 0 &&
                          std::all_of(model.versions.begin(), model.versions.end(), is_over);
     it = is_gone ? models.erase(it) : std::next(it);
     num_gone -= is_gone;

@@ -59,7 +59,9 @@ bool ModelVersions::Core::IsOnItsWay(const Version& v) const {
 
 bool ModelVersions::Core::AnyOnItsWay(const KnownModel& model, const Listed& listed) const {
   if (!listed.polled) return true;
+  // Of a model that rests nothing is on its way, though it may not be known yet.
   for (const FoundVersion& one : listed.wanted) {
+    if (!model.asked) break;
     const auto version = model.versions.find(one.version);
     if (version != model.versions.end() && IsOnItsWay(version->second)) return true;
   }

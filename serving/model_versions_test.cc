@@ -899,6 +899,116 @@ TEST_F(ModelVersionsTest, ThreadsOfTheArenaKeepThePriorityOfTheProcess) {
   EXPECT_LE(num_low, most);
 }
 
+// covers: serving: a model loads when the first request asks for it; others join its load; it rests
+//   when none asks
+TEST_F(ModelVersionsTest, ModelLoadsOnDemandAndRestsWhenIdle) {
+  ModelVersions::Options options = Options();
+  options.load_on_demand = true;
+  options.plan.idle_unload = absl::Minutes(5);
+  options.plan.max_retries = 0;
+  options.most_waiting = 2;
+  Start(std::move(options));
+  const auto door = std::make_shared<Door>();
+  world_->Set("m/1", {.at_load = door});
+  Write("m", 1);
+  ModelSettings labelled = Settings("m");
+  EXPECT_OK(versions_->SetModels({labelled}));
+  versions_->Poll();
+  EXPECT_TRUE(versions_->WaitUntilTried(absl::InfiniteFuture()).empty());
+  EXPECT_EQ(StatusOf("m", 1).state, State::kFound);
+  // A label of what rests.
+  labelled.labels = {{"stable", 1}};
+  EXPECT_OK(versions_->SetModels({labelled}));
+  EXPECT_STATUS(versions_->Get("m", 7).status(), absl::StatusCode::kNotFound,
+                "Servable not found for request: Specific(m, 7)");
+  EXPECT_EQ(world_->num_loads("m/1"), 0);
+
+  int64_t got[] = {0, 0};
+  std::thread first([&] { got[0] = Latest("m"); });
+  std::thread second([&] {
+    const StatusOr<ModelVersions::Pin> pin = versions_->GetLabelled("m", "stable");
+    got[1] = pin.ok() ? pin->version() : 0;
+  });
+  door->AwaitVisitor();
+  // Both wait on the clock, as the thread of the times does.
+  clock_.AwaitWaiters(3);
+  EXPECT_STATUS(versions_->Get("m").status(), absl::StatusCode::kResourceExhausted,
+                "Model 'm': at most 2 requests may wait");
+  door->Open();
+  first.join();
+  second.join();
+  EXPECT_EQ(got[0], 1);
+  EXPECT_EQ(got[1], 1);
+  EXPECT_EQ(world_->num_loads("m/1"), 1);
+
+  // When a use is noted is up to the thread of the times: at the latest the time after it rests.
+  while (StatusOf("m", 1).state != State::kEnded) {
+    clock_.Advance(absl::Minutes(1));
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(world_->num_alive(), 0);
+  // Polls do not wake it; requests do. One with a deadline that has come does not wait.
+  world_->Set("m/1", {});
+  versions_->Poll();
+  EXPECT_EQ(StatusOf("m", 1).state, State::kEnded);
+  EXPECT_EQ(Latest("m"), 1);
+  EXPECT_EQ(world_->num_loads("m/1"), 2);
+}
+
+TEST_F(ModelVersionsTest, RequestOnDemandEndsWithItsDeadlineOrTheErrorOfTheLoad) {
+  ModelVersions::Options options = Options();
+  options.load_on_demand = true;
+  options.plan.max_retries = 0;
+  Start(std::move(options));
+  const auto door = std::make_shared<Door>();
+  world_->Set("m/1", {.load = absl::DataLossError("cut off"), .at_load = door});
+  Write("m", 1);
+  EXPECT_OK(versions_->SetModels({Settings("m")}));
+  versions_->Poll();
+  EXPECT_STATUS(versions_->Get("m", std::nullopt, {.deadline = clock_.Now()}).status(),
+                absl::StatusCode::kDeadlineExceeded, "its load must end before");
+  // It goes on for the next one.
+  door->AwaitVisitor();
+  door->Open();
+  EXPECT_STATUS(versions_->Get("m").status(), absl::StatusCode::kDataLoss,
+                "Model 'm' version 1: cut off");
+  EXPECT_STATUS(versions_->Get("m", 1).status(), absl::StatusCode::kDataLoss, "cut off");
+  EXPECT_EQ(world_->num_loads("m/1"), 1);
+}
+
+// covers: serving: with a memory limit the model that was used least recently makes room; what can
+//   never fit is refused
+TEST_F(ModelVersionsTest, LeastRecentlyUsedModelMakesRoom) {
+  ModelVersions::Options options = Options();
+  options.plan.memory_limit = 250;  // a FakeServable takes 100
+  EXPECT_STATUS(ModelVersions::Create(options).status(), absl::StatusCode::kInvalidArgument,
+                "memory_limit must come with load_on_demand");
+  options.load_on_demand = true;
+  options.plan.max_retries = 0;
+  Start(std::move(options));
+  for (const char* model : {"a", "b", "c"}) Write(model, 1);
+  Write("large", 1, std::string(251, 'x'));
+  EXPECT_OK(versions_->SetModels({Settings("a"), Settings("b"), Settings("c"), Settings("large")}));
+  versions_->Poll();
+  // "b" is the one that was not used for longest.
+  for (const char* model : {"a", "b", "a"}) {
+    EXPECT_EQ(Latest(model), 1);
+    versions_->Poll();  // notes the uses
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(Latest("c"), 1);
+  // By its files it was thought to be small; after its load it is known to take too much.
+  Await("b", 1, State::kEnded);
+  EXPECT_EQ(StatusOf("a", 1).state, State::kAvailable);
+  EXPECT_EQ(world_->num_alive(), 2);
+  EXPECT_STATUS(versions_->Get("large").status(), absl::StatusCode::kResourceExhausted,
+                "it must fit into the memory limit of 250 bytes, got 251");
+  EXPECT_EQ(world_->num_loads("large/1"), 0);
+  EXPECT_EQ(world_->num_alive(), 2);
+  EXPECT_EQ(Latest("b"), 1);
+  EXPECT_LE(world_->most_alive(), 3);
+}
+
 TEST_F(ModelVersionsTest, ThreadPollsEachPeriod) {
   Write("m", 1);
   ModelVersions::Options options = Options();

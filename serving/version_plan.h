@@ -23,6 +23,10 @@
 //   * A version whose thread was left behind is not tried again before that has come back.
 //   * At most `max_loads` loads at a time. Models with nothing available come first, then, within a
 //     model, the highest version.
+//   * A model that nobody asks for wants nothing, but stays known. It rests (all its available
+//   versions go) when it was idle, or when the memory limit leaves no room for one that was used
+//   later; not while requests wait for it. No load begins that would exceed the limit, but one that
+//   can never fit: its load refuses it.
 //   * It comes to rest: after finitely many rounds without an outer event the plan is empty.
 //
 // An unwanted version that is loading goes on while its model has no wanted one available: where
@@ -56,6 +60,10 @@ struct PlanOptions {
   // Threads beyond max_loads that may be left behind. When all are, no load begins until one is
   // back.
   int max_left_behind = 4;
+  // A model that had no request for so long rests.
+  absl::Duration idle_unload = absl::InfiniteDuration();
+  // Of what is loaded or loads; the least recently used models rest before more loads. 0: none.
+  int64_t memory_limit = 0;
 };
 
 struct PlannedVersion {
@@ -68,11 +76,16 @@ struct PlannedVersion {
   absl::Time failed_at = absl::InfinitePast();  // the last of them; of failed and waiting
   bool files_changed = false;                   // since that one began
   bool left_behind = false;                     // the thread of that one has not come back
+  int64_t num_bytes = 0;                        // that it takes, or is thought to take once loaded
 };
 
 // Each version once, in any order.
 struct PlannedModel {
   std::vector<PlannedVersion> versions;
+  // False: it rests. What is wanted stays known, and nothing of it loads.
+  bool asked = true;
+  bool has_waiting = false;                    // requests wait for a load
+  absl::Time last_use = absl::InfinitePast();  // about; a load, or a request that asks, is a use
 };
 
 enum class PlanAction {
@@ -83,6 +96,7 @@ enum class PlanAction {
   kCancel,  // the load is to end early, by itself; no change of state yet
   kGiveUp,  // the load, which took too long -> failed; its thread is left behind
   kDrain,   // available -> draining
+  kRest,    // the same; its model is not asked for any more
   kEnd,     // -> ended
 };
 

@@ -105,6 +105,8 @@ absl::string_view ActionName(PlanAction action) {
       return "give up";
     case PlanAction::kDrain:
       return "drain";
+    case PlanAction::kRest:
+      return "rest";
     case PlanAction::kEnd:
       return "end";
   }
@@ -253,6 +255,7 @@ TEST(VersionPlanTest, NextTimeIsThatOfTheNextTry) {
 // What a plan does to the states, as ModelVersions does it.
 void Apply(const Plan& plan, absl::Time now, std::vector<PlannedModel>* models) {
   std::set<std::pair<size_t, size_t>> touched;
+  std::set<size_t> rested;
   for (const PlanStep& step : plan.steps) {
     EXPECT_TRUE(touched.insert({step.model, step.version}).second)
         << "two actions on one version: " << Text(*models);
@@ -286,6 +289,11 @@ void Apply(const Plan& plan, absl::Time now, std::vector<PlannedModel>* models) 
         v.failed_at = now;
         v.state = State::kFailed;
         break;
+      case PlanAction::kRest:
+        EXPECT_FALSE((*models)[step.model].has_waiting) << Text(*models);
+        rested.insert(step.model);
+        v.state = State::kDraining;
+        break;
       case PlanAction::kDrain:
         v.state = State::kDraining;
         break;
@@ -296,11 +304,22 @@ void Apply(const Plan& plan, absl::Time now, std::vector<PlannedModel>* models) 
     EXPECT_TRUE(IsLegalTransition(before, v.state))
         << VersionStateName(before) << " -> " << VersionStateName(v.state);
   }
+  for (const size_t model : rested) (*models)[model].asked = false;
 }
 
 bool WantsAny(const PlannedModel& model) {
-  return std::any_of(model.versions.begin(), model.versions.end(),
-                     [](const PlannedVersion& v) { return v.wanted; });
+  return model.asked && std::any_of(model.versions.begin(), model.versions.end(),
+                                    [](const PlannedVersion& v) { return v.wanted; });
+}
+// Of what is loaded or loads.
+int64_t BytesOf(const std::vector<PlannedModel>& models) {
+  int64_t bytes = 0;
+  for (const PlannedModel& model : models) {
+    for (const PlannedVersion& v : model.versions) {
+      if (HoldsMemory(v.state)) bytes += v.num_bytes;
+    }
+  }
+  return bytes;
 }
 bool HasAvailable(const PlannedModel& model, bool wanted_only = false) {
   return std::any_of(model.versions.begin(), model.versions.end(), [&](const PlannedVersion& v) {
@@ -326,10 +345,18 @@ void Settle(const PlanOptions& options, absl::Time now, std::vector<PlannedModel
     if (plan.steps.empty()) return;
     ASSERT_LT(round, kMostRounds) << "no rest: " << Text(before);
     Apply(plan, now, models);
+    std::set<size_t> rested;
+    for (const PlanStep& step : plan.steps) {
+      if (step.action == PlanAction::kRest) rested.insert(step.model);
+    }
+    if (options.memory_limit > 0) {
+      // Each version fits alone: what the plan begins never exceeds the limit.
+      ASSERT_LE(BytesOf(*models), std::max(BytesOf(before), options.memory_limit)) << Text(before);
+    }
     ASSERT_LE(NumLoads(*models), std::max(loads_before, options.max_loads)) << Text(before);
     for (size_t m = 0; m < before.size(); ++m) {
       if (options.order == LoadOrder::kAvailabilityFirst && WantsAny(before[m]) &&
-          HasAvailable(before[m])) {
+          HasAvailable(before[m]) && !rested.contains(m)) {
         ASSERT_TRUE(HasAvailable((*models)[m])) << "nothing is available: " << Text(before);
       }
       if (options.order == LoadOrder::kResourcesFirst) {
@@ -352,7 +379,10 @@ void ExpectGoal(const PlanOptions& options, const std::vector<PlannedModel>& mod
   for (const PlannedModel& model : models) {
     int num_stand_ins = 0;
     for (const PlannedVersion& v : model.versions) {
-      if (v.wanted) {
+      if (v.wanted && !model.asked) {
+        // It rests, and is known.
+        ASSERT_TRUE(v.state == State::kFound || v.state == State::kEnded) << Text(models);
+      } else if (v.wanted) {
         ASSERT_TRUE(
             v.state == State::kAvailable ||
             (v.state == State::kFailed && v.num_tries > options.max_retries && !v.left_behind))
@@ -367,6 +397,59 @@ void ExpectGoal(const PlanOptions& options, const std::vector<PlannedModel>& mod
                               !HasAvailable(model, /*wanted_only=*/true);
     ASSERT_LE(num_stand_ins, may_stand_in ? 1 : 0) << Text(models);
   }
+}
+
+// covers: serving: a model rests when it was idle, or when one that was used later needs its room
+TEST(VersionPlanTest, ModelsRestAndLoadOnDemand) {
+  PlanOptions options;
+  options.idle_unload = absl::Seconds(30);
+  options.memory_limit = 100;
+  struct Use {
+    int64_t last_use;
+    int64_t num_bytes;  // of each version
+    bool asked = true, has_waiting = false;
+  };
+  const auto plan = [&](const char* text, const std::vector<Use>& uses) {
+    std::vector<PlannedModel> models = ParseModels(text);
+    EXPECT_EQ(models.size(), uses.size()) << text;
+    for (size_t m = 0; m < uses.size(); ++m) {
+      models[m].asked = uses[m].asked;
+      models[m].has_waiting = uses[m].has_waiting;
+      models[m].last_use = At(uses[m].last_use);
+      for (PlannedVersion& v : models[m].versions) v.num_bytes = uses[m].num_bytes;
+    }
+    return StepsText(models, NextSteps(models, options, At(100)));
+  };
+  // Nobody asks.
+  EXPECT_EQ(plan("+1:found +2:ended 3:found", {{0, 10, false}}), "end 3");
+  EXPECT_EQ(plan("+1:queued +2:failed/1 +3:waiting/1@0", {{0, 10, false}}), "end 1, end 2, end 3");
+  EXPECT_EQ(plan("+1:loading +2:available", {{0, 10, false}}), "cancel 1, drain 2");
+  EXPECT_EQ(plan("+1:found +2:ended", {{99, 10}}), "queue 1, queue 2");
+  // Idle for long enough, and not while it loads or requests wait.
+  EXPECT_EQ(plan("+1:available", {{71, 10}}), "");
+  EXPECT_EQ(plan("+1:available +2:available", {{70, 10}}), "rest 1, rest 2");
+  EXPECT_EQ(plan("+1:available +2:loading", {{70, 10}}), "");
+  EXPECT_EQ(plan("+1:available +2:ended", {{70, 10, true, true}}), "queue 2");
+  // Room: the one used least recently goes, as far as needed, and what goes is waited for.
+  EXPECT_EQ(plan("+1:queued; +1:available; +1:available", {{100, 40}, {90, 40}, {95, 40}}),
+            "rest m1/1");
+  EXPECT_EQ(plan("+1:queued; +1:draining; +1:available", {{100, 40}, {90, 40, false}, {95, 40}}),
+            "");
+  EXPECT_EQ(plan("+1:queued; +1:ended; +1:available", {{100, 40}, {90, 40, false}, {95, 40}}),
+            "load 1");
+  EXPECT_EQ(plan("+1:queued; +1:available; +1:available", {{100, 90}, {90, 40}, {95, 40}}),
+            "rest m1/1, rest m2/1");
+  // Not one that was used later, nor one for which requests wait.
+  EXPECT_EQ(plan("+1:queued; +1:available; +1:available", {{92, 40}, {95, 40}, {96, 40}}), "");
+  EXPECT_EQ(
+      plan("+1:queued; +1:available; +1:available", {{100, 40}, {90, 40, true, true}, {95, 40}}),
+      "rest m2/1");
+  // What can never fit makes nobody go: its load says so.
+  EXPECT_EQ(plan("+1:queued; +1:available", {{100, 101}, {95, 40}}), "load 1");
+  EXPECT_EQ(plan("+1:available +2:queued; +1:available", {{100, 60}, {95, 40}}), "load 2");
+  // Larger than was thought: all but the one used last may go.
+  EXPECT_EQ(plan("+1:available; +1:available; +1:available", {{99, 60}, {98, 50}, {97, 10}}),
+            "rest m2/1, rest m1/1");
 }
 
 // covers: serving: for four versions in every state and both orders: one action on a version at a
@@ -400,6 +483,18 @@ TEST(VersionPlanTest, EveryStateOfFourVersionsComesToRest) {
       }
       Settle(options, At(100), &models);
       if (HasFatalFailure()) return;
+      // The same when nobody asks for the model; of three versions.
+      if (code >= n * n * n) continue;
+      models.assign(1, {});
+      rest = code;
+      for (int64_t version = 1; version <= 3; ++version) {
+        models[0].versions.push_back(kinds[rest % n]);
+        models[0].versions.back().version = version;
+        rest /= n;
+      }
+      models[0].asked = false;
+      Settle(options, At(100), &models);
+      if (HasFatalFailure()) return;
     }
   }
 }
@@ -412,12 +507,16 @@ class History {
     options_.max_retries = Draw(0, 2);
     if (Draw(0, 1) == 0) options_.max_load_time = absl::Seconds(Draw(1, 60));
     options_.max_left_behind = Draw(0, 2);
+    if (Draw(0, 1) == 0) options_.idle_unload = absl::Seconds(Draw(1, 60));
+    // Four versions of a model fit.
+    if (Draw(0, 1) == 0) options_.memory_limit = 40;
     models_.resize(static_cast<size_t>(Draw(1, 3)));
     for (PlannedModel& model : models_) {
       for (int64_t version = 1; version <= 4; ++version) {
         PlannedVersion v;
         v.version = version;
         v.state = State::kEnded;
+        v.num_bytes = Draw(1, 10);
         model.versions.push_back(v);
       }
     }
@@ -448,7 +547,8 @@ class History {
       Settle(options_, now_, &models_);
       if (::testing::Test::HasFatalFailure()) return;
     }
-    ExpectGoal(options_, models_);
+    // Where memory is short a model may wait for one that was used later.
+    if (options_.memory_limit == 0) ExpectGoal(options_, models_);
   }
 
  private:
@@ -487,7 +587,11 @@ class History {
     PlannedModel& model =
         models_[static_cast<size_t>(Draw(0, static_cast<int>(models_.size()) - 1))];
     PlannedVersion& v = model.versions[static_cast<size_t>(Draw(0, 3))];
-    switch (Draw(0, 4)) {
+    switch (Draw(0, 5)) {
+      case 5:  // a request
+        model.asked = true;
+        model.last_use = now_;
+        break;
       case 0:
         for (PlannedVersion& each : model.versions) each.wanted = Draw(0, 2) == 0;
         break;

@@ -174,6 +174,14 @@ StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
   versions.plan.retry_interval = absl::Microseconds(interval);
   MR_ASSIGN_OR_RETURN(const int load_threads, flags.IntValue("num_load_threads", 0, 0, 1000));
   if (load_threads > 0) versions.plan.max_loads = load_threads;
+  MR_ASSIGN_OR_RETURN(const int load_seconds,
+                      flags.IntValue("max_load_seconds", 3600, 0, INT32_MAX));
+  versions.plan.max_load_time =
+      load_seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(load_seconds);
+  versions.load_on_demand = flags.BoolValue("load_on_demand", false);
+  MR_ASSIGN_OR_RETURN(const int idle, flags.IntValue("idle_unload_seconds", 0, 0, INT32_MAX));
+  if (idle > 0) versions.plan.idle_unload = absl::Seconds(idle);
+  MR_ASSIGN_OR_RETURN(versions.plan.memory_limit, Int64Value(flags, "model_memory_limit", 0));
   versions.source.trust_new_versions = flags.BoolValue("trust_new_versions", false);
   versions.allow_labels_of_unavailable =
       flags.BoolValue("allow_version_labels_for_unavailable_models", false);
@@ -244,6 +252,13 @@ int Main(const std::vector<std::string>& args) {
           Number("max_num_load_retries", "of a version that does not load (5)"),
           Number("load_retry_interval_micros", "between them (60000000)"),
           Number("num_load_threads", "versions that load at a time (2)"),
+          Number("max_load_seconds", "a load that takes longer has failed (3600); 0: none does"),
+          Switch("load_on_demand", "a model loads when the first request asks for it"),
+          Number("idle_unload_seconds",
+                 "a model without a request for so long unloads until one comes (0: none does)"),
+          Number("model_memory_limit",
+                 "bytes of loaded models (0: any); those used least recently make room; with "
+                 "--load_on_demand"),
           Switch("allow_version_labels_for_unavailable_models",
                  "new labels may name versions that are not available"),
           Switch("require_all_models", "ends when one of several models is not available at start"),

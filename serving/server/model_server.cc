@@ -32,7 +32,7 @@ ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
                                std::shared_ptr<ServerMetrics> metrics) {
   return [chosen, batching = std::move(batching), metrics = std::move(metrics)](
              const VersionToLoad& version,
-             CancellationManager*) -> StatusOr<std::shared_ptr<Servable>> {
+             CancellationManager* cancellation) -> StatusOr<std::shared_ptr<Servable>> {
     const absl::Time began = absl::Now();
     ServedModelOptions options = chosen;
     if (batching != nullptr) {
@@ -44,6 +44,8 @@ ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
         std::unique_ptr<ServedModel> model,
         ServedModel::Load(version.model, version.version, version.directory, options));
     if (metrics != nullptr) model->set_note(metrics->NoteOf(*model, absl::Now() - began));
+    // Between its parts: a load of a SavedModel cannot be stopped.
+    if (cancellation->IsCancelled()) return absl::CancelledError("the load was told to end");
     return std::shared_ptr<Servable>(std::move(model));
   };
 }

@@ -68,8 +68,9 @@ class Front : public std::enable_shared_from_this<Front> {
                                  const HttpRequest& request, const StepBounds& bounds,
                                  StatusOr<std::string> (Front::*answer)(const ServedModel&,
                                                                         const Asked&) const) const;
-  StatusOr<ModelRequests::Pinned> Pin(const RestTarget& target) const {
-    return requests_->Pin(target.model_name, target.version, target.label);
+  StatusOr<ModelRequests::Pinned> Pin(const RestTarget& target,
+                                      const StepBounds& bounds = {}) const {
+    return requests_->Pin(target.model_name, target.version, target.label, bounds);
   }
   StatusOr<std::string> Predict(const ServedModel& model, const Asked& asked) const;
   StatusOr<std::string> Classify(const ServedModel& model, const Asked& asked) const;
@@ -222,7 +223,7 @@ StatusOr<std::string> Front::Observed(
                             .client = request.peer(),
                             .bytes_in = static_cast<int64_t>(request.body().size())});
   observed.record()->model = target.model_name;
-  StatusOr<ModelRequests::Pinned> found = Pin(target);
+  StatusOr<ModelRequests::Pinned> found = Pin(target, bounds);
   if (!found.ok()) return observed.End(found.status());
   model.emplace(*std::move(found));
   observed.Found(**model);

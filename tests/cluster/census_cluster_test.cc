@@ -135,9 +135,9 @@ TEST_F(CensusClusterTest, EveryShapeExportsTheModelOfOneProcess) {
   alone.erase(alone.begin());
   const std::string local = After(Ended(kCensus, alone), "Exported: ");
   const std::vector<std::string> files = FilesIn(local);
-  EXPECT_EQ(files,
-            (std::vector<std::string>{"saved_model.pb", "variables/variables.data-00000-of-00001",
-                                      "variables/variables.index"}));
+  EXPECT_EQ(files, (std::vector<std::string>{"export_is_complete", "saved_model.pb",
+                                             "variables/variables.data-00000-of-00001",
+                                             "variables/variables.index"}));
   const std::string model = WithoutTemporaryName(Read(local + "/saved_model.pb"));
   const auto shown = [](const std::string& dir) {
     return absl::StrJoin(Ended(kCli, {"show", "--dir", dir, "--all"}), "\n");
