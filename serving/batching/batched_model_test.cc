@@ -105,11 +105,14 @@ TEST_F(BatchedModelTest, EachRequestGetsItsOwnAnswerByParameters) {
 }
 
 // k of serving_default is a scalar.
-TEST_F(BatchedModelTest, ScalarInputsAreRefusedAsByTensorFlowServing) {
-  const auto model = LoadBatched({});
-  ASSERT_NE(model, nullptr);
+TEST_F(BatchedModelTest, ScalarInputsRunAloneAndByParametersAreRefusedAsByTensorFlowServing) {
   const std::vector<AliasedTensor> inputs = {{"x", TensorOf<float>({1, 2}, {1, 2})},
                                              {"k", TensorOf<float>({}, {10})}};
+  const auto alone = LoadBatched({});
+  ASSERT_NE(alone, nullptr);
+  EXPECT_OK(alone->PredictTensors("", inputs, {}, {}, PredictCaller::kGrpc).status());
+  const auto model = LoadBatched({.parameters = BatchParameters{}});
+  ASSERT_NE(model, nullptr);
   EXPECT_STATUS(model->PredictTensors("", inputs, {}, {}, PredictCaller::kGrpc),
                 StatusCode::kInvalidArgument,
                 "Batching Run() input tensors must have at least one dimension");

@@ -39,7 +39,8 @@ class LeaderBatcher::Place {
 
 Status LeaderBatcher::Run(const BatchClient& client, PreparedStep* step, const StepBounds& bounds,
                           absl::Span<const Tensor> feeds, absl::Span<Tensor> results) {
-  MR_ASSIGN_OR_RETURN(const int64_t rows, BatchRowsOf(feeds));
+  // Inputs without rows are nobody's business but the model's.
+  const int64_t rows = BatchRowsOf(feeds).value_or(0);
   const bool may_join = rows > 0 && rows <= client.parameters.max_batch_size && CanBeJoined(feeds);
   if (!may_join) return RunStep(step, bounds, feeds, results);
   std::shared_ptr<StepQueue> queue;

@@ -11,7 +11,8 @@
 // not per row.
 //
 // Thread-safety, lifetime: as StepRunner (serving/step_runner.h).
-// Failure: InvalidArgument for inputs without rows or with different numbers of them; what
+// Failure: InvalidArgument for inputs without rows or with different numbers of them, of a
+// TimedBatcher (a LeaderBatcher runs them alone); what
 // EndedInQueue says (serving/batching/run_batch.h); else as the step.
 
 #include <cstdint>

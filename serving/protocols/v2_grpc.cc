@@ -40,7 +40,7 @@ StatusOr<inference::ModelInferResponse> Infer(const ModelRequests& requests,
                                               const StepBounds& bounds) {
   MR_ASSIGN_OR_RETURN(const V2Target target,
                       V2TargetOf(request.model_name(), request.model_version()));
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(requests, target));
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(requests, target, bounds));
   MR_ASSIGN_OR_RETURN(const V2Infer read, ReadInferRequest(request));
   MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
                       RunV2(*model, read, bounds, PredictCaller::kGrpc));

@@ -49,8 +49,9 @@ StatusOr<V2Target> V2TargetOf(absl::string_view model, absl::string_view version
   return target;
 }
 
-StatusOr<ModelRequests::Pinned> PinV2(const ModelRequests& requests, const V2Target& target) {
-  return requests.Pin(target.model, target.version, std::nullopt);
+StatusOr<ModelRequests::Pinned> PinV2(const ModelRequests& requests, const V2Target& target,
+                                      const StepBounds& bounds) {
+  return requests.Pin(target.model, target.version, std::nullopt, bounds);
 }
 
 StatusOr<std::vector<AliasedTensor>> RunV2(const ServedModel& model, const V2Infer& request,
@@ -82,16 +83,18 @@ StatusOr<std::vector<AliasedTensor>> RunV2(const ServedModel& model, const V2Inf
 
 V2Ready IsModelReadyV2(const ModelRequests& requests, const Readiness& readiness,
                        const V2Target& target) {
-  if (PinV2(requests, target).ok()) {
-    const bool stops = readiness.phase() == Readiness::Phase::kStopping;
-    return stops ? V2Ready::kNotReady : V2Ready::kReady;
-  }
+  // A pin would load a model that rests.
   for (const ModelStatus& model : requests.versions()->GetStatuses()) {
     if (model.name != target.model) continue;
     const auto is_meant = [&](const VersionStatus& version) {
       return version.state != VersionState::kEnded &&
              (!target.version.has_value() || version.version == *target.version);
     };
+    const bool answers = std::any_of(
+        model.versions.begin(), model.versions.end(), [&](const VersionStatus& version) {
+          return version.state == VersionState::kAvailable && is_meant(version);
+        });
+    if (answers && readiness.phase() != Readiness::Phase::kStopping) return V2Ready::kReady;
     const bool holds = std::any_of(model.versions.begin(), model.versions.end(), is_meant);
     const bool may_come = model.is_listed && !target.version.has_value();
     return holds || may_come ? V2Ready::kNotReady : V2Ready::kUnknown;

@@ -53,7 +53,8 @@ struct V2Target {
 };
 StatusOr<V2Target> V2TargetOf(absl::string_view model, absl::string_view version);
 
-StatusOr<ModelRequests::Pinned> PinV2(const ModelRequests& requests, const V2Target& target);
+StatusOr<ModelRequests::Pinned> PinV2(const ModelRequests& requests, const V2Target& target,
+                                      const StepBounds& bounds = {});
 
 // The outputs in the order of the request; all of them in the order of their names.
 StatusOr<std::vector<AliasedTensor>> RunV2(const ServedModel& model, const V2Infer& request,

@@ -200,7 +200,7 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request, const Target& target,
 
 StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target,
                              const StepBounds& bounds) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(*requests_, target));
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(*requests_, target, bounds));
   absl::string_view json = request.body(), binary;
   if (const absl::string_view header = request.header(kHeaderLength); !header.empty()) {
     uint64_t bytes = 0;

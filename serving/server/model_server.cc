@@ -186,7 +186,10 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     if (rest.pages == nullptr) {
       rest.pages = PagesOf(options.monitoring, options.monitoring.status_pages);
     }
-    lanes_ = std::make_unique<RestLanes>(options.lanes);
+    RestLanes::Options lanes = options.lanes;
+    // A request waits for its model where it asks.
+    lanes.hand_over_all |= options.versions.load_on_demand;
+    lanes_ = std::make_unique<RestLanes>(lanes);
     rest.lanes = lanes_.get();
     HttpHandler handler = RestFront(requests_, std::move(rest));
     handler = V2RestFront(requests_, readiness_,

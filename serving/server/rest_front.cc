@@ -59,8 +59,8 @@ class Front : public std::enable_shared_from_this<Front> {
 
   HttpHeaders Headers() const;
   void AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const;
-  // Runs a step of a model.
-  static bool IsStep(const RestTarget& target);
+  // Runs a step of a model, or waits for the model.
+  static bool MayTakeLong(const RestTarget& target);
   StatusOr<std::string> Reply(const RestTarget& target, const HttpRequest& request,
                               const StepBounds& bounds) const;
   // What `answer` replies, seen by the observer.
@@ -75,8 +75,8 @@ class Front : public std::enable_shared_from_this<Front> {
   StatusOr<std::string> Predict(const ServedModel& model, const Asked& asked) const;
   StatusOr<std::string> Classify(const ServedModel& model, const Asked& asked) const;
   StatusOr<std::string> Regress(const ServedModel& model, const Asked& asked) const;
-  StatusOr<std::string> StatusOf(const RestTarget& target) const;
-  StatusOr<std::string> MetadataOf(const RestTarget& target) const;
+  StatusOr<std::string> StatusOf(const RestTarget& target, const StepBounds& bounds) const;
+  StatusOr<std::string> MetadataOf(const RestTarget& target, const StepBounds& bounds) const;
   std::string Models() const;
 
   const std::shared_ptr<const ModelRequests> requests_;
@@ -163,7 +163,7 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
   const absl::Time deadline = absl::Now() + options_.timeout;
   const Status taken = NoExceptions("REST", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(RestTarget target, ParseRestPath(request->method(), request->path()));
-    if (options_.lanes == nullptr || !IsStep(target)) {
+    if (options_.lanes == nullptr || !MayTakeLong(target)) {
       AnswerTo(request.get(), Reply(target, *request, {.deadline = deadline}));
       return absl::OkStatus();
     }
@@ -190,9 +190,10 @@ void Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
                   ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
 }
 
-bool Front::IsStep(const RestTarget& target) {
+bool Front::MayTakeLong(const RestTarget& target) {
   return target.kind == RestTarget::Kind::kPredict || target.kind == RestTarget::Kind::kClassify ||
-         target.kind == RestTarget::Kind::kRegress;
+         target.kind == RestTarget::Kind::kRegress || target.kind == RestTarget::Kind::kMetadata ||
+         target.label.has_value();
 }
 
 StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& request,
@@ -205,9 +206,9 @@ StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& 
     case RestTarget::Kind::kRegress:
       return Observed(RequestApi::kRegress, target, request, bounds, &Front::Regress);
     case RestTarget::Kind::kStatus:
-      return StatusOf(target);
+      return StatusOf(target, bounds);
     case RestTarget::Kind::kMetadata:
-      return MetadataOf(target);
+      return MetadataOf(target, bounds);
     case RestTarget::Kind::kListModels:
       break;
   }
@@ -288,10 +289,10 @@ StatusOr<std::string> Front::Regress(const ServedModel& model, const Asked& aske
 }
 
 // Of a label: of the version that has it now.
-StatusOr<std::string> Front::StatusOf(const RestTarget& target) const {
+StatusOr<std::string> Front::StatusOf(const RestTarget& target, const StepBounds& bounds) const {
   std::optional<int64_t> version = target.version;
   if (target.label.has_value()) {
-    MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target));
+    MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target, bounds));
     version = model->version();
   }
   serving::GetModelStatusRequest request;
@@ -302,8 +303,8 @@ StatusOr<std::string> Front::StatusOf(const RestTarget& target) const {
   return StatusReply(response);
 }
 
-StatusOr<std::string> Front::MetadataOf(const RestTarget& target) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target));
+StatusOr<std::string> Front::MetadataOf(const RestTarget& target, const StepBounds& bounds) const {
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target, bounds));
   serving::GetModelMetadataRequest request;
   request.mutable_model_spec()->set_name(target.model_name);
   request.add_metadata_field(kSignatureDef);
