@@ -281,7 +281,8 @@ void Apply(const Plan& plan, absl::Time now, std::vector<PlannedModel>* models) 
         v.state = State::kWaiting;
         break;
       case PlanAction::kCancel:
-        EXPECT_TRUE(IsLoad(v.state) && !v.cancelled && !v.wanted) << Text(*models);
+        EXPECT_TRUE(IsLoad(v.state) && !v.cancelled && !(v.wanted && (*models)[step.model].asked))
+            << Text(*models);
         v.cancelled = true;
         continue;
       case PlanAction::kGiveUp:

@@ -15,8 +15,10 @@
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/regression.pb.h"
+#include "proto/serving/session_service.pb.h"
 #include "serving/cut_text.h"
 #include "serving/request_observer.h"
+#include "serving/session_run.h"
 #include "serving/step_bounds.h"
 
 namespace millrace {
@@ -107,6 +109,19 @@ std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
           [](const ModelRequests& r, const auto& request, const Asked&, auto* response) {
             return r.ReloadConfig(request, response);
           });
+  return handlers;
+}
+
+std::map<std::string, RpcServer::Handler> SessionFront(Requests requests, int64_t max_splat_bytes) {
+  namespace serving = tensorflow::serving;
+  std::map<std::string, RpcServer::Handler> handlers;
+  handlers[kSessionRunPath] = HandlerOf<serving::SessionRunRequest, serving::SessionRunResponse>(
+      std::move(requests), CallWeight::kHeavy,
+      [max_splat_bytes](const ModelRequests& r, const auto& request, const Asked& asked,
+                        auto* response) -> Status {
+        MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, r.PinOf(request, asked.bounds));
+        return SessionRun(*model, request, asked.bounds, max_splat_bytes, response);
+      });
   return handlers;
 }
 

@@ -12,6 +12,7 @@
 // Thread-safety: of the handlers as RpcServer asks. Lifetime: the handlers share what they need.
 // Failure: none.
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,6 +24,9 @@
 namespace millrace {
 
 std::map<std::string, RpcServer::Handler> GrpcFront(std::shared_ptr<const ModelRequests> requests);
+// SessionService, for callers that may run each op of a graph (serving/session_run.h).
+std::map<std::string, RpcServer::Handler> SessionFront(
+    std::shared_ptr<const ModelRequests> requests, int64_t max_splat_bytes);
 
 // As clients get it.
 Status CutForClients(const Status& status);

@@ -159,12 +159,19 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
   if (!options.grpc_address.empty()) {
     RpcServer::Options rpc;
     rpc.address = options.grpc_address;
+    rpc.more_addresses = options.more_grpc_addresses;
+    rpc.channel_arguments = options.grpc_channel_arguments;
     rpc.handlers = GrpcFront(requests_);
+    if (options.enable_session_run) {
+      rpc.handlers.merge(SessionFront(requests_, options.model.max_splat_bytes));
+    }
     rpc.keep = requests_;
     MR_RETURN_IF_ERROR(AddProtocols(options, &rpc));
     rpc.max_heavy_calls = options.max_running_requests;
     rpc.credentials = options.credentials;
     rpc.limits.max_splat_bytes = options.model.max_splat_bytes;
+    rpc.limits.max_calls = int64_t{options.max_running_requests} + options.max_waiting_requests;
+    rpc.limits.max_calls_of_connection = rpc.limits.max_calls;
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(rpc)));
     if (metrics_ != nullptr) {
       metrics_->AddWaiting([front = std::weak_ptr<const RpcServer>(rpc_)]() -> int64_t {

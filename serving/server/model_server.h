@@ -72,7 +72,10 @@ struct ModelServerOptions {
   // How long Start waits for the models; a load goes on behind it.
   absl::Duration start_timeout = absl::InfiniteDuration();
 
-  std::string grpc_address = "";                 // "": none. "host:0": any port
+  // "": none. "host:0": any port; "unix:/path".
+  std::string grpc_address = "";
+  std::vector<std::string> more_grpc_addresses = {};
+  std::vector<std::pair<std::string, std::string>> grpc_channel_arguments = {};
   std::vector<std::string> rest_addresses = {};  // as HttpServerOptions; none: no REST
   // Of both; null: no TLS, no token. REST does not ask for a token: with one there is gRPC alone.
   std::shared_ptr<const Credentials> credentials = nullptr;
@@ -80,7 +83,10 @@ struct ModelServerOptions {
   RestFrontOptions rest = {};   // without lanes
   RestLanes::Options lanes = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
-  bool enable_health = true;      // grpc.health.v1
+  // Of gRPC, that wait for those: others are ResourceExhausted. REST: lanes.max_waiting.
+  int max_waiting_requests = 20'000;
+  bool enable_health = true;        // grpc.health.v1
+  bool enable_session_run = false;  // SessionService: who may call it may run each op
 
   ServedModelOptions model = {};  // its runner is batching's, where that is set
   std::optional<BatchingOptions> batching = std::nullopt;
