@@ -3,9 +3,8 @@
 // model_server: serves exported models over gRPC and REST, for the clients and with the flags of
 // TensorFlow Serving.
 //
-//   model_server --port=8500 --rest_api_port=8501 --model_name=census
-//   --model_base_path=/models/census model_server --rest_api_port=8501
-//   --model_config_file=models.config
+//   model_server --rest_api_port=8501 --model_name=census --model_base_path=/models/census
+//   model_server --rest_api_port=8501 --model_config_file=models.config
 //
 // SIGTERM and Ctrl-C: requests that run end (--drain_seconds), then exit 0. Exit codes: 0, 2 for
 // wrong flags, 1 for everything else, with one message.
@@ -13,289 +12,86 @@
 #include "serving/server/model_server.h"
 
 #include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/exit_code.h"
-#include "core/file_system.h"
 #include "core/logging.h"
 #include "core/program.h"
 #include "core/status.h"
 #include "core/termination.h"
-#include "google/protobuf/text_format.h"
-#include "net/security.h"
-#include "proto/serving/ssl_config.pb.h"
-#include "serving/batching/batch_parameters.h"
-#include "serving/batching/batching.h"
-#include "serving/model_config.h"
+#include "serving/model_config_file.h"
 #include "serving/model_versions.h"
-#include "serving/monitoring/monitoring_pages.h"
 #include "tools/command_line.h"
+#include "tools/model_server_flags.h"
 #include "tools/op_libraries.h"
-#include "tools/op_library_flag.h"
 
 namespace millrace {
 namespace {
 
 constexpr char kProgram[] = "model_server";
-constexpr int kMaxPort = 65'535;
+// For what must end after the requests: connections, versions, logs.
+constexpr absl::Duration kEndTime = absl::Seconds(15);
 
-StatusOr<int64_t> Int64Value(const CommandLine& flags, const std::string& name, int64_t fallback) {
-  if (!flags.has(name)) return fallback;
-  int64_t value;
-  if (absl::SimpleAtoi(flags.value(name), &value)) return value;
-  return InvalidArgument("--", name, " must be an integer, got '", flags.value(name), "'");
+// A connection is an open file; many systems allow 1,024 unless asked.
+void AllowManyFiles() {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
-// The models of a file, or the one of the flags.
-StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags) {
-  const std::string file = flags.value("model_config_file");
-  if (file.empty()) {
-    if (flags.value("model_base_path").empty()) {
-      return InvalidArgument("--model_base_path or --model_config_file must be given, got neither");
-    }
-    ModelSettings model;
-    model.name = flags.has("model_name") ? flags.value("model_name") : "default";
-    model.base_path = flags.value("model_base_path");
-    return std::vector<ModelSettings>{model};
-  }
-  if (flags.has("model_base_path") || flags.has("model_name")) {
-    return InvalidArgument(
-        "--model_name and --model_base_path must be without --model_config_file, got both");
-  }
-  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
-  StatusOr<std::vector<ModelSettings>> models = ReadModelConfig(text);
-  if (!models.ok()) return Prefixed(absl::StrCat("'", file, "'"), models.status());
-  return models;
-}
-
-// PEM texts in a SSLConfig.
-StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& file) {
-  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
-  tensorflow::serving::SSLConfig config;
-  if (!google::protobuf::TextFormat::ParseFromString(text, &config)) {
-    return InvalidArgument("'", file, "': it must be a ", config.GetTypeName(),
-                           " as text, got something else");
-  }
-  auto credentials = std::make_shared<Credentials>();
-  credentials->key = config.server_key();
-  credentials->certificate = config.server_cert();
-  credentials->ca = config.custom_ca();
-  credentials->require_client_certificate = config.client_verify();
-  if (credentials->key.empty() || credentials->certificate.empty()) {
-    return InvalidArgument("'", file, "': it must have server_key and server_cert, got ",
-                           credentials->key.empty() ? "no server_key" : "no server_cert");
-  }
-  if (credentials->require_client_certificate && credentials->ca.empty()) {
-    return InvalidArgument("'", file, "': with client_verify it must have custom_ca, got none");
-  }
-  return std::shared_ptr<const Credentials>(std::move(credentials));
-}
-
-// None: requests are not batched.
-StatusOr<std::optional<BatchingOptions>> BatchingOf(const CommandLine& flags) {
-  const std::string file = flags.value("batching_parameters_file");
-  if (!flags.BoolValue("enable_batching", false)) {
-    if (file.empty()) return std::optional<BatchingOptions>();
-    return InvalidArgument(
-        "server_options.batching_parameters_file is set without setting "
-        "server_options.enable_batching to true.");
-  }
-  BatchingOptions batching;
-  batching.per_model = flags.BoolValue("enable_per_model_batching_parameters", false);
-  if (!file.empty()) {
-    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
-    StatusOr<BatchParameters> parameters = ReadBatchParameters(text);
-    if (!parameters.ok()) return Prefixed(absl::StrCat("'", file, "'"), parameters.status());
-    batching.parameters = *std::move(parameters);
-  }
-  return std::optional<BatchingOptions>(std::move(batching));
-}
-
-Status ReadMonitoring(const CommandLine& flags, ModelServerMonitoring* monitoring) {
-  const std::string file = flags.value("monitoring_config_file");
-  if (!file.empty()) {
-    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
-    StatusOr<std::string> path = ReadMonitoringConfig(text);
-    if (!path.ok()) return Prefixed(absl::StrCat("'", file, "'"), path.status());
-    monitoring->metrics_path = *std::move(path);
-  }
-  monitoring->address = flags.value("monitoring_address");
-  monitoring->status_pages = flags.BoolValue("enable_status_pages", true);
-  const std::string sampling = flags.value("access_log_sampling");
-  double* const rate = &monitoring->access_log_sampling;
-  if (!sampling.empty() && !(absl::SimpleAtod(sampling, rate) && *rate >= 0 && *rate <= 1)) {
-    return InvalidArgument("--access_log_sampling must be 0 to 1, got '", sampling, "'");
-  }
-  MR_ASSIGN_OR_RETURN(const int log_files, flags.IntValue("request_log_files", 10, 1, 1'000'000));
-  MR_ASSIGN_OR_RETURN(const int log_mb, flags.IntValue("request_log_file_mb", 64, 1, 1'000'000));
-  monitoring->request_log_options.max_files = log_files;
-  monitoring->request_log_options.max_file_bytes = int64_t{log_mb} << 20;
-  return absl::OkStatus();
-}
-
-StatusOr<ModelServerOptions> OptionsOf(const CommandLine& flags) {
-  ModelServerOptions options;
-  MR_ASSIGN_OR_RETURN(options.models, ModelsOf(flags));
-  MR_ASSIGN_OR_RETURN(const int port, flags.IntValue("port", 8500, 0, kMaxPort));
-  MR_ASSIGN_OR_RETURN(const int rest_port, flags.IntValue("rest_api_port", 0, 0, kMaxPort));
-  if (port > 0) options.grpc_address = absl::StrCat("0.0.0.0:", port);
-  if (rest_port > 0) options.rest_addresses = {absl::StrCat("0.0.0.0:", rest_port)};
-  if (port == 0 && rest_port == 0) {
-    return InvalidArgument("--port or --rest_api_port must be above 0, got 0 for both");
-  }
-  MR_ASSIGN_OR_RETURN(options.http.num_threads, flags.IntValue("rest_api_num_threads", 0, 0, 1024));
-  MR_ASSIGN_OR_RETURN(const int rest_timeout,
-                      flags.IntValue("rest_api_timeout_in_ms", 30'000, 1, INT32_MAX));
-  options.rest.timeout = absl::Milliseconds(rest_timeout);
-  options.rest.cors = flags.BoolValue("rest_api_enable_cors_support", false);
-  MR_ASSIGN_OR_RETURN(const int grpc_threads, flags.IntValue("grpc_max_threads", 64, 1, 10'000));
-  options.max_running_requests = grpc_threads;
-  options.enable_health = flags.BoolValue("enable_grpc_healthcheck_service", true);
-
-  ModelVersions::Options& versions = options.versions;
-  MR_ASSIGN_OR_RETURN(const int64_t poll, Int64Value(flags, "file_system_poll_wait_seconds", 1));
-  versions.poll_period = absl::Seconds(std::max(poll, int64_t{0}));
-  MR_ASSIGN_OR_RETURN(versions.plan.max_retries,
-                      flags.IntValue("max_num_load_retries", 5, 0, INT32_MAX));
-  MR_ASSIGN_OR_RETURN(const int64_t interval,
-                      Int64Value(flags, "load_retry_interval_micros", 60'000'000));
-  versions.plan.retry_interval = absl::Microseconds(interval);
-  MR_ASSIGN_OR_RETURN(const int load_threads, flags.IntValue("num_load_threads", 0, 0, 1000));
-  if (load_threads > 0) versions.plan.max_loads = load_threads;
-  MR_ASSIGN_OR_RETURN(const int load_seconds,
-                      flags.IntValue("max_load_seconds", 3600, 0, INT32_MAX));
-  versions.plan.max_load_time =
-      load_seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(load_seconds);
-  versions.load_on_demand = flags.BoolValue("load_on_demand", false);
-  MR_ASSIGN_OR_RETURN(const int idle, flags.IntValue("idle_unload_seconds", 0, 0, INT32_MAX));
-  if (idle > 0) versions.plan.idle_unload = absl::Seconds(idle);
-  MR_ASSIGN_OR_RETURN(versions.plan.memory_limit, Int64Value(flags, "model_memory_limit", 0));
-  versions.source.trust_new_versions = flags.BoolValue("trust_new_versions", false);
-  versions.allow_labels_of_unavailable =
-      flags.BoolValue("allow_version_labels_for_unavailable_models", false);
-
-  options.require_all_models = flags.BoolValue("require_all_models", false);
-  options.listen_early = flags.BoolValue("listen_early", false);
-  options.enable_warm_up = flags.BoolValue("enable_model_warmup", true);
-  MR_ASSIGN_OR_RETURN(options.warm_up_iterations,
-                      flags.IntValue("num_request_iterations_for_warmup", 1, 1, INT32_MAX));
-  MR_ASSIGN_OR_RETURN(options.batching, BatchingOf(flags));
-  options.model.serialize_as_tensor_content =
-      flags.BoolValue("enable_serialization_as_tensor_content", false);
-  options.model.check_method_names = flags.BoolValue("enable_signature_method_name_check", false);
-  if (flags.has("saved_model_tags")) {
-    options.model.load.tags = absl::StrSplit(flags.value("saved_model_tags"), ',');
-  }
-  if (flags.has("ssl_config_file")) {
-    MR_ASSIGN_OR_RETURN(options.credentials, CredentialsOf(flags.value("ssl_config_file")));
-  }
-  MR_RETURN_IF_ERROR(ReadMonitoring(flags, &options.monitoring));
-  return options;
+// A kernel that never returns must not keep the process: who stops it has been told how long it
+// takes.
+void EndAfter(absl::Duration time) {
+  std::thread([time] {
+    absl::SleepFor(time);
+    LogWarning("Something does not end; the process does");
+    _exit(kExitOk);
+  }).detach();
 }
 
 Status Serve(const CommandLine& flags) {
+  AllowManyFiles();
   MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
-  MR_ASSIGN_OR_RETURN(ModelServerOptions options, OptionsOf(flags));
-  MR_ASSIGN_OR_RETURN(const int drain, flags.IntValue("drain_seconds", 30, 0, 86'400));
+  MR_ASSIGN_OR_RETURN(ModelServerFlags read, ReadModelServerFlags(flags));
   // Until it serves, a signal ends it at once.
-  MR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelServer> server,
-                      ModelServer::Start(std::move(options)));
+  MR_ASSIGN_OR_RETURN(std::unique_ptr<ModelServer> server,
+                      ModelServer::Start(std::move(read.options)));
+  std::unique_ptr<ModelConfigFile> config;
+  if (read.config_period < absl::InfiniteDuration()) {
+    MR_ASSIGN_OR_RETURN(
+        config,
+        ModelConfigFile::Create({.path = read.config_file, .period = read.config_period},
+                                read.config_content, [&server](std::vector<ModelSettings> models) {
+                                  return server->versions()->Reload(
+                                      std::move(models), absl::Now() + absl::Minutes(10));
+                                }));
+  }
   const TerminationRequest request;
   while (request.signal() == 0) {
     pollfd wait = {.fd = request.fd(), .events = POLLIN, .revents = 0};
     poll(&wait, 1, 1000);
   }
-  LogInfo("Stops: requests that run have ", drain, " s");
-  server->Stop(absl::Seconds(drain));
+  LogInfo("Stops: requests that run have ", absl::FormatDuration(read.drain));
+  EndAfter(read.drain + kEndTime);
+  server->Stop(read.drain);
+  config.reset();
   return absl::OkStatus();
-}
-
-FlagSpec Number(const char* name, const char* help) {
-  return {.name = name, .value = "N", .help = help};
-}
-FlagSpec Switch(const char* name, const char* help) {
-  return {.name = name, .help = help, .boolean = true};
 }
 
 int Main(const std::vector<std::string>& args) {
   EnterCallersDirectory();
-  const ProgramHelp help = {
-      .name = kProgram,
-      .about =
-          "Serves exported models over gRPC and REST, for the clients of TensorFlow Serving.\n"
-          "A model is a directory of versions, each a SavedModel in a directory whose name is "
-          "a number.",
-      .flags = {
-          Number("port", "of gRPC (8500); 0: none"),
-          Number("rest_api_port", "of REST (0: none)"),
-          {.name = "model_name", .value = "NAME", .help = "of the model (default)"},
-          {.name = "model_base_path",
-           .value = "DIR",
-           .help = "the versions of the model, absolute"},
-          {.name = "model_config_file",
-           .value = "FILE",
-           .help = "several models: a ModelServerConfig as text"},
-          Number("file_system_poll_wait_seconds",
-                 "between two looks for versions (1); 0 or less: once"),
-          Number("max_num_load_retries", "of a version that does not load (5)"),
-          Number("load_retry_interval_micros", "between them (60000000)"),
-          Number("num_load_threads", "versions that load at a time (2)"),
-          Number("max_load_seconds", "a load that takes longer has failed (3600); 0: none does"),
-          Switch("load_on_demand", "a model loads when the first request asks for it"),
-          Number("idle_unload_seconds",
-                 "a model without a request for so long unloads until one comes (0: none does)"),
-          Number("model_memory_limit",
-                 "bytes of loaded models (0: any); those used least recently make room; with "
-                 "--load_on_demand"),
-          Switch("allow_version_labels_for_unavailable_models",
-                 "new labels may name versions that are not available"),
-          Switch("require_all_models", "ends when one of several models is not available at start"),
-          Switch("listen_early", "opens the ports before the models are available"),
-          Switch("trust_new_versions",
-                 "takes a version as soon as its directory is there, as TensorFlow Serving does"),
-          Switch("enable_model_warmup", "runs the warm-up requests of a version first (true)"),
-          Number("num_request_iterations_for_warmup", "runs of each warm-up request (1)"),
-          Switch("enable_batching",
-                 "runs requests that wait together; without a file, nothing waits for others"),
-          {.name = "batching_parameters_file",
-           .value = "FILE",
-           .help = "a BatchingParameters as text: batches as TensorFlow Serving makes them"},
-          Switch("enable_per_model_batching_parameters",
-                 "batches versions that have batching_params.pbtxt, by that file"),
-          {.name = "saved_model_tags", .value = "TAGS", .help = "of the meta graph (serve)"},
-          Switch("enable_serialization_as_tensor_content", "replies carry tensors as raw bytes"),
-          Switch("enable_signature_method_name_check",
-                 "classify and regress ask for signatures of their method"),
-          Number("grpc_max_threads", "gRPC requests that run at a time (64)"),
-          Switch("enable_grpc_healthcheck_service", "answers probes of grpc.health.v1 (true)"),
-          Number("rest_api_num_threads", "threads of REST (one per core)"),
-          Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
-          Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
-          {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
-          {.name = "monitoring_config_file",
-           .value = "FILE",
-           .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},
-          {.name = "monitoring_address",
-           .value = "HOST:PORT",
-           .help = "a port for metrics and status alone"},
-          Switch("enable_status_pages", "/millrace/status and pages of models by REST (true)"),
-          Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
-          Number("request_log_files", "of a logging_config's prefix that stay (10)"),
-          Number("request_log_file_mb", "of each of them (64)"),
-          Number("drain_seconds", "for requests that run at SIGTERM (30)"),
-          OpLibraryFlag()}};
+  const ProgramHelp help = ModelServerHelp();
   int exit_code = kExitOk;
   const auto flags = CommandLine::ParseOrExplain(help, args, &exit_code);
   if (!flags) return exit_code;
