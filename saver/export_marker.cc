@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -83,6 +84,11 @@ StatusOr<std::map<std::string, uint64_t>> ReadExportMarker(FileSystem* fs,
 Status CheckExportMarker(FileSystem* fs, const std::string& directory) {
   MR_ASSIGN_OR_RETURN(const auto sizes, ReadExportMarker(fs, directory));
   for (const auto& [name, size] : sizes) {
+    if (absl::StartsWith(name, "/") || absl::StrContains(name, "../")) {
+      return absl::DataLossError(absl::StrCat("File '", JoinPath(directory, kExportIsComplete),
+                                              "' must list files of its directory, got '",
+                                              absl::CEscape(name.substr(0, 100)), "'"));
+    }
     MR_ASSIGN_OR_RETURN(const uint64_t found, fs->GetFileSize(JoinPath(directory, name)));
     if (found == size) continue;
     return absl::DataLossError(

@@ -51,9 +51,10 @@ Status ModelConfigFile::Look() {
     }
     is_missing_ = false;
     if (*content == content_) return absl::OkStatus();
-    content_ = *std::move(content);
+    const std::string before = std::exchange(content_, *std::move(content));
     StatusOr<std::vector<ModelSettings>> models = ReadModelConfig(content_);
     const Status applied = models.ok() ? take_(*std::move(models)) : models.status();
+    if (absl::IsUnavailable(applied)) content_ = before;  // another reload runs: the next look
     if (applied.ok()) {
       LogInfo("'", options_.path, "' is the list of models now");
     } else {

@@ -134,10 +134,10 @@ Status ModelRequests::MultiInference(const tensorflow::serving::MultiInferenceRe
              request, bounds, response, origin, &ServedModel::MultiInference);
 }
 
-Status ModelRequests::GetModelMetadata(
-    const tensorflow::serving::GetModelMetadataRequest& request,
-    tensorflow::serving::GetModelMetadataResponse* response) const {
-  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request));
+Status ModelRequests::GetModelMetadata(const tensorflow::serving::GetModelMetadataRequest& request,
+                                       tensorflow::serving::GetModelMetadataResponse* response,
+                                       const StepBounds& bounds) const {
+  MR_ASSIGN_OR_RETURN(const Pinned model, PinOf(request, bounds));
   return model->GetModelMetadata(request, response);
 }
 

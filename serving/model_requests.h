@@ -83,7 +83,8 @@ class ModelRequests {
                         tensorflow::serving::MultiInferenceResponse* response,
                         const RequestOrigin& origin = {}) const;
   Status GetModelMetadata(const tensorflow::serving::GetModelMetadataRequest& request,
-                          tensorflow::serving::GetModelMetadataResponse* response) const;
+                          tensorflow::serving::GetModelMetadataResponse* response,
+                          const StepBounds& bounds = {}) const;
 
   // Versions in descending order; a label is not looked at.
   Status GetModelStatus(const tensorflow::serving::GetModelStatusRequest& request,

@@ -151,6 +151,12 @@ uint64_t ModelVersions::num_lists() const {
   return core_->lists_taken.load(std::memory_order_acquire);
 }
 
+void ModelVersions::EndWaits() {
+  MutexLock lock(&core_->mu);
+  core_->waits_end = true;
+  core_->changed.SignalAll();
+}
+
 void ModelVersions::Poll() { core_->PollAll(); }
 
 StatusOr<std::vector<VersionStatus>> ModelVersions::GetStatus(
@@ -198,7 +204,7 @@ std::vector<std::pair<std::string, Status>> ModelVersions::WaitUntilTried(
     for (const auto& [name, model] : core_->models) {
       all &= !model.now || core_->IsTried(model, *model.now);
     }
-    if (all || core_->clock->Now() >= deadline) break;
+    if (all || core_->waits_end || core_->clock->Now() >= deadline) break;
     core_->clock->WaitUntil(&core_->changed, &core_->mu, deadline);
   }
   std::vector<std::pair<std::string, Status>> missing;

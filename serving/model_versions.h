@@ -187,6 +187,9 @@ class ModelVersions {
   // another base path or policy, and those that labels name. Unavailable, at once, while another
   // one runs; then SetModels is, too.
   Status Reload(std::vector<ModelSettings> models, absl::Time deadline);
+  // For a server that stops: Reload, WaitUntilTried and requests that wait for loads return, and
+  // later ones do not wait. Versions go on answering.
+  void EndWaits();
   std::vector<ModelSettings> models() const;
   // How many lists SetModels has taken: another number, another list. Takes no lock.
   uint64_t num_lists() const;

@@ -144,6 +144,7 @@ struct ModelVersions::Core {
   StatusOr<std::shared_ptr<const AvailableVersion>> Ask(absl::string_view name,
                                                         std::optional<int64_t> version,
                                                         const StepBounds& bounds);
+  void TryFailedAgain(KnownModel* model, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   std::optional<int64_t> VersionOfLabel(absl::string_view name, absl::string_view label);
   // The uses of the time since the last look.
   void CollectUses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -219,6 +220,7 @@ struct ModelVersions::Core {
   bool must_poll ABSL_GUARDED_BY(mu) = false;
   int num_left_behind ABSL_GUARDED_BY(mu) = 0;  // threads, one per version
   bool ending ABSL_GUARDED_BY(mu) = false;      // everything unloads
+  bool waits_end ABSL_GUARDED_BY(mu) = false;   // who waits for versions waits no longer
   bool stopped ABSL_GUARDED_BY(mu) = false;     // threads end
   int64_t num_lists ABSL_GUARDED_BY(mu) = 0;    // that were set or tried so far
   bool reloading ABSL_GUARDED_BY(mu) = false;   // a reload waits; there is one at most

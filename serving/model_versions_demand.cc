@@ -30,6 +30,16 @@ std::optional<int64_t> ModelVersions::Core::VersionOfLabel(absl::string_view nam
   return labelled == labels.end() ? std::nullopt : std::optional<int64_t>(labelled->second);
 }
 
+// Else a model that failed while nobody asked would never load again: its files do not change.
+void ModelVersions::Core::TryFailedAgain(KnownModel* model, absl::Time now) {
+  for (auto& [number, v] : model->versions) {
+    const bool was_given_up = v.state == State::kFailed && v.num_tries > options.plan.max_retries;
+    if (was_given_up && v.wanted && now - v.failed_at >= options.plan.retry_interval) {
+      v.tried_fingerprint = v.fingerprint + 1;  // as if they had
+    }
+  }
+}
+
 StatusOr<std::shared_ptr<const AvailableVersion>> ModelVersions::Core::Ask(
     absl::string_view name, std::optional<int64_t> version, const StepBounds& bounds) {
   MutexLock lock(&mu);
@@ -43,6 +53,12 @@ StatusOr<std::shared_ptr<const AvailableVersion>> ModelVersions::Core::Ask(
     });
   };
   if (model.now->polled && !is_wanted()) return available.Find(name, version);
+  if (waits_end) return absl::UnavailableError("the server stops");
+  // A publication may have come since the look-up without the lock.
+  if (StatusOr<std::shared_ptr<const AvailableVersion>> found = available.Find(name, version);
+      found.ok()) {
+    return found;
+  }
   if (num_waiting >= options.most_waiting) {
     return absl::ResourceExhaustedError(absl::StrCat("Model '", name, "': at most ",
                                                      options.most_waiting,
@@ -64,6 +80,7 @@ StatusOr<std::shared_ptr<const AvailableVersion>> ModelVersions::Core::Ask(
       core->ProceedOrNot();
     }
   } end{this, &model};
+  TryFailedAgain(&model, began);
   Proceed();
   for (;;) {
     StatusOr<std::shared_ptr<const AvailableVersion>> found = available.Find(name, version);
@@ -81,6 +98,7 @@ StatusOr<std::shared_ptr<const AvailableVersion>> ModelVersions::Core::Ask(
       return absl::CancelledError(
           absl::StrCat("Model '", name, "': the request ended before its load did"));
     }
+    if (waits_end) return absl::UnavailableError("the server stops");
     if (clock->Now() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("Model '", name, "': its load must end before the request's deadline"));

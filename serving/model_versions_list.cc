@@ -198,7 +198,9 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
   if (options.poll_period == absl::InfiniteDuration()) PollAll();  // no thread does
   MutexLock lock(&mu);
   for (;;) {
-    if (ending) return absl::UnavailableError("A reload must end before its server does");
+    if (ending || waits_end) {
+      return absl::UnavailableError("A reload must end before its server does");
+    }
     const bool is_settled = std::all_of(models.begin(), models.end(),
                                         [&](const auto& entry) { return IsSettled(entry.second); });
     if (is_settled || clock->Now() >= deadline) break;
@@ -211,7 +213,7 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
 }
 
 void ModelVersions::Core::EndAll() {
-  ending = true;
+  ending = waits_end = true;
   poll_wanted.SignalAll();
   for (auto& [name, model] : models) {
     model.now.reset();

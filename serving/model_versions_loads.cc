@@ -86,6 +86,13 @@ void ModelVersions::Core::Load(Version* version) {
     cancellation = version->cancellation;
     cancelled = version->cancelled;
   }
+  // As they are now; the last poll may be long ago.
+  if (fingerprint != 0) {
+    const StatusOr<uint64_t> files = Guarded([&]() -> StatusOr<uint64_t> {
+      return VersionSource::FingerprintOf(options.source.file_system, wanted.directory);
+    });
+    if (files.ok()) fingerprint = *files;
+  }
   std::shared_ptr<Servable> servable;
   Status status = cancelled
                       ? absl::CancelledError("no longer wanted")

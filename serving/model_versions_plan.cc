@@ -92,7 +92,8 @@ bool ModelVersions::Core::ProceedOnce() {
     planned.push_back({.versions = {},
                        .asked = model.asked,
                        .has_waiting = model.num_waiting > 0,
-                       .last_use = model.last_use});
+                       // A request that waits uses it all the time.
+                       .last_use = model.num_waiting > 0 ? clock->Now() : model.last_use});
     places.emplace_back();
     for (auto& [number, v] : model.versions) {
       planned.back().versions.push_back({.version = number,
@@ -136,7 +137,6 @@ void ModelVersions::Core::ProceedOrNot() {
 }
 
 void ModelVersions::Core::Publish() {
-  must_publish = false;
   auto table = std::make_shared<AvailableVersions::Table>();
   for (const auto& [name, model] : models) {
     AvailableVersions::Model entry;
@@ -149,6 +149,7 @@ void ModelVersions::Core::Publish() {
     if (!entry.versions.empty() || !entry.labels.empty()) (*table)[name] = std::move(entry);
   }
   available.Publish(std::move(table));
+  must_publish = false;  // not before it is there
 }
 
 void ModelVersions::Core::Forget() {

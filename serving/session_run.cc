@@ -22,6 +22,7 @@
 #include "proto/serving/session_service.pb.h"
 #include "runtime/session.h"
 #include "saver/model_signature.h"
+#include "serving/run_step.h"
 
 namespace millrace {
 namespace {
@@ -91,6 +92,7 @@ Status Run(const ServedModel& model, const SessionRunRequest& request, const Ste
     signature.fetches.push_back(std::move(name));
   }
   signature.targets.assign(request.target().begin(), request.target().end());
+  MR_RETURN_IF_ERROR(CheckBounds(bounds));  // before it is compiled
   MR_ASSIGN_OR_RETURN(const auto step, model.session()->Prepare(signature));
 
   std::vector<Tensor> results;

@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/file_system.h"
+#include "core/logging.h"
 #include "core/status.h"
 #include "google/protobuf/text_format.h"
 #include "net/security.h"
@@ -52,8 +53,8 @@ StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags, std::str
     return std::vector<ModelSettings>{model};
   }
   if (flags.has("model_base_path") || flags.has("model_name")) {
-    return InvalidArgument(
-        "--model_name and --model_base_path must be without --model_config_file, got both");
+    // As TensorFlow Serving, whose image gives all three.
+    LogWarning("--model_name and --model_base_path do not count beside --model_config_file");
   }
   MR_ASSIGN_OR_RETURN(*content, ReadFileToString(FileSystem::Posix(), file));
   StatusOr<std::vector<ModelSettings>> models = ReadModelConfig(*content);
@@ -131,7 +132,8 @@ StatusOr<std::vector<std::pair<std::string, std::string>>> ChannelArguments(
     const std::string& text) {
   std::vector<std::pair<std::string, std::string>> arguments;
   for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
-    const std::pair<std::string, std::string> argument = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    const std::pair<std::string, std::string> argument =
+        absl::StrSplit(one, absl::MaxSplits('=', 1));
     if (argument.first.empty() || !absl::StrContains(one, '=')) {
       return InvalidArgument("--grpc_channel_arguments must be name=value,..., got '", text, "'");
     }
@@ -185,14 +187,18 @@ Status ReadFronts(const CommandLine& flags, ModelServerOptions* options) {
   HttpServerOptions& http = options->http;
   MR_ASSIGN_OR_RETURN(http.max_body_bytes,
                       Int64Value(flags, "rest_max_body_bytes", http.max_body_bytes));
-  options->rest.limits.max_body_bytes =
-      std::min(options->rest.limits.max_body_bytes, http.max_body_bytes);
+  constexpr int64_t kMostJson = 200'000'000;  // the reader's own bound (JsonLimits)
+  if (http.max_body_bytes > kMostJson) {
+    return InvalidArgument("--rest_max_body_bytes must be at most ", kMostJson, ", got ",
+                           http.max_body_bytes);
+  }
+  options->rest.limits.max_body_bytes = http.max_body_bytes;
   MR_ASSIGN_OR_RETURN(http.max_bytes_of_bodies,
                       Int64Value(flags, "rest_max_bytes_of_bodies", http.max_bytes_of_bodies));
   MR_ASSIGN_OR_RETURN(http.max_header_bytes,
                       Int64Value(flags, "rest_max_header_bytes", http.max_header_bytes));
-  MR_ASSIGN_OR_RETURN(http.max_connections, flags.IntValue("rest_max_connections",
-                                                           http.max_connections, 1, 1'000'000));
+  MR_ASSIGN_OR_RETURN(http.max_connections,
+                      flags.IntValue("rest_max_connections", http.max_connections, 1, 1'000'000));
   MR_ASSIGN_OR_RETURN(
       http.max_connections_of_address,
       flags.IntValue("rest_max_connections_of_client", http.max_connections, 1, 1'000'000));
@@ -231,6 +237,10 @@ Status ReadVersions(const CommandLine& flags, ModelVersions::Options* versions) 
 
 FlagSpec Number(const char* name, const char* help) {
   return {.name = name, .value = "N", .help = help};
+}
+// Of TensorFlow Serving, for commands that have them.
+FlagSpec Ignored(const char* name) {
+  return {.name = name, .value = "ANY", .help = "is taken and does nothing"};
 }
 FlagSpec Switch(const char* name, const char* help) {
   return {.name = name, .help = help, .boolean = true};
@@ -337,7 +347,8 @@ ProgramHelp ModelServerHelp() {
           Number("grpc_max_threads", "gRPC requests that run at a time (64)"),
           Switch("enable_grpc_healthcheck_service", "answers probes of grpc.health.v1 (true)"),
           Number("rest_api_num_threads", "REST requests that run at a time (four per core)"),
-          Number("max_waiting_requests", "of gRPC, and of REST, beyond those that run (20000, 1000)"),
+          Number("max_waiting_requests",
+                 "of gRPC, and of REST, beyond those that run (20000, 1000)"),
           Number("rest_max_body_bytes", "of a request, and of what gzip makes of it (134217728)"),
           Number("rest_max_bytes_of_bodies", "of all requests together (2147483648)"),
           Number("rest_max_header_bytes", "of a request (16384)"),
@@ -346,11 +357,15 @@ ProgramHelp ModelServerHelp() {
           Number("rest_idle_seconds", "of a connection without a request (120)"),
           Switch("enable_session_run",
                  "SessionService: who may call it may run each op, as those that write files"),
-          Number("tensorflow_session_parallelism", "threads of a model's steps (0: of the process)"),
+          Number("tensorflow_session_parallelism",
+                 "threads of a model's steps (0: of the process)"),
           Number("tensorflow_intra_op_parallelism", "the same, of one node"),
           Number("tensorflow_inter_op_parallelism", "the same, of several nodes"),
-          Number("num_unload_threads", "is taken and does nothing: one thread frees versions"),
-          Switch("flush_filesystem_caches", "is taken and does nothing"),
+          Ignored("num_unload_threads"),
+          Ignored("flush_filesystem_caches"),
+          Ignored("remove_unused_fields_from_bundle_metagraph"),
+          Ignored("enable_profiler"),
+          Ignored("per_process_gpu_memory_fraction"),
           Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
           Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
           {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},

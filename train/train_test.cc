@@ -829,7 +829,7 @@ TEST_F(TrainTest, TheTrainedModelIsExportedAndPredicts) {
   options.signature = {.inputs = {{"x", more.x}}, .outputs = {{"y", more.predicted}}};
   EXPECT_STATUS(Train(more.root, more.op, options).status(), StatusCode::kFailedPrecondition,
                 absl::StrCat("Train: ExportModel: the export directory '", model_dir,
-                             "' must be new or empty, got 2 files in it"));
+                             "' must be new or empty, got 3 files in it"));
   EXPECT_EQ(Latest(), Checkpoint(700));
 }
 

@@ -177,6 +177,8 @@ class ReflectionService::Conversation : public DuplexCall::User {
       : service_(std::move(service)), call_(std::move(call)) {}
 
   void OnMessage(const grpc::ByteBuffer& message) override {
+    // What waits for its turn is counted by number: each is a name.
+    if (message.Length() > kMaxRequestBytes) return call_->Close();
     wire::ServerReflectionRequest request;
     if (!DecodeMessage(request.GetTypeName(), message, &request).ok()) return call_->Close();
     bool is_too_many;

@@ -65,6 +65,7 @@ class ReflectionService : public std::enable_shared_from_this<ReflectionService>
  public:
   static constexpr size_t kMaxWaiting = 64;
   static constexpr size_t kMaxCalls = 256;
+  static constexpr size_t kMaxRequestBytes = 16 << 10;
 
   // Of the schemas that are linked into the program. The reflection services are added.
   static StatusOr<std::shared_ptr<ReflectionService>> Create(std::vector<std::string> services);

@@ -95,12 +95,12 @@ std::map<std::string, RpcServer::Handler> InferenceHandlers(
           }));
   add("ModelMetadata",
       HandlerOf<inference::ModelMetadataRequest>(
-          CallWeight::kUrgent,
+          CallWeight::kHeavy,  // a model may have to load first
           [requests](const auto& request,
-                     const StepBounds&) -> StatusOr<inference::ModelMetadataResponse> {
+                     const StepBounds& bounds) -> StatusOr<inference::ModelMetadataResponse> {
             MR_ASSIGN_OR_RETURN(const V2Target target,
                                 V2TargetOf(request.name(), request.version()));
-            return ModelMetadataV2(*requests, target);
+            return ModelMetadataV2(*requests, target, bounds);
           }));
   add("ModelInfer",
       HandlerOf<inference::ModelInferRequest>(

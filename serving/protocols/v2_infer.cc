@@ -102,9 +102,18 @@ V2Ready IsModelReadyV2(const ModelRequests& requests, const Readiness& readiness
   return V2Ready::kUnknown;
 }
 
+Status NoSuchModelV2(const V2Target& target) {
+  return absl::NotFoundError(
+      target.version.has_value()
+          ? absl::StrCat("Servable not found for request: Specific(", target.model, ", ",
+                         *target.version, ")")
+          : absl::StrCat("Servable not found for request: Latest(", target.model, ")"));
+}
+
 StatusOr<inference::ModelMetadataResponse> ModelMetadataV2(const ModelRequests& requests,
-                                                           const V2Target& target) {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(requests, target));
+                                                           const V2Target& target,
+                                                           const StepBounds& bounds) {
+  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(requests, target, bounds));
   inference::ModelMetadataResponse response;
   response.set_name(target.model);
   response.set_platform(kPlatform);

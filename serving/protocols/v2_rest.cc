@@ -118,7 +118,10 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
   const absl::Time deadline = absl::Now() + options_.timeout;
   const Status taken = NoExceptions("REST", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(Target target, TargetOf(*request));
-    if (options_.lanes == nullptr || target.kind != Target::Kind::kInfer) {
+    // A model may have to load before it says what it is.
+    const bool may_take_long =
+        target.kind == Target::Kind::kInfer || target.kind == Target::Kind::kModel;
+    if (options_.lanes == nullptr || !may_take_long) {
       AnswerTo(request.get(), ReplyTo(*request, target, {.deadline = deadline}));
       return absl::OkStatus();
     }
@@ -181,12 +184,12 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request, const Target& target,
       return Whole(ready ? "{\"ready\":true}" : "{\"ready\":false}", ready);
     }
     case Target::Kind::kModel: {
-      MR_ASSIGN_OR_RETURN(const auto metadata, ModelMetadataV2(*requests_, target.model));
+      MR_ASSIGN_OR_RETURN(const auto metadata, ModelMetadataV2(*requests_, target.model, bounds));
       return Whole(V2MetadataJson(metadata));
     }
     case Target::Kind::kModelReady: {
       const V2Ready ready = IsModelReadyV2(*requests_, *readiness_, target.model);
-      if (ready == V2Ready::kUnknown) return PinV2(*requests_, target.model).status();
+      if (ready == V2Ready::kUnknown) return NoSuchModelV2(target.model);
       const bool is_ready = ready == V2Ready::kReady;
       return Whole(absl::StrCat("{\"name\":", QuotedJson(target.model.model, kMaxShownPath),
                                 ",\"ready\":", is_ready ? "true" : "false", "}"),

@@ -10,9 +10,10 @@
 //   long, large, or of a new kind   on one of a bounded number of threads, at most `max_waiting`
 //                                   behind them
 //
-// How long requests of a kind take is learnt: the longest of late counts, and fades.
+// How long requests of a kind and size take is learnt of those that succeed: the longest of late
+// counts, and fades. One that fails early says nothing of the others.
 //
-// A request that waits would be answered too late by what is known is refused at once. One on a
+// A request that would be answered too late, by what is known, is refused at once. One on a
 // thread of the lanes is cancelled when its client leaves; on a loop it is over too soon for that.
 //
 // Thread-safety: all methods, from any thread.
@@ -41,14 +42,14 @@ class RestLanes {
  public:
   struct Options {
     int num_threads = 0;         // 0: four per core, as in TensorFlow Serving
-    int max_waiting = 1'000;     // for these threads
+    int max_waiting = 1'000;     // beyond those that run there
     bool hand_over_all = false;  // nothing runs on a loop
     absl::Duration short_time = absl::Milliseconds(1);
     size_t short_body = 64 << 10;
     Clock* clock = Clock::Real();  // of deadlines, too
   };
-  // Answers the request, once.
-  using Work = std::function<void(HttpRequest* request, const StepBounds& bounds)>;
+  // Answers the request, once. False: it failed.
+  using Work = std::function<bool(HttpRequest* request, const StepBounds& bounds)>;
 
   explicit RestLanes(const Options& options);
   ~RestLanes();
@@ -63,19 +64,25 @@ class RestLanes {
   // So far.
   int64_t num_on_loops() const { return num_on_loops_.load(std::memory_order_relaxed); }
   int64_t num_handed_over() const { return num_handed_over_.load(std::memory_order_relaxed); }
-  int num_waiting() const { return num_waiting_.load(std::memory_order_relaxed); }
+  int num_waiting() const { return num_waiting_->load(std::memory_order_relaxed); }
+  // The same for who may outlive the lanes.
+  std::shared_ptr<const std::atomic<int>> waiting() const { return num_waiting_; }
 
  private:
   // Kinds that share a place share what is known.
   static constexpr size_t kPlaces = 1'024;
 
-  void Learn(std::atomic<int64_t>* place, size_t body, absl::Time began);
+  struct HandedOver;
+
+  std::atomic<int64_t>* PlaceOf(absl::string_view kind, size_t body);
+  void Learn(std::atomic<int64_t>* place, bool succeeded, absl::Time began);
 
   const Options options_;
   const int num_threads_;
   // All relaxed: hints, counts and bounds, no protocol.
   std::array<std::atomic<int64_t>, kPlaces> ns_of_kind_ = {};  // 0: not known
-  std::atomic<int> num_waiting_{0};
+  std::atomic<int> num_taken_{0};                              // handed over and not ended
+  const std::shared_ptr<std::atomic<int>> num_waiting_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int64_t> waiting_ns_{0};  // what those that wait will take, as far as we know
   std::atomic<int64_t> num_on_loops_{0}, num_handed_over_{0};
   std::unique_ptr<IoPool> pool_;  // the last: its threads use the others

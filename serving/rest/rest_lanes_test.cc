@@ -49,6 +49,7 @@ class FakeRequest : public HttpRequest {
 struct Ran {
   std::optional<std::thread::id> thread;
   bool was_cancelled = false;
+  bool succeeds = true;
   Notification done;
 };
 
@@ -57,6 +58,7 @@ RestLanes::Work NoteIn(Ran* ran) {
     ran->thread = std::this_thread::get_id();
     ran->was_cancelled = bounds.cancellation != nullptr && bounds.cancellation->IsCancelled();
     ran->done.Notify();
+    return ran->succeeds;
   };
 }
 
@@ -99,6 +101,7 @@ TEST(RestLanesTest, OneThatTookLongIsHandedOverUntilThatHasFaded) {
     EXPECT_OK(RunIn(&lanes, "a", [&](HttpRequest*, const StepBounds&) {
       clock.Advance(takes);
       done.Notify();
+      return true;
     }));
     done.Wait();
     // Behind it: it has been learnt from.
@@ -114,6 +117,34 @@ TEST(RestLanesTest, OneThatTookLongIsHandedOverUntilThatHasFaded) {
   // 10 s fade to 1 ms by an eighth at a time: log(1e4) / log(8 / 7) = 69 times.
   for (int i = 0; i < 80; ++i) run(absl::Microseconds(10));
   EXPECT_GT(lanes.num_on_loops(), 1);
+}
+
+TEST(RestLanesTest, WhatFailsSaysNothingOfTheOthers) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .clock = &clock});
+  for (int i = 0; i < 3; ++i) {
+    Ran refused;
+    refused.succeeds = false;
+    ASSERT_OK(RunIn(&lanes, "a", NoteIn(&refused)));
+    refused.done.Wait();
+  }
+  EXPECT_EQ(lanes.num_on_loops(), 0) << "a bad request is short, and its kind is still new";
+}
+
+TEST(RestLanesTest, WithoutPlacesToWaitItStillRuns) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .max_waiting = 0, .clock = &clock});
+  Notification runs, may_end;
+  ASSERT_OK(RunIn(&lanes, "blocks", [&](HttpRequest*, const StepBounds&) {
+    runs.Notify();
+    may_end.Wait();
+    return true;
+  }));
+  runs.Wait();
+  Ran refused;
+  EXPECT_STATUS(RunIn(&lanes, "any", NoteIn(&refused)), absl::StatusCode::kResourceExhausted,
+                "Too many requests wait");
+  may_end.Notify();
 }
 
 TEST(RestLanesTest, AllAreHandedOverWhereTheyMayWait) {
@@ -135,12 +166,14 @@ TEST(RestLanesTest, WhatWaitsIsBoundedInNumberAndTime) {
   ASSERT_OK(RunIn(&lanes, "slow", [&](HttpRequest*, const StepBounds&) {
     clock.Advance(absl::Seconds(10));
     learnt.Notify();
+    return true;
   }));
   learnt.Wait();
   Notification runs, may_end;
   ASSERT_OK(RunIn(&lanes, "blocks", [&](HttpRequest*, const StepBounds&) {
     runs.Notify();
     may_end.Wait();
+    return true;
   }));
   runs.Wait();
   Ran waits, second, refused;
@@ -170,6 +203,7 @@ TEST(RestLanesTest, WhatWaitsAtTheEndRuns) {
     ASSERT_OK(RunIn(&lanes, "blocks", [&](HttpRequest*, const StepBounds&) {
       runs.Notify();
       may_end.Wait();
+      return true;
     }));
     runs.Wait();
     ASSERT_OK(RunIn(&lanes, "a", NoteIn(&waits)));

@@ -92,9 +92,9 @@ std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
           });
   handlers[kGetModelMetadataPath] =
       HandlerOf<serving::GetModelMetadataRequest, serving::GetModelMetadataResponse>(
-          requests, CallWeight::kUrgent,
-          [](const ModelRequests& r, const auto& request, const Asked&, auto* response) {
-            return r.GetModelMetadata(request, response);
+          requests, CallWeight::kHeavy,  // a model may have to load first
+          [](const ModelRequests& r, const auto& request, const Asked& asked, auto* response) {
+            return r.GetModelMetadata(request, response, asked.bounds);
           });
   handlers[kGetModelStatusPath] =
       HandlerOf<serving::GetModelStatusRequest, serving::GetModelStatusResponse>(

@@ -12,7 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/cancellation.h"
+#include "core/cores.h"
 #include "core/logging.h"
+#include "core/mutex.h"
 #include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/protocols/v2_grpc.h"
@@ -194,10 +196,21 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
       rest.pages = PagesOf(options.monitoring, options.monitoring.status_pages);
     }
     RestLanes::Options lanes = options.lanes;
-    // A request waits for its model where it asks.
-    lanes.hand_over_all |= options.versions.load_on_demand;
+    // Where models rest a request waits for its model where it asks: never on a loop, and beside
+    // those that have theirs.
+    if (options.versions.load_on_demand ||
+        options.versions.plan.idle_unload < absl::InfiniteDuration()) {
+      lanes.hand_over_all = true;
+      if (lanes.num_threads == 0) lanes.num_threads = 4 * UsableCores();
+      lanes.num_threads += static_cast<int>(options.versions.most_waiting);
+    }
     lanes_ = std::make_unique<RestLanes>(lanes);
     rest.lanes = lanes_.get();
+    if (metrics_ != nullptr) {
+      metrics_->AddWaiting([waiting = lanes_->waiting()]() -> int64_t {
+        return waiting->load(std::memory_order_relaxed);
+      });
+    }
     HttpHandler handler = RestFront(requests_, std::move(rest));
     handler = V2RestFront(requests_, readiness_,
                           {.timeout = options.rest.timeout,
@@ -248,7 +261,9 @@ Status ModelServer::AddProtocols(const ModelServerOptions& options, RpcServer::O
 ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 
 void ModelServer::Stop(absl::Duration drain) {
+  MutexLock one_at_a_time(&stop_mu_);
   readiness_->SetStopping();
+  versions_->EndWaits();
   if (health_ != nullptr) health_->Stop();
   if (reflection_ != nullptr) reflection_->Stop();
   // Both refuse from now on, and have the same time.

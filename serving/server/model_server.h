@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/mutex.h"
 #include "core/status.h"
 #include "net/rpc_server.h"
 #include "net/security.h"
@@ -137,6 +138,7 @@ class ModelServer {
   std::shared_ptr<RequestLog> request_log_;
   std::shared_ptr<const ModelRequests> requests_;
   std::shared_ptr<RpcServer> rpc_;
+  Mutex stop_mu_;
   std::unique_ptr<RestLanes> lanes_;  // before http_, whose handlers use it
   std::unique_ptr<HttpServer> http_, pages_;
 };

@@ -58,7 +58,8 @@ class Front : public std::enable_shared_from_this<Front> {
   };
 
   HttpHeaders Headers() const;
-  void AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const;
+  // Says whether there is a reply.
+  bool AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const;
   // Runs a step of a model, or waits for the model.
   static bool MayTakeLong(const RestTarget& target);
   StatusOr<std::string> Reply(const RestTarget& target, const HttpRequest& request,
@@ -170,16 +171,19 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
     return options_.lanes->Run(&request, request->path(), deadline,
                                [self = shared_from_this(), target = std::move(target)](
                                    HttpRequest* asked, const StepBounds& bounds) {
-                                 self->AnswerTo(asked, NoExceptions("REST", [&] {
-                                                  return self->Reply(target, *asked, bounds);
-                                                }));
+                                 return self->AnswerTo(asked, NoExceptions("REST", [&] {
+                                                         return self->Reply(target, *asked, bounds);
+                                                       }));
                                });
   });
   if (!taken.ok() && request != nullptr) AnswerTo(request.get(), taken);
 }
 
-void Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
-  if (reply.ok()) return request->Answer(200, Headers(), *std::move(reply));
+bool Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
+  if (reply.ok()) {
+    request->Answer(200, Headers(), *std::move(reply));
+    return true;
+  }
   const Status& status = reply.status();
   HttpHeaders headers = Headers();
   if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
@@ -188,6 +192,7 @@ void Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
   // A message may show what the client sent, however long.
   request->Answer(HttpStatus(status.code()), std::move(headers),
                   ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
+  return false;
 }
 
 bool Front::MayTakeLong(const RestTarget& target) {
