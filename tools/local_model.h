@@ -26,6 +26,11 @@
 
 namespace millrace {
 
+// The signature that is asked: `asked`, or without one "serving_default", else the only one. `flag`
+// names it in errors: "--signature".
+StatusOr<std::string> ChosenSignature(const std::map<std::string, ModelSignature>& signatures,
+                                      const std::string& asked, const std::string& flag);
+
 struct LocalModel {
   std::map<std::string, SignatureTensor> inputs = {}, outputs = {};
   // All outputs. It holds what it needs.
