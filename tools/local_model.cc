@@ -29,7 +29,7 @@ StatusOr<LocalModel> OpenSavedModel(FileSystem* fs, const std::string& directory
   MR_ASSIGN_OR_RETURN(const Model read,
                       ReadModel(directory, {.tags = options.tags, .file_system = fs}));
   MR_ASSIGN_OR_RETURN(const std::string signature,
-                      ChosenSignature(read.signatures(), options.signature, "--signature-name"));
+                      ChosenSignature(read.signatures(), options.signature, options.signature_flag));
   MR_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(read, {}, {signature}));
   const ModelSignature& chosen = loaded.signatures().at(signature);
   LocalModel model = {.inputs = chosen.inputs(), .outputs = chosen.outputs()};
@@ -127,14 +127,14 @@ StatusOr<LocalModel> OpenLocalModel(FileSystem* fs, const std::string& directory
   const std::string meta = absl::StrCat(JoinPath(directory, kLegacyPrefix), ".meta");
   if (fs->FileExists(meta)) {
     if (!options.signature.empty()) {
-      return InvalidArgument("--signature-name must not be given for '", meta,
+      return InvalidArgument(options.signature_flag, " must not be given for '", meta,
                              "', which has no signatures, got '", options.signature, "'");
     }
     StatusOr<LocalModel> model = OpenLegacy(fs, directory);
     if (!model.ok()) return Prefixed(absl::StrCat("'", meta, "'"), model.status());
     return model;
   }
-  return OpenSavedModel(fs, ModelDirectory(fs, directory, "local_predict", note), options);
+  return OpenSavedModel(fs, ModelDirectory(fs, directory, options.program, note), options);
 }
 
 }  // namespace millrace

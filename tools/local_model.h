@@ -40,6 +40,8 @@ struct LocalModel {
 struct LocalModelOptions {
   std::string signature = "";  // "": see above; not for the older form
   std::vector<std::string> tags = {"serve"};
+  // For messages: who opens it, and the flag that gave `signature`.
+  std::string program = "local_predict", signature_flag = "--signature-name";
 };
 
 // `directory` may also be one of versions ("1700000001/"): the newest is taken, and `note` says so.
