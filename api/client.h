@@ -12,9 +12,9 @@
 // It stands alone: a program that only asks a server needs no other header. Who links millrace has
 // it. Like <millrace/millrace.h> it knows no protobuf.
 
-#include "core/status.h"                 // IWYU pragma: export
-#include "core/tensor.h"                 // IWYU pragma: export
-#include "net/security.h"                // IWYU pragma: export
+#include "core/status.h"                  // IWYU pragma: export
+#include "core/tensor.h"                  // IWYU pragma: export
+#include "net/security.h"                 // IWYU pragma: export
 #include "serving/client/model_client.h"  // IWYU pragma: export
 
 #endif  // MILLRACE_API_CLIENT_H_

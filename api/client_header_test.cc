@@ -22,9 +22,9 @@ namespace {
 TEST(ClientHeader, IsFreeOfProtobuf) { EXPECT_FALSE(kHasProtobuf); }
 
 TEST(ClientHeader, IsEnoughToAsk) {
-  const StatusOr<std::unique_ptr<ModelClient>> client = ModelClient::Connect(
-      "unix:/nobody/listens/here",
-      {.credentials = std::make_shared<Credentials>(), .max_retries = 0});
+  const StatusOr<std::unique_ptr<ModelClient>> client =
+      ModelClient::Connect("unix:/nobody/listens/here",
+                           {.credentials = std::make_shared<Credentials>(), .max_retries = 0});
   ASSERT_TRUE(client.ok()) << client.status();
   const StatusOr<ModelPrediction> got = (*client)->Predict("m", {{"x", Tensor::Of({1.f, 2.f})}});
   EXPECT_EQ(got.status().code(), absl::StatusCode::kUnavailable) << got.status();

@@ -297,7 +297,9 @@ class BatchPredictJob {
       return FailedPrecondition("'", options_.output_directory,
                                 "': it must have no predictions yet, got '", name, "'");
     }
-    return WriteFileAtomically(fs_, path, job);
+    // The directory's name must last as long as the shards next to it.
+    MR_RETURN_IF_ERROR(WriteFileAtomically(fs_, path, job));
+    return fs_->SyncDirectory(options_.output_directory);
   }
 
   // What an earlier run has said at its end.
@@ -321,6 +323,7 @@ class BatchPredictJob {
   // Those of earlier runs, which follow each other without a gap; deletes what is half written.
   Status FindParts() {
     MR_RETURN_IF_ERROR(fs_->RecursivelyCreateDirectory(parts_directory_));
+    MR_RETURN_IF_ERROR(fs_->SyncDirectory(state_));
     MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->GetChildren(parts_directory_));
     for (const std::string& name : names) {  // sorted, and so are the parts by their digits
       const std::optional<Part> part = Part::Of(name);
@@ -366,10 +369,9 @@ class BatchPredictJob {
       num_lines += static_cast<int64_t>(batch.size());
       batch.clear();
       const Part part = {.begin = RowsDone(), .end = rows.num_read(), .lines = num_lines};
-      if (part.end > part.begin &&
-          (!more || part.end - part.begin >= options_.part_rows ||
-           static_cast<int64_t>(lines.size()) >= options_.part_bytes ||
-           options_.clock->Now() - begun >= options_.part_time)) {
+      if (part.end > part.begin && (!more || part.end - part.begin >= options_.part_rows ||
+                                    static_cast<int64_t>(lines.size()) >= options_.part_bytes ||
+                                    options_.clock->Now() - begun >= options_.part_time)) {
         MR_RETURN_IF_ERROR(
             WriteFileAtomically(fs_, JoinPath(parts_directory_, part.Name()), lines));
         parts_.push_back(part);
@@ -397,10 +399,9 @@ class BatchPredictJob {
       MR_RETURN_IF_ERROR(file->Close());
     }
     for (const char* kind : {kResults, kErrors}) {
-      MR_RETURN_IF_ERROR(
-          fs_->RenameFile(JoinPath(state_, kind),
-                          JoinPath(options_.output_directory,
-                                   ShardName(kind, number, options_.num_shards))));
+      MR_RETURN_IF_ERROR(fs_->RenameFile(
+          JoinPath(state_, kind),
+          JoinPath(options_.output_directory, ShardName(kind, number, options_.num_shards))));
     }
     return absl::OkStatus();
   }
@@ -445,8 +446,8 @@ class BatchPredictJob {
     }
     MR_RETURN_IF_ERROR(fs_->SyncDirectory(options_.output_directory));
     const ordered_json done = {{"results", summary.results}, {"errors", summary.errors}};
-    MR_RETURN_IF_ERROR(WriteFileAtomically(fs_, JoinPath(state_, "done.json"),
-                                           absl::StrCat(done.dump(), "\n")));
+    MR_RETURN_IF_ERROR(
+        WriteFileAtomically(fs_, JoinPath(state_, "done.json"), absl::StrCat(done.dump(), "\n")));
     return summary;
   }
 
@@ -468,19 +469,18 @@ Status CheckInputs(const BatchPredictOptions& options, const LocalModel& model) 
 }  // namespace
 
 std::string BatchPredictSummary::ToString() const {
-  return absl::StrCat(results, " results and ", errors, " errors",
-                      done_before == 0
-                          ? ""
-                          : absl::StrCat("; ", done_before, " of these rows were done before"));
+  return absl::StrCat(
+      results, " results and ", errors, " errors",
+      done_before == 0 ? "" : absl::StrCat("; ", done_before, " of these rows were done before"));
 }
 
 StatusOr<BatchPredictSummary> RunBatchPredict(const BatchPredictOptions& options,
                                               const LocalModel& model) {
   if (options.batch_size < 1 || options.part_rows < 1 || options.num_shards < 1 ||
       options.num_shards > kMaxShards) {
-    return InvalidArgument("batch_predict: batch_size and part_rows must be >= 1, num_shards in [1, ",
-                           kMaxShards, "], got ", options.batch_size, ", ", options.part_rows,
-                           " and ", options.num_shards);
+    return InvalidArgument(
+        "batch_predict: batch_size and part_rows must be >= 1, num_shards in [1, ", kMaxShards,
+        "], got ", options.batch_size, ", ", options.part_rows, " and ", options.num_shards);
   }
   MR_RETURN_IF_ERROR(CheckInputs(options, model));
   return BatchPredictJob(options, model).Run();

@@ -7,10 +7,10 @@
 //   OUT/prediction.results-00000-of-00003          predictions, as a server's reply has them
 //   OUT/prediction.errors_stats-00000-of-00003     {"file": ..., "row": 7, "error": ...}
 //
-// Every row is in one of the two, once, in the order of files and rows; shard i has the i-th part of
-// the rows. "row" counts from 1 within its file, without a header. When a batch fails, its rows are
-// asked one by one, and those that fail alone are errors. A server that is away, overloaded or too
-// slow, or does not let us in, is no row's fault: the job ends with its status.
+// Every row is in one of the two, once, in the order of files and rows; shard i has the i-th part
+// of the rows. "row" counts from 1 within its file, without a header. When a batch fails, its rows
+// are asked one by one, and those that fail alone are errors. A server that is away, overloaded or
+// too slow, or does not let us in, is no row's fault: the job ends with its status.
 //
 // A restart goes on where the job stopped, also after kill -9 and a power cut. The unit is a part:
 // the lines of some thousand rows, written to a temporary file, synced and renamed. One rename

@@ -28,8 +28,9 @@ StatusOr<LocalModel> OpenSavedModel(FileSystem* fs, const std::string& directory
                                     const LocalModelOptions& options) {
   MR_ASSIGN_OR_RETURN(const Model read,
                       ReadModel(directory, {.tags = options.tags, .file_system = fs}));
-  MR_ASSIGN_OR_RETURN(const std::string signature,
-                      ChosenSignature(read.signatures(), options.signature, options.signature_flag));
+  MR_ASSIGN_OR_RETURN(
+      const std::string signature,
+      ChosenSignature(read.signatures(), options.signature, options.signature_flag));
   MR_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(read, {}, {signature}));
   const ModelSignature& chosen = loaded.signatures().at(signature);
   LocalModel model = {.inputs = chosen.inputs(), .outputs = chosen.outputs()};
@@ -116,8 +117,8 @@ StatusOr<std::string> ChosenSignature(const std::map<std::string, ModelSignature
                              absl::StrAppend(out, "'", one.first, "'");
                            });
   if (asked.empty()) {
-    return InvalidArgument(flag, " must be given: the model has no '",
-                           kDefaultServingSignature, "', but ", names);
+    return InvalidArgument(flag, " must be given: the model has no '", kDefaultServingSignature,
+                           "', but ", names);
   }
   return InvalidArgument(flag, " must be one of ", names, ", got '", asked, "'");
 }

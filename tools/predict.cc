@@ -130,8 +130,9 @@ int Main(const std::vector<std::string>& args) {
   EnterCallersDirectory();
   const ProgramHelp help = {
       .name = kProgram,
-      .about = "Asks a model server about instances and prints a row for each, over gRPC, or over "
-               "REST without TLS.",
+      .about =
+          "Asks a model server about instances and prints a row for each, over gRPC, or over "
+          "REST without TLS.",
       .flags = {{.name = "server",
                  .value = "HOST:PORT|unix:/PATH",
                  .help = "where it listens: its gRPC port, or its REST port with --rest",

@@ -48,7 +48,8 @@ class PredictTest : public ServingTest {
     FileSystem* const files = FileSystem::Posix();
     ASSERT_OK(files->RecursivelyCreateDirectory(dir_));
     ASSERT_OK(ExportTestModel(JoinPath(dir_, "3")));
-    ASSERT_OK(WriteFileAtomically(files, JoinPath(dir_, "x.json"), "[1, 2]\n\n{\"inputs\": [3, 4]}\n"));
+    ASSERT_OK(
+        WriteFileAtomically(files, JoinPath(dir_, "x.json"), "[1, 2]\n\n{\"inputs\": [3, 4]}\n"));
     ASSERT_OK(WriteFileAtomically(files, JoinPath(dir_, "bare.json"), "[1, 2]\n[3, 4]\n"));
     ASSERT_OK(WriteFileAtomically(files, JoinPath(dir_, "bad.json"), "[1, 2]\n[3\n"));
     ASSERT_OK(WriteFileAtomically(files, JoinPath(dir_, "words.txt"), "it's\n\n"));
@@ -68,7 +69,9 @@ class PredictTest : public ServingTest {
     ASSERT_OK(server);
     server_ = *std::move(server);
   }
-  std::string Grpc() const { return absl::StrCat("--server=127.0.0.1:", server_->grpc_port(), " "); }
+  std::string Grpc() const {
+    return absl::StrCat("--server=127.0.0.1:", server_->grpc_port(), " ");
+  }
   std::string Rest() const {
     return absl::StrCat("--rest --server=127.0.0.1:", server_->rest_port(), " ");
   }
@@ -112,8 +115,9 @@ TEST_F(PredictTest, PrintsTheSameTableOverGrpcAndRest) {
     ExpectRun(absl::StrCat(at, asked, "$/bare.json"), table);
     ExpectRun(absl::StrCat(at, asked, "$/bare.json --version 3"), table);
     ExpectRun(absl::StrCat(at, asked, "$/bare.json --label stable --format table"), table);
-    ExpectRun(absl::StrCat(at, "--model m --signature classify_classes --text_instances $/words.txt"),
-              "CLASSES\n[\"it's\"]\n['']\n");
+    ExpectRun(
+        absl::StrCat(at, "--model m --signature classify_classes --text_instances $/words.txt"),
+        "CLASSES\n[\"it's\"]\n['']\n");
     // An empty text is an Example without features.
     ExpectRun(absl::StrCat(at, "--model m --signature classify --text_instances $/blank.txt"),
               "CLASSES  SCORES\n['']     [1.0]\n['']     [1.0]\n");

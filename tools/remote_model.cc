@@ -54,8 +54,8 @@ absl::StatusCode CodeOfHttp(int status) {
   }
 }
 
-// JSON as servers write it, where floats may be NaN, Infinity and -Infinity: these as strings, which
-// formats/json_value.h reads. Null for what is no JSON.
+// JSON as servers write it, where floats may be NaN, Infinity and -Infinity: these as strings,
+// which formats/json_value.h reads. Null for what is no JSON.
 json ParsedReply(absl::string_view text) {
   if (JsonNesting(text) > kMaxJsonNesting) return nullptr;
   std::string plain;

@@ -64,8 +64,6 @@ extern "C" const char* StartClientTestServer(void) {
 extern "C" void StopClientTestServer(void) {
   if (millrace::TheServer() == nullptr) return;
   millrace::TheServer()->server.reset();
-  millrace::FileSystem::Posix()
-      ->RecursivelyDelete(millrace::TheServer()->directory)
-      .IgnoreError();
+  millrace::FileSystem::Posix()->RecursivelyDelete(millrace::TheServer()->directory).IgnoreError();
   millrace::TheServer().reset();
 }

@@ -18,7 +18,8 @@ namespace {
 constexpr absl::Duration kFirstWait = absl::Milliseconds(100), kLongestWait = absl::Seconds(2);
 
 // Texts of Unavailable. gRPC has no other mark: calls that wait for a connection end with the first
-// two, from its list of addresses and from its resolver. The third is TensorFlow Serving's and ours.
+// two, from its list of addresses and from its resolver. The third is TensorFlow Serving's and
+// ours.
 constexpr absl::string_view kNotRun[] = {
     "failed to connect to all addresses",
     "DNS resolution failed for ",
@@ -32,9 +33,9 @@ double RandomFraction() { return static_cast<double>(RandomUint64() >> 11) * 0x1
 
 bool SurelyDidNotRun(const Status& status) {
   if (!absl::IsUnavailable(status) || IsRefusal(status)) return false;
-  return std::any_of(
-      std::begin(kNotRun), std::end(kNotRun),
-      [&](absl::string_view text) { return absl::StrContains(status.message(), text); });
+  return std::any_of(std::begin(kNotRun), std::end(kNotRun), [&](absl::string_view text) {
+    return absl::StrContains(status.message(), text);
+  });
 }
 
 absl::Duration RetryWait(int tries, double random) {
@@ -50,8 +51,8 @@ StatusOr<grpc::ByteBuffer> CallWithRetries(RpcChannel* channel, const std::strin
     // A probe asks hosts, and may last beyond the deadline: only where that is far.
     const bool probes = !absl::StartsWith(channel->address(), "unix:") &&
                         retries.deadline - retries.clock->Now() > 2 * kProbeTime;
-    StatusOr<grpc::ByteBuffer> reply = channel->Call(
-        method, {.deadline = retries.deadline, .asks_for_refusal = probes}, request);
+    StatusOr<grpc::ByteBuffer> reply =
+        channel->Call(method, {.deadline = retries.deadline, .asks_for_refusal = probes}, request);
     if (reply.ok()) return reply;
     const absl::Duration wait = RetryWait(tries, RandomFraction());
     if (tries > retries.max_retries || !SurelyDidNotRun(reply.status()) ||

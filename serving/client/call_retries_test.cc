@@ -97,9 +97,11 @@ TEST_F(CallRetriesTest, WhatDidNotRunIsTriedAgain) {
 }
 
 TEST_F(CallRetriesTest, WhatMayHaveRunIsNot) {
-  const Status ends[] = {absl::UnavailableError(kBroken), absl::UnavailableError("going away"),
+  const Status ends[] = {absl::UnavailableError(kBroken),
+                         absl::UnavailableError("going away"),
                          AsRefusal(absl::UnavailableError(kRefused)),
-                         absl::DeadlineExceededError(kRefused), absl::CancelledError(kQueueFull),
+                         absl::DeadlineExceededError(kRefused),
+                         absl::CancelledError(kQueueFull),
                          absl::InternalError("x")};
   for (const Status& end : ends) {
     const Status got = Call({end}, 5, absl::Minutes(1));

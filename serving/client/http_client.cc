@@ -98,9 +98,8 @@ StatusOr<OwnedFd> Connected(const std::string& address, absl::Time deadline) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
   if (error != 0) {
-    return absl::UnavailableError(absl::StrCat("Server at ", address,
-                                               " must have a known host and a port, got: ",
-                                               gai_strerror(error)));
+    return absl::UnavailableError(absl::StrCat(
+        "Server at ", address, " must have a known host and a port, got: ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
   Status status = absl::UnavailableError(absl::StrCat("Server at ", address, ": no address"));

@@ -21,7 +21,8 @@
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 
-// covers: serving: the HTTP client reads bodies by length, in chunks and to the end; broken, endless
+// covers: serving: the HTTP client reads bodies by length, in chunks and to the end; broken,
+// endless
 //   and too large answers are errors
 
 namespace millrace {
@@ -121,8 +122,8 @@ TEST(HttpClient, SaysWhatItAsks) {
   EXPECT_TRUE(absl::StartsWith(request, absl::StrCat("POST /v1/models/m:predict HTTP/1.1\r\nHost: ",
                                                      address, "\r\nConnection: close\r\n")))
       << request;
-  EXPECT_TRUE(absl::StrContains(
-      request, "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n"))
+  EXPECT_TRUE(
+      absl::StrContains(request, "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n"))
       << request;
 }
 
@@ -132,7 +133,8 @@ TEST(HttpClient, BadAnswersAreErrors) {
     absl::StatusCode code;
     const char* text;
   } cases[] = {
-      {"SSH-2.0-x\r\n", absl::StatusCode::kInvalidArgument, "must be one of HTTP/1, got 'SSH-2.0-x'"},
+      {"SSH-2.0-x\r\n", absl::StatusCode::kInvalidArgument,
+       "must be one of HTTP/1, got 'SSH-2.0-x'"},
       {"HTTP/1.1 abc\r\n\r\n", absl::StatusCode::kInvalidArgument, "must be one of HTTP/1"},
       {"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", absl::StatusCode::kInvalidArgument, "-1"},
       {"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", absl::StatusCode::kUnknown,

@@ -37,7 +37,6 @@
 #include "net/security.h"
 #include "saver/model_signature.h"
 
-
 namespace millrace {
 
 class RpcChannel;
@@ -59,8 +58,8 @@ struct ModelVersionChoice {
 
 struct ModelPredictOptions {
   ModelVersionChoice which = {};
-  std::string signature = "";              // "": serving_default
-  std::vector<std::string> outputs = {};   // none: all
+  std::string signature = "";             // "": serving_default
+  std::vector<std::string> outputs = {};  // none: all
   std::optional<absl::Duration> timeout = std::nullopt;
 };
 

@@ -189,8 +189,8 @@ TEST_F(ModelClientTest, AServerThatStartsLaterIsFound) {
 }
 
 TEST(ModelClientConnect, RefusesWhatIsNoAddress) {
-  for (const char* address : {"", "host", "host:", ":8500", "host:x", "host:0", "host:65536",
-                              "unix:"}) {
+  for (const char* address :
+       {"", "host", "host:", ":8500", "host:x", "host:0", "host:65536", "unix:"}) {
     EXPECT_STATUS(ModelClient::Connect(address), absl::StatusCode::kInvalidArgument,
                   absl::StrCat("address must be host:port or unix:/path, got '", address, "'"));
   }
