@@ -72,6 +72,7 @@ typedef struct MillracePreparedStep MillracePreparedStep;
 typedef struct MillraceSaver MillraceSaver;
 typedef struct MillraceSignature MillraceSignature;
 typedef struct MillraceSavedModel MillraceSavedModel;
+typedef struct MillraceModelClient MillraceModelClient;
 
 // The release of the library: "0.7.0". Never NULL.
 MILLRACE_EXPORT const char* millrace_version(void);
@@ -668,6 +669,67 @@ MILLRACE_EXPORT MillraceCode millrace_saved_model_run(
 // model; deleting it does not close the session.
 MILLRACE_EXPORT MillraceSession* millrace_saved_model_session(MillraceSavedModel* model,
                                                               MillraceStatus* status);
+
+// --- Model servers -------------------------------------------------------------------------------
+
+typedef struct MillraceModelClientOptions {
+  size_t struct_size;
+  // What is shown to the server, and checked of it (docs/security.md): paths of files. Without any
+  // of them what the environment says (MILLRACE_TOKEN_FILE, ...), which may be nothing.
+  const char* token_file;
+  const char* ca_file;
+  const char* certificate_file;
+  const char* key_file;
+  double timeout_seconds;  // of a call that has none of its own; 0: 60
+  int32_t max_retries;     // of a call that surely did not run; 0: 5, -1: none
+} MillraceModelClientOptions;
+
+// Asks a model server over gRPC, this library's or another one of TensorFlow Serving's API.
+// `address`: "host:port" or "unix:/path". Waits for nothing: the server may start later. Many
+// threads may use a client at once. Calls block, each until its deadline, which travels with it.
+MILLRACE_EXPORT MillraceModelClient* millrace_model_client_new(
+    const char* address, const MillraceModelClientOptions* options, MillraceStatus* status);
+MILLRACE_EXPORT void millrace_model_client_delete(MillraceModelClient* client);
+
+typedef struct MillracePredictOptions {
+  size_t struct_size;
+  const char* signature;  // NULL: "serving_default"
+  const char* label;      // of a version; NULL: none
+  // With has_version 1: this one. Without it and without a label: the newest that is available.
+  int64_t version;
+  int32_t has_version;
+  double timeout_seconds;  // 0: the client's
+} MillracePredictOptions;
+
+// Inputs and outputs by a signature's names; results as in millrace_session_run. `version` (may be
+// NULL) gets the one that answered. Errors are the server's.
+MILLRACE_EXPORT MillraceCode millrace_model_client_predict(
+    MillraceModelClient* client, const char* model, const char* const* input_names,
+    MillraceTensor* const* inputs, int num_inputs, const char* const* output_names,
+    MillraceTensor** results, int num_outputs, const MillracePredictOptions* options,
+    int64_t* version, MillraceStatus* status);
+
+// TensorFlow Serving's.
+typedef int32_t MillraceVersionState;
+enum {
+  MILLRACE_VERSION_UNKNOWN = 0,
+  MILLRACE_VERSION_START = 10,
+  MILLRACE_VERSION_LOADING = 20,
+  MILLRACE_VERSION_AVAILABLE = 30,
+  MILLRACE_VERSION_UNLOADING = 40,
+  MILLRACE_VERSION_END = 50
+};
+
+// The versions of a model, the highest first, and their states: as many as the arrays, of
+// `max_versions` places each (0: may be NULL), have room for. Returns their number; -1 after a
+// failure.
+MILLRACE_EXPORT int millrace_model_client_versions(MillraceModelClient* client, const char* model,
+                                                   int64_t* versions, MillraceVersionState* states,
+                                                   int max_versions, MillraceStatus* status);
+// The keys of the signatures of the newest version that is available. Sorted.
+MILLRACE_EXPORT MillraceStrings* millrace_model_client_signatures(MillraceModelClient* client,
+                                                                  const char* model,
+                                                                  MillraceStatus* status);
 
 // --- What the library has ------------------------------------------------------------------------
 

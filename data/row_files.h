@@ -99,6 +99,8 @@ class RowFiles {
   absl::string_view row() const { return row_; }
   // Of a CSV record; valid until the next call.
   const std::vector<std::string>& fields() const { return fields_; }
+  // That the row is in; not behind the last row.
+  const std::string& file() const { return files_[file_]; }
   // "'clicks/part-r-00000' line 7": the row, for messages.
   std::string Where() const;
   // That Next gave.

@@ -87,6 +87,7 @@ class Rows {
 struct Line {
   int64_t number;  // in the file, from 1
   json value;
+  absl::string_view text;
 };
 
 template <typename T>
@@ -162,7 +163,7 @@ StatusOr<std::vector<Line>> JsonLines(absl::string_view text) {
       return InvalidArgument("line ", number, ": must be a JSON value, got '",
                              content.substr(0, 60), "'");
     }
-    lines.push_back({number, std::move(value)});
+    lines.push_back({number, std::move(value), content});
   }
   if (lines.empty()) return InvalidArgument("must have an instance in a line, got none");
   return lines;
@@ -214,13 +215,14 @@ StatusOr<Instances> JsonInstances(absl::string_view text, const SignatureInputs&
   return instances;
 }
 
-StatusOr<Instances> TextInstances(absl::string_view text, const SignatureInputs& inputs) {
-  if (inputs.size() != 1 || inputs.begin()->second.dtype() != DT_STRING) {
-    std::vector<std::string> has;
-    for (const auto& [key, input] : inputs)
-      has.push_back(absl::StrCat(key, ": ", DTypeName(input.dtype())));
-    return InvalidArgument("text is for a signature with one input of strings, got ", Quoted(has));
-  }
+StatusOr<std::vector<std::string>> JsonInstanceTexts(absl::string_view text) {
+  MR_ASSIGN_OR_RETURN(const std::vector<Line> lines, JsonLines(text));
+  std::vector<std::string> texts;
+  for (const Line& line : lines) texts.emplace_back(line.text);
+  return texts;
+}
+
+StatusOr<std::vector<std::string>> TextInstanceLines(absl::string_view text) {
   absl::ConsumeSuffix(&text, "\n");
   if (text.empty()) return InvalidArgument("must have an instance in a line, got none");
   std::vector<std::string> lines;
@@ -228,10 +230,29 @@ StatusOr<Instances> TextInstances(absl::string_view text, const SignatureInputs&
     absl::ConsumeSuffix(&line, "\r");
     lines.emplace_back(line);
   }
-  Instances instances = {.count = static_cast<int64_t>(lines.size())};
+  return lines;
+}
+
+StatusOr<Instances> StringInstances(std::vector<std::string> strings,
+                                    const SignatureInputs& inputs) {
+  if (inputs.size() != 1 || inputs.begin()->second.dtype() != DT_STRING) {
+    std::vector<std::string> has;
+    for (const auto& [key, input] : inputs)
+      has.push_back(absl::StrCat(key, ": ", DTypeName(input.dtype())));
+    return InvalidArgument("text is for a signature with one input of strings, got ", Quoted(has));
+  }
+  Instances instances = {.count = static_cast<int64_t>(strings.size())};
   MR_ASSIGN_OR_RETURN(instances.inputs[inputs.begin()->first],
-                      Tensor::FromValues<std::string>(Shape{instances.count}, lines));
+                      Tensor::FromValues<std::string>(Shape{instances.count}, strings));
   return instances;
+}
+
+StatusOr<Instances> TextInstances(absl::string_view text, const SignatureInputs& inputs) {
+  StatusOr<std::vector<std::string>> lines = TextInstanceLines(text);
+  // What a signature does not take is told first.
+  if (!lines.ok()) MR_RETURN_IF_ERROR(StringInstances({}, inputs).status());
+  MR_RETURN_IF_ERROR(lines.status());
+  return StringInstances(*std::move(lines), inputs);
 }
 
 }  // namespace millrace

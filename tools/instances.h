@@ -37,8 +37,15 @@ using SignatureInputs = std::map<std::string, SignatureTensor>;
 
 // A JSON value in each line that is not blank.
 StatusOr<Instances> JsonInstances(absl::string_view text, const SignatureInputs& inputs);
+// The values themselves, in the order of their lines: texts of JSON.
+StatusOr<std::vector<std::string>> JsonInstanceTexts(absl::string_view text);
 // Each line is a string, for a signature with one input of strings.
 StatusOr<Instances> TextInstances(absl::string_view text, const SignatureInputs& inputs);
+// The lines of that; at least one.
+StatusOr<std::vector<std::string>> TextInstanceLines(absl::string_view text);
+// The same of strings that may have any bytes.
+StatusOr<Instances> StringInstances(std::vector<std::string> strings,
+                                    const SignatureInputs& inputs);
 
 }  // namespace millrace
 

@@ -24,29 +24,13 @@ constexpr char kLegacyPrefix[] = "export";
 
 // --- SavedModels ---------------------------------------------------------------------------------
 
-StatusOr<std::string> ChosenSignature(const std::map<std::string, ModelSignature>& signatures,
-                                      const std::string& asked) {
-  const std::string wanted = asked.empty() ? kDefaultServingSignature : asked;
-  if (signatures.count(wanted) > 0) return wanted;
-  if (asked.empty() && signatures.size() == 1) return signatures.begin()->first;
-  const std::string names =
-      signatures.empty() ? "none"
-                         : absl::StrJoin(signatures, ", ", [](std::string* out, const auto& one) {
-                             absl::StrAppend(out, "'", one.first, "'");
-                           });
-  if (asked.empty()) {
-    return InvalidArgument("--signature-name must be given: the model has no '",
-                           kDefaultServingSignature, "', but ", names);
-  }
-  return InvalidArgument("--signature-name must be one of ", names, ", got '", asked, "'");
-}
-
 StatusOr<LocalModel> OpenSavedModel(FileSystem* fs, const std::string& directory,
                                     const LocalModelOptions& options) {
   MR_ASSIGN_OR_RETURN(const Model read,
                       ReadModel(directory, {.tags = options.tags, .file_system = fs}));
-  MR_ASSIGN_OR_RETURN(const std::string signature,
-                      ChosenSignature(read.signatures(), options.signature));
+  MR_ASSIGN_OR_RETURN(
+      const std::string signature,
+      ChosenSignature(read.signatures(), options.signature, options.signature_flag));
   MR_ASSIGN_OR_RETURN(LoadedModel loaded, LoadModel(read, {}, {signature}));
   const ModelSignature& chosen = loaded.signatures().at(signature);
   LocalModel model = {.inputs = chosen.inputs(), .outputs = chosen.outputs()};
@@ -122,19 +106,36 @@ StatusOr<LocalModel> OpenLegacy(FileSystem* fs, const std::string& directory) {
 
 }  // namespace
 
+StatusOr<std::string> ChosenSignature(const std::map<std::string, ModelSignature>& signatures,
+                                      const std::string& asked, const std::string& flag) {
+  const std::string wanted = asked.empty() ? kDefaultServingSignature : asked;
+  if (signatures.count(wanted) > 0) return wanted;
+  if (asked.empty() && signatures.size() == 1) return signatures.begin()->first;
+  const std::string names =
+      signatures.empty() ? "none"
+                         : absl::StrJoin(signatures, ", ", [](std::string* out, const auto& one) {
+                             absl::StrAppend(out, "'", one.first, "'");
+                           });
+  if (asked.empty()) {
+    return InvalidArgument(flag, " must be given: the model has no '", kDefaultServingSignature,
+                           "', but ", names);
+  }
+  return InvalidArgument(flag, " must be one of ", names, ", got '", asked, "'");
+}
+
 StatusOr<LocalModel> OpenLocalModel(FileSystem* fs, const std::string& directory,
                                     const LocalModelOptions& options, std::ostream& note) {
   const std::string meta = absl::StrCat(JoinPath(directory, kLegacyPrefix), ".meta");
   if (fs->FileExists(meta)) {
     if (!options.signature.empty()) {
-      return InvalidArgument("--signature-name must not be given for '", meta,
+      return InvalidArgument(options.signature_flag, " must not be given for '", meta,
                              "', which has no signatures, got '", options.signature, "'");
     }
     StatusOr<LocalModel> model = OpenLegacy(fs, directory);
     if (!model.ok()) return Prefixed(absl::StrCat("'", meta, "'"), model.status());
     return model;
   }
-  return OpenSavedModel(fs, ModelDirectory(fs, directory, "local_predict", note), options);
+  return OpenSavedModel(fs, ModelDirectory(fs, directory, options.program, note), options);
 }
 
 }  // namespace millrace

@@ -26,6 +26,11 @@
 
 namespace millrace {
 
+// The signature that is asked: `asked`, or without one "serving_default", else the only one. `flag`
+// names it in errors: "--signature".
+StatusOr<std::string> ChosenSignature(const std::map<std::string, ModelSignature>& signatures,
+                                      const std::string& asked, const std::string& flag);
+
 struct LocalModel {
   std::map<std::string, SignatureTensor> inputs = {}, outputs = {};
   // All outputs. It holds what it needs.
@@ -35,6 +40,8 @@ struct LocalModel {
 struct LocalModelOptions {
   std::string signature = "";  // "": see above; not for the older form
   std::vector<std::string> tags = {"serve"};
+  // For messages: who opens it, and the flag that gave `signature`.
+  std::string program = "local_predict", signature_flag = "--signature-name";
 };
 
 // `directory` may also be one of versions ("1700000001/"): the newest is taken, and `note` says so.

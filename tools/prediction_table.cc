@@ -48,6 +48,24 @@ StatusOr<std::map<std::string, std::vector<ordered_json>>> RowsOf(const NamedTen
   return rows;
 }
 
+// Of each instance an object of its rows; of a single output its row.
+StatusOr<std::vector<ordered_json>> PredictionsOf(const NamedTensors& outputs, int64_t count) {
+  MR_ASSIGN_OR_RETURN(const auto rows, RowsOf(outputs, count));
+  std::vector<ordered_json> predictions;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    ordered_json one;
+    for (const auto& [name, column] : rows) {
+      if (rows.size() == 1) {
+        one = column[i];
+      } else {
+        one[name] = column[i];
+      }
+    }
+    predictions.push_back(std::move(one));
+  }
+  return predictions;
+}
+
 // As JSON has it, but always the shortest that reads back.
 std::string ShortestText(double value) {
   char text[64];
@@ -98,20 +116,17 @@ StatusOr<std::string> PredictionTable(const NamedTensors& outputs, int64_t count
 }
 
 StatusOr<std::string> PredictionJson(const NamedTensors& outputs, int64_t count) {
-  MR_ASSIGN_OR_RETURN(const auto rows, RowsOf(outputs, count));
-  ordered_json predictions = ordered_json::array();
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
-    ordered_json one;
-    for (const auto& [name, column] : rows) {
-      if (rows.size() == 1) {
-        one = column[i];
-      } else {
-        one[name] = column[i];
-      }
-    }
-    predictions.push_back(std::move(one));
+  MR_ASSIGN_OR_RETURN(std::vector<ordered_json> predictions, PredictionsOf(outputs, count));
+  return JsonText({{"predictions", ordered_json(std::move(predictions))}});
+}
+
+StatusOr<std::vector<std::string>> PredictionLines(const NamedTensors& outputs, int64_t count) {
+  MR_ASSIGN_OR_RETURN(const std::vector<ordered_json> predictions, PredictionsOf(outputs, count));
+  std::vector<std::string> lines;
+  for (const ordered_json& one : predictions) {
+    lines.push_back(one.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
-  return JsonText({{"predictions", std::move(predictions)}});
+  return lines;
 }
 
 }  // namespace millrace

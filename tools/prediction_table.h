@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/status.h"
 #include "saver/loaded_model.h"
@@ -26,6 +27,8 @@ namespace millrace {
 StatusOr<std::string> PredictionTable(const NamedTensors& outputs, int64_t count);
 // {"predictions": [{"class_ids": [0], ...}, ...]}; of a single output each prediction is its row.
 StatusOr<std::string> PredictionJson(const NamedTensors& outputs, int64_t count);
+// Each of these predictions as JSON in one line, without its end.
+StatusOr<std::vector<std::string>> PredictionLines(const NamedTensors& outputs, int64_t count);
 
 }  // namespace millrace
 
