@@ -102,7 +102,7 @@ Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view k
 }
 
 std::atomic<int64_t>* RestLanes::PlaceOf(absl::string_view kind, size_t body) {
-  const int size_class = std::bit_width(body / std::max<size_t>(options_.short_body, 1));
+  const auto size_class = std::bit_width(body / std::max<size_t>(options_.short_body, 1));
   return &ns_of_kind_[absl::HashOf(kind, size_class) % kPlaces];
 }
 
