@@ -131,7 +131,8 @@ StatusOr<std::vector<std::pair<std::string, std::string>>> ChannelArguments(
     const std::string& text) {
   std::vector<std::pair<std::string, std::string>> arguments;
   for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
-    const std::pair<std::string, std::string> argument = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    const std::pair<std::string, std::string> argument =
+        absl::StrSplit(one, absl::MaxSplits('=', 1));
     if (argument.first.empty() || !absl::StrContains(one, '=')) {
       return InvalidArgument("--grpc_channel_arguments must be name=value,..., got '", text, "'");
     }
@@ -191,8 +192,8 @@ Status ReadFronts(const CommandLine& flags, ModelServerOptions* options) {
                       Int64Value(flags, "rest_max_bytes_of_bodies", http.max_bytes_of_bodies));
   MR_ASSIGN_OR_RETURN(http.max_header_bytes,
                       Int64Value(flags, "rest_max_header_bytes", http.max_header_bytes));
-  MR_ASSIGN_OR_RETURN(http.max_connections, flags.IntValue("rest_max_connections",
-                                                           http.max_connections, 1, 1'000'000));
+  MR_ASSIGN_OR_RETURN(http.max_connections,
+                      flags.IntValue("rest_max_connections", http.max_connections, 1, 1'000'000));
   MR_ASSIGN_OR_RETURN(
       http.max_connections_of_address,
       flags.IntValue("rest_max_connections_of_client", http.max_connections, 1, 1'000'000));
@@ -337,7 +338,8 @@ ProgramHelp ModelServerHelp() {
           Number("grpc_max_threads", "gRPC requests that run at a time (64)"),
           Switch("enable_grpc_healthcheck_service", "answers probes of grpc.health.v1 (true)"),
           Number("rest_api_num_threads", "REST requests that run at a time (four per core)"),
-          Number("max_waiting_requests", "of gRPC, and of REST, beyond those that run (20000, 1000)"),
+          Number("max_waiting_requests",
+                 "of gRPC, and of REST, beyond those that run (20000, 1000)"),
           Number("rest_max_body_bytes", "of a request, and of what gzip makes of it (134217728)"),
           Number("rest_max_bytes_of_bodies", "of all requests together (2147483648)"),
           Number("rest_max_header_bytes", "of a request (16384)"),
@@ -346,7 +348,8 @@ ProgramHelp ModelServerHelp() {
           Number("rest_idle_seconds", "of a connection without a request (120)"),
           Switch("enable_session_run",
                  "SessionService: who may call it may run each op, as those that write files"),
-          Number("tensorflow_session_parallelism", "threads of a model's steps (0: of the process)"),
+          Number("tensorflow_session_parallelism",
+                 "threads of a model's steps (0: of the process)"),
           Number("tensorflow_intra_op_parallelism", "the same, of one node"),
           Number("tensorflow_inter_op_parallelism", "the same, of several nodes"),
           Number("num_unload_threads", "is taken and does nothing: one thread frees versions"),

@@ -18,6 +18,7 @@
 #include "core/status.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "serving/aliased_tensor.h"
+#include "serving/cut_text.h"
 #include "serving/protocols/v2_infer.h"
 #include "serving/protocols/v2_json.h"
 #include "serving/rest/json_replies.h"
@@ -134,14 +135,17 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
 }
 
 void Front::AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const {
-  if (!reply.ok()) {
-    // A message may show what the client sent, however long.
-    std::string text(reply.status().message().substr(0, kMaxErrorBytes));
-    if (text.size() < reply.status().message().size()) text.append("...TRUNCATED");
-    return request->Answer(HttpStatus(reply.status().code()), Headers(),
-                           ErrorReply(Status(reply.status().code(), text)));
-  }
   HttpHeaders headers = Headers();
+  if (!reply.ok()) {
+    const Status& status = reply.status();
+    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+      headers.emplace_back("Retry-After", "1");
+    }
+    // A message may show what the client sent, however long.
+    return request->Answer(
+        HttpStatus(status.code()), std::move(headers),
+        ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
+  }
   if (reply->json_bytes < reply->body.size()) {
     for (auto& [name, value] : headers) {
       if (name == "Content-Type") value = "application/octet-stream";
