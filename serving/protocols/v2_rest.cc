@@ -21,6 +21,7 @@
 #include "serving/cut_text.h"
 #include "serving/protocols/v2_infer.h"
 #include "serving/protocols/v2_json.h"
+#include "serving/request_observer.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/rest_path.h"
 #include "serving/served_model.h"
@@ -100,6 +101,9 @@ class Front : public std::enable_shared_from_this<Front> {
                           const StepBounds& bounds) const;
   StatusOr<Reply> Infer(const HttpRequest& request, const V2Target& target,
                         const StepBounds& bounds) const;
+  StatusOr<Reply> InferOn(const ServedModel& model, const HttpRequest& request,
+                          const V2Target& target, const StepBounds& bounds,
+                          ObservedRequest* observed) const;
   static Reply Whole(std::string body, bool is_so = true) {
     const size_t bytes = body.size();
     return {.status = is_so ? 200 : 503, .body = std::move(body), .json_bytes = bytes};
@@ -204,7 +208,27 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request, const Target& target,
 
 StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target,
                              const StepBounds& bounds) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(*requests_, target, bounds));
+  std::optional<ModelRequests::Pinned> model;  // until the observer has seen the end
+  ObservedRequest observed(requests_->observer(), RequestApi::kPredict,
+                           {.entrypoint = RequestEntrypoint::kRest,
+                            .client = request.peer(),
+                            .bytes_in = static_cast<int64_t>(request.body().size())});
+  observed.record()->model = target.model;
+  StatusOr<Reply> reply = NoExceptions("REST", [&]() -> StatusOr<Reply> {
+    MR_ASSIGN_OR_RETURN(ModelRequests::Pinned pinned, PinV2(*requests_, target, bounds));
+    model.emplace(std::move(pinned));
+    observed.Found(**model);
+    return InferOn(**model, request, target, bounds, &observed);
+  });
+  // Of what did not come to the model; else the end was before.
+  if (!reply.ok()) return observed.EndWithoutMessages(reply.status());
+  return reply;
+}
+
+// Ends `observed` while the tensors are there; after an error before the model it has not ended.
+StatusOr<Reply> Front::InferOn(const ServedModel& model, const HttpRequest& request,
+                               const V2Target& target, const StepBounds& bounds,
+                               ObservedRequest* observed) const {
   absl::string_view json = request.body(), binary;
   if (const absl::string_view header = request.header(kHeaderLength); !header.empty()) {
     uint64_t bytes = 0;
@@ -217,10 +241,11 @@ StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target,
   }
   MR_ASSIGN_OR_RETURN(const V2Infer read, ReadV2Json(json, binary, options_.limits));
   MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
-                      RunV2(*model, read, bounds, PredictCaller::kRest));
-  MR_ASSIGN_OR_RETURN(V2JsonReply reply,
-                      WriteV2Json(target.model, model->version(), read, outputs));
-  return Reply{.status = 200, .body = std::move(reply.body), .json_bytes = reply.json_bytes};
+                      RunObservedV2(model, read, bounds, PredictCaller::kRest, observed));
+  StatusOr<V2JsonReply> reply = WriteV2Json(target.model, model.version(), read, outputs);
+  if (reply.ok()) observed->record()->bytes_out = static_cast<int64_t>(reply->body.size());
+  MR_RETURN_IF_ERROR(observed->End(reply.status()));
+  return Reply{.status = 200, .body = std::move(reply->body), .json_bytes = reply->json_bytes};
 }
 
 }  // namespace
