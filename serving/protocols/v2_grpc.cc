@@ -61,8 +61,7 @@ StatusOr<inference::ModelInferResponse> InferOn(const ServedModel& model,
   response.set_model_name(request.model_name());
   response.set_model_version(absl::StrCat(model.version()));
   response.set_id(read.id);
-  MR_RETURN_IF_ERROR(
-      observed->End(WriteInferOutputs(outputs, read.raw_outputs, &response)));
+  MR_RETURN_IF_ERROR(observed->End(WriteInferOutputs(outputs, read.raw_outputs, &response)));
   return response;
 }
 
@@ -94,14 +93,13 @@ std::map<std::string, RpcServer::Handler> InferenceHandlers(
   const auto add = [&](const char* method, RpcServer::Handler handler) {
     handlers[absl::StrCat(kService, method)] = std::move(handler);
   };
-  add("ServerLive",
-      HandlerOf<inference::ServerLiveRequest>(
-          CallWeight::kLight,
-          [](const auto&, const Asked&) -> StatusOr<inference::ServerLiveResponse> {
-            inference::ServerLiveResponse response;
-            response.set_live(true);
-            return response;
-          }));
+  add("ServerLive", HandlerOf<inference::ServerLiveRequest>(
+                        CallWeight::kLight,
+                        [](const auto&, const Asked&) -> StatusOr<inference::ServerLiveResponse> {
+                          inference::ServerLiveResponse response;
+                          response.set_live(true);
+                          return response;
+                        }));
   add("ServerReady",
       HandlerOf<inference::ServerReadyRequest>(
           CallWeight::kLight,
@@ -127,20 +125,18 @@ std::map<std::string, RpcServer::Handler> InferenceHandlers(
           [](const auto&, const Asked&) -> StatusOr<inference::ServerMetadataResponse> {
             return ServerMetadataV2();
           }));
-  add("ModelMetadata",
-      HandlerOf<inference::ModelMetadataRequest>(
-          CallWeight::kUrgent,
-          [requests](const auto& request,
-                     const Asked&) -> StatusOr<inference::ModelMetadataResponse> {
-            MR_ASSIGN_OR_RETURN(const V2Target target,
-                                V2TargetOf(request.name(), request.version()));
-            return ModelMetadataV2(*requests, target);
-          }));
-  add("ModelInfer",
-      HandlerOf<inference::ModelInferRequest>(
-          CallWeight::kHeavy, [requests](const auto& request, const Asked& asked) {
-            return Infer(*requests, request, asked);
-          }));
+  add("ModelMetadata", HandlerOf<inference::ModelMetadataRequest>(
+                           CallWeight::kUrgent,
+                           [requests](const auto& request,
+                                      const Asked&) -> StatusOr<inference::ModelMetadataResponse> {
+                             MR_ASSIGN_OR_RETURN(const V2Target target,
+                                                 V2TargetOf(request.name(), request.version()));
+                             return ModelMetadataV2(*requests, target);
+                           }));
+  add("ModelInfer", HandlerOf<inference::ModelInferRequest>(
+                        CallWeight::kHeavy, [requests](const auto& request, const Asked& asked) {
+                          return Infer(*requests, request, asked);
+                        }));
   return handlers;
 }
 
