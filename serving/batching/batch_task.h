@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <list>
 
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/mutex.h"
 #include "core/status.h"
@@ -48,6 +49,8 @@ struct BatchTask {
   absl::Span<Tensor> results;
   StepBounds bounds;
   int64_t rows = 0;
+  int64_t request_rows = 0;  // of the whole request; 0: this is not its first part
+  absl::Time queued;
   bool is_part = false;  // feeds are rows of larger tensors: their addresses may suit no kernel
   BatchWaiter* waiter = nullptr;
 

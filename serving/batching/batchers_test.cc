@@ -3,6 +3,7 @@
 // Requests of many threads. Each waits on a clock that stands still: a test knows that so many wait
 // when the clock says so. A step that is held keeps the places, or the threads, taken.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -12,10 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/clock.h"
+#include "core/mutex.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
@@ -23,6 +26,7 @@
 #include "gtest/gtest.h"
 #include "runtime/session.h"
 #include "serving/batching/batch_parameters.h"
+#include "serving/batching/batching_observer.h"
 #include "serving/batching/leader_batcher.h"
 #include "serving/batching/step_batcher.h"
 #include "serving/batching/testing/row_step.h"
@@ -39,6 +43,36 @@ namespace {
 using absl::StatusCode;
 
 Tensor Row(float value) { return TensorOf<float>({1, 1}, {value}); }
+
+// What a batcher told.
+class Heard : public BatchingObserver {
+ public:
+  using Pairs = std::vector<std::pair<int64_t, int64_t>>;
+  void LeftQueue(int64_t size, absl::Duration waited) override {
+    MutexLock lock(&mu_);
+    waits_.emplace_back(size, absl::ToInt64Hours(waited));
+  }
+  void RanBatch(int64_t size, int64_t padding) override {
+    MutexLock lock(&mu_);
+    batches_.emplace_back(size, padding);
+  }
+  // Rows and hours of the requests, sorted: threads came in any order.
+  Pairs waits() {
+    MutexLock lock(&mu_);
+    Pairs sorted = waits_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  }
+  // Rows and padding of the steps.
+  Pairs batches() {
+    MutexLock lock(&mu_);
+    return batches_;
+  }
+
+ private:
+  Mutex mu_;
+  Pairs waits_ ABSL_GUARDED_BY(mu_), batches_ ABSL_GUARDED_BY(mu_);
+};
 
 // Requests that run, each in a thread of its own.
 class Requests {
@@ -103,7 +137,8 @@ class LeaderBatcherTest : public ::testing::Test {
 
   FakeClock clock_{absl::Now()};
   const BatchClient client_{.label = "a test"};
-  LeaderBatcher batcher_{1, &clock_};
+  const std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
+  LeaderBatcher batcher_{1, &clock_, heard_};
   int num_waiting_ = 0;
   RowStep step_, other_;
   Requests requests_{&batcher_, client_};
@@ -249,11 +284,25 @@ TEST_F(LeaderBatcherTest, InputsWithoutRowsRunAlone) {
   EXPECT_EQ(result.dim(0), 0);
 }
 
+TEST_F(LeaderBatcherTest, TellsOfWaitsAndSteps) {
+  Hold(&step_);
+  StartToWait(&step_, Row(1));
+  StartToWait(&step_, TensorOf<float>({2, 1}, {1, 2}));
+  clock_.Advance(absl::Hours(1));
+  step_.Release();
+  requests_.Join();
+  // The first one found a place.
+  EXPECT_EQ(heard_->waits(), (Heard::Pairs{{1, 0}, {1, 1}, {2, 1}}));
+  EXPECT_EQ(heard_->batches(), (Heard::Pairs{{1, 0}, {3, 0}}));
+}
+
 // --- By parameters. One thread.
 
 class TimedBatcherTest : public ::testing::Test {
  protected:
-  void SetUp() override { ASSERT_OK_AND_ASSIGN(batcher_, TimedBatcher::Create(1, &clock_)); }
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(batcher_, TimedBatcher::Create(1, &clock_, heard_));
+  }
   void TearDown() override { requests_.reset(); }
   Requests& RequestsWith(const BatchParameters& parameters) {
     requests_ = std::make_unique<Requests>(
@@ -262,6 +311,7 @@ class TimedBatcherTest : public ::testing::Test {
   }
 
   FakeClock clock_{absl::Now()};
+  const std::shared_ptr<Heard> heard_ = std::make_shared<Heard>();
   RowStep step_;
   std::unique_ptr<TimedBatcher> batcher_;
   std::unique_ptr<Requests> requests_;
@@ -277,6 +327,31 @@ TEST_F(TimedBatcherTest, ABatchIsRunWhenItsTimeIsOver) {
   ExpectOwnRows(requests);
   // The second one is the proof that the step is per row.
   EXPECT_EQ(step_.rows(), (std::vector<int64_t>{5, 1}));
+}
+
+TEST_F(TimedBatcherTest, TellsOfWaitsPaddingAndSteps) {
+  Requests& requests = RequestsWith({.batch_timeout = absl::Hours(1), .allowed_batch_sizes = {4}});
+  requests.Start(&step_, Row(1));
+  requests.Start(&step_, TensorOf<float>({2, 1}, {1, 2}));
+  clock_.AwaitWaiters(3);  // and the thread
+  EXPECT_TRUE(heard_->batches().empty());
+  clock_.Advance(absl::Hours(1));
+  requests.Join();
+  EXPECT_EQ(heard_->waits(), (Heard::Pairs{{1, 1}, {2, 1}}));
+  // Three rows and one that was added; then the proof that the step is per row, of whichever
+  // request came first.
+  ASSERT_EQ(heard_->batches().size(), 2u);
+  EXPECT_EQ(heard_->batches()[0], (std::pair<int64_t, int64_t>(4, 1)));
+  EXPECT_EQ(heard_->batches()[1].second, 0);
+}
+
+TEST_F(TimedBatcherTest, ARequestInPartsIsOneThatWaited) {
+  Requests& requests = RequestsWith(
+      {.max_batch_size = 10, .enable_large_batch_splitting = true, .max_execution_batch_size = 4});
+  requests.Start(&step_, TensorOf<float>({9, 1}, {1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  requests.Join();
+  EXPECT_EQ(heard_->waits(), (Heard::Pairs{{9, 0}}));
+  EXPECT_EQ(heard_->batches(), (Heard::Pairs{{4, 0}, {4, 0}, {1, 0}}));
 }
 
 TEST_F(TimedBatcherTest, AFullBatchIsRunAtOnce) {

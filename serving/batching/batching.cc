@@ -43,11 +43,12 @@ StatusOr<std::unique_ptr<Batching>> Batching::Create(const BatchingOptions& opti
   std::shared_ptr<StepBatcher> batcher;
   if (options.parameters || options.per_model) {
     const int asked = options.parameters ? options.parameters->num_batch_threads : 0;
-    MR_ASSIGN_OR_RETURN(batcher,
-                        TimedBatcher::Create(asked > 0 ? asked : UsableCores(), options.clock));
+    MR_ASSIGN_OR_RETURN(batcher, TimedBatcher::Create(asked > 0 ? asked : UsableCores(),
+                                                      options.clock, options.observer));
   } else {
     batcher = std::make_shared<LeaderBatcher>(
-        options.max_running > 0 ? options.max_running : UsableCores(), options.clock);
+        options.max_running > 0 ? options.max_running : UsableCores(), options.clock,
+        options.observer);
   }
   return std::unique_ptr<Batching>(new Batching(options, std::move(batcher)));
 }

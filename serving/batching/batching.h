@@ -26,6 +26,7 @@
 #include "core/file_system.h"
 #include "core/status.h"
 #include "serving/batching/batch_parameters.h"
+#include "serving/batching/batching_observer.h"
 #include "serving/batching/step_batcher.h"
 #include "serving/step_runner.h"
 
@@ -40,6 +41,7 @@ struct BatchingOptions {
   int max_running = 0;
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();  // outlives all runners
+  std::shared_ptr<BatchingObserver> observer = nullptr;
 };
 
 class Batching {

@@ -56,6 +56,10 @@ Status LeaderBatcher::Run(const BatchClient& client, PreparedStep* step, const S
   if (queue->rows.is_alone() && !has_place) return RunStep(step, bounds, feeds, results);
   if (has_place) {
     const Place place(this);
+    if (observer_ != nullptr) {
+      observer_->LeftQueue(rows, absl::ZeroDuration());
+      observer_->RanBatch(rows, 0);
+    }
     MR_RETURN_IF_ERROR(RunStep(step, bounds, feeds, results));
     queue->rows.Note(rows, results);
     return absl::OkStatus();
@@ -64,7 +68,8 @@ Status LeaderBatcher::Run(const BatchClient& client, PreparedStep* step, const S
   task.feeds = feeds;
   task.results = results;
   task.bounds = bounds;
-  task.rows = rows;
+  task.rows = task.request_rows = rows;
+  task.queued = clock_->Now();
   return WaitAndRun(queue.get(), &task);
 }
 
@@ -106,8 +111,8 @@ Status LeaderBatcher::WaitAndRun(StepQueue* queue, BatchTask* task) {
   if (gave_up) return GivenUp(was_cancelled);
   if (batch.empty()) return task->status;
   const Place place(this);
-  RunBatch({queue->step, &queue->rows, &queue->parameters, clock_}, std::move(batch),
-           [this](BatchTask* done) {
+  RunBatch({queue->step, &queue->rows, &queue->parameters, clock_, observer_.get()},
+           std::move(batch), [this](BatchTask* done) {
              MutexLock lock(&mu_);
              done->state = BatchTask::State::kOutside;
              --done->waiter->num_unfinished;

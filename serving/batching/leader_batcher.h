@@ -24,6 +24,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
@@ -32,6 +33,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "serving/batching/batch_task.h"
+#include "serving/batching/batching_observer.h"
 #include "serving/batching/step_batcher.h"
 #include "serving/batching/waiting_queues.h"
 #include "serving/step_bounds.h"
@@ -43,8 +45,9 @@ class PreparedStep;  // runtime/session.h
 class LeaderBatcher : public StepBatcher {
  public:
   // `max_running` >= 1. The clock outlives the batcher.
-  explicit LeaderBatcher(int max_running, Clock* clock = Clock::Real())
-      : max_running_(max_running), clock_(clock) {}
+  explicit LeaderBatcher(int max_running, Clock* clock = Clock::Real(),
+                         std::shared_ptr<BatchingObserver> observer = nullptr)
+      : max_running_(max_running), clock_(clock), observer_(std::move(observer)) {}
 
   Status Run(const BatchClient& client, PreparedStep* step, const StepBounds& bounds,
              absl::Span<const Tensor> feeds, absl::Span<Tensor> results) override;
@@ -64,6 +67,7 @@ class LeaderBatcher : public StepBatcher {
 
   const int max_running_;
   Clock* const clock_;
+  const std::shared_ptr<BatchingObserver> observer_;  // may be null
   mutable Mutex mu_;
   // Shared with the requests: a queue that was forgotten ends with its last one.
   std::map<PreparedStep*, std::shared_ptr<StepQueue>> queues_ ABSL_GUARDED_BY(mu_);

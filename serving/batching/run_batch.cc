@@ -39,8 +39,13 @@ StatusOr<Tensors> JoinFeeds(const BatchTasks& tasks, int64_t padded_rows, bool r
   return joined;
 }
 
+void TellStep(const BatchOfStep& batch, int64_t rows, int64_t padding) {
+  if (batch.observer != nullptr) batch.observer->RanBatch(rows, padding);
+}
+
 // Not padded. The status is the task's.
 void RunAlone(const BatchOfStep& batch, BatchTask* task) {
+  TellStep(batch, task->rows, 0);
   task->status = NoExceptions(kWhere, [&]() -> Status {
     if (!task->is_part) {
       MR_RETURN_IF_ERROR(RunStep(batch.step, task->bounds, task->feeds, task->results));
@@ -67,6 +72,7 @@ Status RunTogether(const BatchOfStep& batch, const BatchTasks& tasks, bool* ran_
     MR_ASSIGN_OR_RETURN(const Tensors feeds,
                         JoinFeeds(tasks, padded, batch.parameters->pad_variable_length_inputs));
     Tensors outputs(tasks.front()->results.size());
+    TellStep(batch, padded, padded - rows);
     MR_RETURN_IF_ERROR(RunStep(batch.step, bounds, feeds, absl::MakeSpan(outputs)));
     if (!batch.rows->Note(padded, outputs)) return NotPerRow();
     if (!batch.rows->is_per_row() && padded > tasks.front()->rows) {
@@ -115,6 +121,9 @@ void RunBatch(const BatchOfStep& batch, BatchTasks tasks,
   const absl::Time now = batch.clock->Now();
   for (auto i = tasks.begin(); i != tasks.end();) {
     BatchTask* const task = *i;
+    if (batch.observer != nullptr && task->request_rows > 0) {
+      batch.observer->LeftQueue(task->request_rows, now - task->queued);
+    }
     task->status = NoExceptions(kWhere, [&] { return EndedInQueue(task->bounds, now); });
     if (task->status.ok()) {
       ++i;

@@ -25,6 +25,7 @@
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/batch_rows.h"
 #include "serving/batching/batch_task.h"
+#include "serving/batching/batching_observer.h"
 #include "serving/step_bounds.h"
 
 namespace millrace {
@@ -37,6 +38,7 @@ struct BatchOfStep {
   StepRows* rows;
   const BatchParameters* parameters;
   Clock* clock;
+  BatchingObserver* observer = nullptr;  // null: no one is told
 };
 
 // Calls `done` for each task once, as soon as its status and results are there; the task is gone

@@ -51,6 +51,7 @@ struct TimedBatcher::Request {
     }
     task.bounds = bounds;
     task.rows = end - begin;
+    task.request_rows = begin == 0 ? rows : 0;
     task.waiter = &waiter;
     return &task;
   }
@@ -78,8 +79,9 @@ struct TimedBatcher::Request {
   }
 };
 
-StatusOr<std::unique_ptr<TimedBatcher>> TimedBatcher::Create(int num_threads, Clock* clock) {
-  std::unique_ptr<TimedBatcher> batcher(new TimedBatcher(clock));
+StatusOr<std::unique_ptr<TimedBatcher>> TimedBatcher::Create(
+    int num_threads, Clock* clock, std::shared_ptr<BatchingObserver> observer) {
+  std::unique_ptr<TimedBatcher> batcher(new TimedBatcher(clock, std::move(observer)));
   try {
     for (int i = 0; i < num_threads; ++i) {
       batcher->threads_.emplace_back([raw = batcher.get()] { raw->RunBatches(); });
@@ -116,8 +118,8 @@ void TimedBatcher::RunBatches() {
       if (!waiting_.empty()) work_.Signal();
     }
     BatchQueue* const queue = next.queue.get();
-    RunBatch({queue->step(), queue->rows(), &queue->parameters(), clock_}, std::move(next.tasks),
-             [this](BatchTask* done) {
+    RunBatch({queue->step(), queue->rows(), &queue->parameters(), clock_, observer_.get()},
+             std::move(next.tasks), [this](BatchTask* done) {
                MutexLock lock(&mu_);
                done->state = BatchTask::State::kOutside;
                if (--done->waiter->num_unfinished == 0) done->waiter->changed.Signal();
@@ -169,7 +171,8 @@ Status TimedBatcher::Enter(const std::shared_ptr<BatchQueue>& queue, Request* re
     int64_t begin = 0;
     for (const int64_t size : sizes) {
       BatchTask* const task = request->AddPart(begin, begin + size);
-      queue->Add(task, clock_->Now());
+      task->queued = clock_->Now();
+      queue->Add(task, task->queued);
       task->state = BatchTask::State::kWaits;
       ++request->waiter.num_unfinished;
       begin += size;

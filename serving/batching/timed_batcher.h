@@ -21,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,6 +33,7 @@
 #include "runtime/session.h"
 #include "serving/batching/batch_queue.h"
 #include "serving/batching/batch_task.h"
+#include "serving/batching/batching_observer.h"
 #include "serving/batching/step_batcher.h"
 #include "serving/step_bounds.h"
 
@@ -42,8 +44,9 @@ class PreparedStep;  // runtime/session.h
 class TimedBatcher : public StepBatcher {
  public:
   // ResourceExhausted where the system has no more threads. The clock outlives the batcher.
-  static StatusOr<std::unique_ptr<TimedBatcher>> Create(int num_threads,
-                                                        Clock* clock = Clock::Real());
+  static StatusOr<std::unique_ptr<TimedBatcher>> Create(
+      int num_threads, Clock* clock = Clock::Real(),
+      std::shared_ptr<BatchingObserver> observer = nullptr);
   ~TimedBatcher() override;
 
   Status Run(const BatchClient& client, PreparedStep* step, const StepBounds& bounds,
@@ -55,7 +58,8 @@ class TimedBatcher : public StepBatcher {
   // A request that waits, with its parts.
   struct Request;
 
-  explicit TimedBatcher(Clock* clock) : clock_(clock) {}
+  TimedBatcher(Clock* clock, std::shared_ptr<BatchingObserver> observer)
+      : clock_(clock), observer_(std::move(observer)) {}
   void RunBatches();
   std::shared_ptr<BatchQueue> QueueOf(const BatchClient& client, PreparedStep* step);
   // All parts or none.
@@ -66,6 +70,7 @@ class TimedBatcher : public StepBatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock* const clock_;
+  const std::shared_ptr<BatchingObserver> observer_;  // may be null
   mutable Mutex mu_;
   CondVar work_;  // a batch has come, or the end
   // Shared with requests and threads: a queue that was forgotten ends with its last batch.

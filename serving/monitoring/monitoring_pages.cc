@@ -83,10 +83,12 @@ StatusOr<std::string> ReadMonitoringConfig(absl::string_view text) {
   if (!config.prometheus_config().enable()) return std::string();
   const std::string& path = config.prometheus_config().path();
   if (path.empty()) return std::string(kDefaultMetricsPath);
-  if (path[0] != '/' || IsRestPath(path)) {
+  // What the other handlers of the port take first.
+  const bool is_v2 = path == "/v2" || absl::StartsWith(path, "/v2/");
+  if (path[0] != '/' || IsRestPath(path) || is_v2) {
     return InvalidArgument(
-        "MonitoringConfig: prometheus_config.path must begin with \"/\" and not with \"/v1/\", "
-        "got \"",
+        "MonitoringConfig: prometheus_config.path must begin with \"/\" and be none of /v1/ and "
+        "/v2, got \"",
         path, "\"");
   }
   return path;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/exceptions.h"
+#include "core/tensor.h"
 #include "core/tensor_proto.h"
 #include "google/protobuf/message.h"
 #include "proto/serving/classification.pb.h"
@@ -30,7 +33,6 @@ namespace {
 
 using tensorflow::serving::PredictionLog;
 
-constexpr int kMaxPrefixes = 100;     // whose files are open at a time
 constexpr int64_t kRecordBytes = 16;  // around each record in a file
 
 // Both, when they are messages; no log has one without the other.
@@ -78,6 +80,26 @@ Status FillLog(const RequestRecord& record, PredictionLog* log) {
   return absl::OkStatus();
 }
 
+uint64_t TensorBytes(const Tensor& tensor) {
+  if (tensor.dtype() != DT_STRING) return tensor.bytes().size();
+  uint64_t bytes = 0;
+  for (const std::string& text : tensor.flat<std::string>()) bytes += text.size();
+  return bytes;
+}
+
+// Of which a record has at least so many. Nothing is copied to know them.
+int64_t LeastBytes(const RequestRecord& record) {
+  uint64_t bytes = 0;
+  for (const google::protobuf::Message* message : {record.request, record.response}) {
+    if (message != nullptr) bytes += message->ByteSizeLong();
+  }
+  if (record.request != nullptr) return static_cast<int64_t>(bytes);
+  for (const absl::Span<const AliasedTensor> tensors : {record.inputs, record.outputs}) {
+    for (const AliasedTensor& one : tensors) bytes += TensorBytes(one.tensor);
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 StatusOr<std::string> LogBytes(const RequestRecord& record, double rate, absl::Time now) {
   PredictionLog log;
   MR_RETURN_IF_ERROR(FillLog(record, &log));
@@ -111,6 +133,7 @@ StatusOr<std::shared_ptr<RequestLog>> RequestLog::Start(
     std::shared_ptr<const ModelVersions> versions, MetricValues* counts,
     RequestLogOptions options) {
   options.max_files = std::max(options.max_files, 1);
+  options.max_open_files = std::max(options.max_open_files, 1);
   std::shared_ptr<RequestLog> log(new RequestLog(std::move(versions), counts, options));
   try {
     log->thread_ = std::thread([raw = log.get()] { raw->Run(); });
@@ -155,11 +178,13 @@ void RequestLog::Ended(const RequestRecord& record) {
   const auto found = settings->find(record.model);
   if (found == settings->end() || !IsSampled(found->second.sampling_rate)) return;
   const std::string& model = found->first;
-  // Nothing is copied for a queue that is full.
+  // Nothing is copied that does not fit into the queue.
+  const int64_t least = LeastBytes(record);
   {
     MutexLock lock(&mu_);
     if (stopped_) return;
-    if (queue_bytes_ >= options_.max_queue_bytes) {
+    if (queue_bytes_ >= options_.max_queue_bytes ||
+        least > options_.max_queue_bytes - queue_bytes_) {
       Count(model, absl::StatusCode::kResourceExhausted);
       return;
     }
@@ -198,11 +223,13 @@ void RequestLog::Run() {
     mu_.Unlock();
     for (const Queued& record : records) {
       const Status written = NoExceptions("request log", [&] { return Write(record); });
+      if (written.ok()) continue;
       Count(record.model, written.code());
-      if (!written.ok() && error_log_.ShouldLog()) LogWarning(written.ToString());
+      if (error_log_.ShouldLog()) LogWarning(written.ToString());
     }
+    // A full disk may show only here.
     for (auto& [prefix, files] : files_) {
-      if (files.writer != nullptr && !files.writer->Flush().ok()) files.writer = nullptr;
+      if (files.writer != nullptr && !files.pending.empty()) Settle(files.writer->Flush(), &files);
     }
     records.clear();
     mu_.Lock();
@@ -212,28 +239,64 @@ void RequestLog::Run() {
   }
   mu_.Unlock();
   for (auto& [prefix, files] : files_) {
-    if (files.writer == nullptr) continue;
-    const Status closed = files.writer->Close();
-    if (!closed.ok()) LogWarning(closed.ToString());
+    if (files.writer != nullptr) CloseFile(&files);
   }
   files_.clear();
 }
 
 Status RequestLog::Write(const Queued& record) {
-  if (files_.size() >= kMaxPrefixes && !files_.contains(record.prefix)) files_.clear();
   Files& files = files_[record.prefix];
+  files.last_used = ++num_writes_;
   const int64_t size = static_cast<int64_t>(record.bytes.size()) + kRecordBytes;
-  if (files.writer == nullptr ||
-      (files.bytes > 0 && files.bytes + size > options_.max_file_bytes)) {
-    if (files.writer != nullptr) {
-      std::exchange(files.writer, nullptr)->Close().IgnoreError();
-    }
-    MR_RETURN_IF_ERROR(OpenNext(record.prefix, &files));
+  const bool is_full = files.bytes > 0 && files.bytes + size > options_.max_file_bytes;
+  if (files.writer != nullptr && is_full) CloseFile(&files);
+  if (files.writer == nullptr) {
+    CloseOneOfMany();
+    if (is_full || !Reopen(&files)) MR_RETURN_IF_ERROR(OpenNext(record.prefix, &files));
   }
-  const Status written = files.writer->Write(record.bytes);
+  files.pending.push_back(&record);
   files.bytes += size;
-  if (!written.ok()) files.writer = nullptr;  // a torn record is the last one of its file
-  return written;
+  const Status written =
+      NoExceptions("request log", [&] { return files.writer->Write(record.bytes); });
+  if (!written.ok()) Settle(written, &files);
+  return absl::OkStatus();
+}
+
+void RequestLog::Settle(const Status& status, Files* files) {
+  for (const Queued* record : files->pending) Count(record->model, status.code());
+  files->pending.clear();
+  if (status.ok()) return;
+  // A torn record is the last one of its file.
+  files->writer = nullptr;
+  files->path.clear();
+  if (error_log_.ShouldLog()) LogWarning(status.ToString());
+}
+
+void RequestLog::CloseFile(Files* files) {
+  Settle(std::exchange(files->writer, nullptr)->Close(), files);
+}
+
+void RequestLog::CloseOneOfMany() {
+  int num_open = 0;
+  Files* oldest = nullptr;
+  for (auto& [prefix, files] : files_) {
+    if (files.writer == nullptr) continue;
+    ++num_open;
+    if (oldest == nullptr || files.last_used < oldest->last_used) oldest = &files;
+  }
+  if (num_open >= options_.max_open_files) CloseFile(oldest);
+}
+
+bool RequestLog::Reopen(Files* files) {
+  if (files->path.empty()) return false;
+  FileSystem* const fs = options_.file_system;
+  // As it was left: not taken away, not torn, of nobody else.
+  const StatusOr<uint64_t> size = fs->GetFileSize(files->path);
+  if (!size.ok() || static_cast<int64_t>(*size) != files->bytes) return false;
+  StatusOr<std::unique_ptr<WritableFile>> file = fs->NewAppendableFile(files->path);
+  if (!file.ok()) return false;
+  files->writer = std::make_unique<RecordWriter>(*std::move(file));
+  return true;
 }
 
 Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
@@ -248,10 +311,11 @@ Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
   std::sort(old.begin(), old.end());
   int64_t next = old.empty() ? 1 : old.back().first + 1;
   for (;;) {
-    StatusOr<std::unique_ptr<WritableFile>> file =
-        fs->NewExclusiveFile(absl::StrCat(prefix, "-", absl::Dec(next, absl::kZeroPad8)));
+    const std::string path = absl::StrCat(prefix, "-", absl::Dec(next, absl::kZeroPad8));
+    StatusOr<std::unique_ptr<WritableFile>> file = fs->NewExclusiveFile(path);
     if (file.ok()) {
       files->writer = std::make_unique<RecordWriter>(*std::move(file));
+      files->path = path;
       files->bytes = 0;
       break;
     }

@@ -11,8 +11,12 @@
 // numbers stay, those of earlier processes included. What stands in a file may be run as warm-up
 // requests (serving/warm_up.h): only requests that succeeded are logged.
 //
-//   request -> sampled -> queued -> written       counted OK, or by the code of the file's error
-//                      -> dropped                 counted RESOURCE_EXHAUSTED: the queue is full
+//   request -> sampled -> queued -> flushed       counted OK, or by the code of the file's error
+//                      -> dropped                 counted RESOURCE_EXHAUSTED: there is no room in
+//                      the queue
+//
+// Files of max_open_files prefixes are open at a time: the one that was used least recently is
+// closed, and goes on when it is asked for again.
 //
 // No request waits for a file. A process that is killed loses what is queued and may leave a torn
 // record at the end of the last file, at which readers end; the next process begins a file of its
@@ -30,6 +34,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "core/clock.h"
@@ -49,6 +54,7 @@ struct RequestLogOptions {
   int64_t max_file_bytes = int64_t{64} << 20;
   int max_files = 10;                           // of a prefix
   int64_t max_queue_bytes = int64_t{16} << 20;  // a larger record is never written
+  int max_open_files = 100;
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();
 };
@@ -76,8 +82,11 @@ class RequestLog : public RequestObserver {
   };
   // The files of one prefix.
   struct Files {
-    std::unique_ptr<RecordWriter> writer;
-    int64_t bytes = 0;  // of the open one
+    std::unique_ptr<RecordWriter> writer;  // null: none is open
+    std::string path;                      // of the last one; "": nothing more is to be added
+    int64_t bytes = 0;                     // of it
+    uint64_t last_used = 0;
+    std::vector<const Queued*> pending;  // written, but not counted: the flush may fail
   };
   using Settings = std::map<std::string, RequestLogSettings, std::less<>>;
 
@@ -87,7 +96,14 @@ class RequestLog : public RequestObserver {
   std::shared_ptr<const Settings> CurrentSettings();
   void Count(const std::string& model, absl::StatusCode code);
   void Run();
+  // After an error the record is not counted; else it is pending, or was counted.
   Status Write(const Queued& record);
+  // Counts what is pending. An error is in the log, and ends the file.
+  void Settle(const Status& status, Files* files);
+  void CloseFile(Files* files);
+  void CloseOneOfMany();
+  // Goes on with a file that was closed; whether it can.
+  bool Reopen(Files* files);
   Status OpenNext(const std::string& prefix, Files* files);
 
   const std::shared_ptr<const ModelVersions> versions_;
@@ -106,7 +122,8 @@ class RequestLog : public RequestObserver {
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // the thread has taken records out
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
-  std::map<std::string, Files> files_;  // of the thread
+  std::map<std::string, Files> files_;  // of the thread, by prefix
+  uint64_t num_writes_ = 0;             // of the thread
   LogThrottle error_log_{absl::Seconds(10)};
   Mutex join_mu_;
   std::thread thread_;  // joined under join_mu_

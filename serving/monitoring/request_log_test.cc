@@ -15,9 +15,11 @@
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/record.h"
+#include "core/shape.h"
 #include "core/status.h"
 #include "core/tensor.h"
 #include "core/tensor_proto.h"
+#include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "proto/serving/classification.pb.h"
@@ -253,6 +255,93 @@ TEST_F(RequestLogTest, AFullQueueDropsAndCounts) {
   EXPECT_TRUE(LogFiles().empty());
   EXPECT_EQ(Logged("RESOURCE_EXHAUSTED"), 3);
   EXPECT_EQ(Logged("OK"), 0);
+}
+
+// Without a response it cannot be copied, which would count as INTERNAL.
+TEST_F(RequestLogTest, WhatDoesNotFitIsNotEvenCopied) {
+  const serving::PredictRequest request = PredictOf();
+  RequestLogOptions options;
+  options.max_queue_bytes = static_cast<int64_t>(request.ByteSizeLong()) - 1;
+  Start(1, options);
+  auto model = requests_->Pin("m", {}, {});
+  ASSERT_OK(model);
+  RequestRecord record;
+  record.model = "m";
+  record.served = &**model;
+  record.request = &request;
+  log_->Ended(record);
+  // The same for a front's tensors.
+  const std::vector<AliasedTensor> inputs = {{"x", *Tensor::Zeros(DT_FLOAT, Shape{1000})}};
+  record.request = nullptr;
+  record.inputs = inputs;
+  log_->Ended(record);
+  log_->Stop();
+  EXPECT_EQ(Logged("RESOURCE_EXHAUSTED"), 2);
+  EXPECT_EQ(Logged("INTERNAL"), 0);
+}
+
+// Its files take what is written, and have no room for it when it is flushed.
+class FullDisk : public FaultyFileSystem {
+ public:
+  explicit FullDisk(const std::string& root) : FaultyFileSystem(FileSystem::Posix(), root) {}
+  StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override {
+    MR_RETURN_IF_ERROR(FaultyFileSystem::NewExclusiveFile(path).status());
+    return std::unique_ptr<WritableFile>(std::make_unique<File>());
+  }
+
+ private:
+  class File : public WritableFile {
+   public:
+    Status Append(absl::string_view) override { return absl::OkStatus(); }
+    Status Flush() override { return absl::ResourceExhaustedError("no space left"); }
+    Status Sync() override { return Flush(); }
+    Status Close() override { return Flush(); }
+  };
+};
+
+TEST_F(RequestLogTest, WhatIsNotFlushedIsNotCountedOk) {
+  for (const int64_t max_file_bytes : {int64_t{1}, int64_t{1} << 20}) {  // closed, flushed
+    FullDisk disk(JoinPath(base_, "logs"));
+    RequestLogOptions options;
+    options.max_file_bytes = max_file_bytes;
+    options.file_system = &disk;
+    Start(1, options);
+    const int64_t before = Logged("RESOURCE_EXHAUSTED");
+    for (int i = 0; i < 3; ++i) ASSERT_OK(Predict());
+    log_->Flush();
+    EXPECT_EQ(Logged("RESOURCE_EXHAUSTED") - before, 3);
+    EXPECT_EQ(Logged("OK"), 0);
+    requests_.reset();
+    log_.reset();  // before its disk
+  }
+}
+
+// Each record closes the other prefix' file.
+TEST_F(RequestLogTest, AFileThatWasClosedForOthersGoesOn) {
+  RequestLogOptions options;
+  options.max_open_files = 1;
+  options.max_files = 2;
+  Start(1, options);
+  std::vector<ModelSettings> models = Models(1);
+  models.push_back(models[0]);
+  models[1].name = "n";
+  models[1].request_log.filename_prefix = JoinPath(base_, "logs/n");
+  ASSERT_OK(versions_->SetModels(models));
+  auto model = requests_->Pin("m", {}, {});
+  ASSERT_OK(model);
+  RequestRecord record;
+  record.served = &**model;
+  for (int i = 0; i < 3; ++i) {
+    for (const char* name : {"m", "n"}) {
+      record.model = name;
+      log_->Ended(record);
+    }
+  }
+  log_->Stop();
+  EXPECT_EQ(LogFiles(), Paths({"m-00000001", "n-00000001"}));
+  EXPECT_EQ(Records("m-00000001").size(), 3u);
+  EXPECT_EQ(Records("n-00000001").size(), 3u);
+  EXPECT_EQ(Logged("OK"), 3);
 }
 
 TEST_F(RequestLogTest, AFileThatCannotBeWrittenHoldsUpNothing) {

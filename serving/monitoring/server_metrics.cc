@@ -218,10 +218,11 @@ ServerMetrics::State::State()
     : request_count(registry.AddCounter({":tensorflow:serving:request_count",
                                          "The total number of requests.",
                                          {"model_name", "status"}})),
-      request_latency(registry.AddHistogram({":tensorflow:serving:request_latency",
-                                             "Microseconds from a request to its reply.",
-                                             {"model_name", "API", "entrypoint"}},
-                                            LatencyBounds())),
+      request_latency(
+          registry.AddHistogram({":tensorflow:serving:request_latency",
+                                 "Microseconds from a request that succeeded to its reply.",
+                                 {"model_name", "API", "entrypoint"}},
+                                LatencyBounds())),
       runtime_latency(registry.AddHistogram({":tensorflow:serving:runtime_latency",
                                              "Microseconds in the model.",
                                              {"model_name", "API", "runtime"}},
@@ -455,13 +456,16 @@ void ServerMetrics::Ended(const RequestRecord& record) {
              return Labels{model.name, CodeText(code)};
            })
       .Add();
-  model.latency[api][static_cast<size_t>(record.origin.entrypoint)]
-      .Get(state.request_latency,
-           [&] {
-             return Labels{model.name, std::string(RequestApiName(record.api)),
-                           std::string(RequestEntrypointName(record.origin.entrypoint))};
-           })
-      .Observe(absl::ToDoubleMicroseconds(record.latency));
+  // As TensorFlow Serving: only of those that succeeded.
+  if (record.status.ok()) {
+    model.latency[api][static_cast<size_t>(record.origin.entrypoint)]
+        .Get(state.request_latency,
+             [&] {
+               return Labels{model.name, std::string(RequestApiName(record.api)),
+                             std::string(RequestEntrypointName(record.origin.entrypoint))};
+             })
+        .Observe(absl::ToDoubleMicroseconds(record.latency));
+  }
   if (record.run_time > absl::ZeroDuration()) {
     model.run_time[api]
         .Get(state.runtime_latency,

@@ -77,8 +77,8 @@ TEST_F(ServerMetricsTest, CountsByModelVersionAndSignature) {
            "entrypoint=\"GRPC\",le=\"32.4\"} 1\n",
            ":tensorflow:serving:request_latency_sum{model_name=\"m\",API=\"Predict\","
            "entrypoint=\"GRPC\"} 20\n",
-           ":tensorflow:serving:request_latency_count{model_name=\"m\",API=\"Classify\","
-           "entrypoint=\"GRPC\"} 2\n",
+           ":tensorflow:serving:request_latency_count{model_name=\"m\",API=\"Predict\","
+           "entrypoint=\"GRPC\"} 1\n",
            ":tensorflow:serving:runtime_latency_bucket{model_name=\"m\",API=\"Predict\","
            "runtime=\"TF1\",le=\"10\"} 1\n",
            ":tensorflow:serving:request_example_counts_bucket{model=\"m\",le=\"2\"} 0\n",
@@ -98,6 +98,9 @@ TEST_F(ServerMetricsTest, CountsByModelVersionAndSignature) {
     EXPECT_TRUE(StrContains(page, line)) << line << page;
   }
   EXPECT_FALSE(StrContains(page, "of nobody")) << page;
+  // Both that failed have no latency there.
+  EXPECT_FALSE(StrContains(page, "request_latency_count{model_name=\"m\",API=\"Classify\""))
+      << page;
 }
 
 TEST_F(ServerMetricsTest, SeriesOfAVersionGoWithIt) {

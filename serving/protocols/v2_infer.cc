@@ -81,6 +81,20 @@ StatusOr<std::vector<AliasedTensor>> RunV2(const ServedModel& model, const V2Inf
   return ordered;
 }
 
+StatusOr<std::vector<AliasedTensor>> RunObservedV2(const ServedModel& model, const V2Infer& request,
+                                                   const StepBounds& bounds, PredictCaller caller,
+                                                   ObservedRequest* observed) {
+  RequestRecord* const record = observed->record();
+  record->signature = request.signature_name;
+  record->inputs = request.inputs;
+  observed->BeginRun();
+  StatusOr<std::vector<AliasedTensor>> outputs = RunV2(model, request, bounds, caller);
+  observed->EndRun();
+  if (!outputs.ok()) return observed->End(outputs.status());
+  record->outputs = *outputs;
+  return outputs;
+}
+
 V2Ready IsModelReadyV2(const ModelRequests& requests, const Readiness& readiness,
                        const V2Target& target) {
   // A pin would load a model that rests.

@@ -21,6 +21,7 @@
 #include "serving/aliased_tensor.h"
 #include "serving/model_requests.h"
 #include "serving/protocols/readiness.h"
+#include "serving/request_observer.h"
 #include "serving/served_model.h"
 #include "serving/step_bounds.h"
 
@@ -59,6 +60,12 @@ StatusOr<ModelRequests::Pinned> PinV2(const ModelRequests& requests, const V2Tar
 // The outputs in the order of the request; all of them in the order of their names.
 StatusOr<std::vector<AliasedTensor>> RunV2(const ServedModel& model, const V2Infer& request,
                                            const StepBounds& bounds, PredictCaller caller);
+
+// The same, told to `observed`, which has ended after an error. Its record points to the request
+// and to what was returned.
+StatusOr<std::vector<AliasedTensor>> RunObservedV2(const ServedModel& model, const V2Infer& request,
+                                                   const StepBounds& bounds, PredictCaller caller,
+                                                   ObservedRequest* observed);
 
 enum class V2Ready { kReady, kNotReady, kUnknown };
 // A model, or a version of it, that is listed or still holds something is known.

@@ -18,8 +18,10 @@
 #include "core/status.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "serving/aliased_tensor.h"
+#include "serving/cut_text.h"
 #include "serving/protocols/v2_infer.h"
 #include "serving/protocols/v2_json.h"
+#include "serving/request_observer.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/rest_path.h"
 #include "serving/served_model.h"
@@ -93,12 +95,16 @@ class Front : public std::enable_shared_from_this<Front> {
     }
     return headers;
   }
-  void AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const;
+  // Says whether there is a reply.
+  bool AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const;
   static StatusOr<Target> TargetOf(const HttpRequest& request);
   StatusOr<Reply> ReplyTo(const HttpRequest& request, const Target& target,
                           const StepBounds& bounds) const;
   StatusOr<Reply> Infer(const HttpRequest& request, const V2Target& target,
                         const StepBounds& bounds) const;
+  StatusOr<Reply> InferOn(const ServedModel& model, const HttpRequest& request,
+                          const V2Target& target, const StepBounds& bounds,
+                          ObservedRequest* observed) const;
   static Reply Whole(std::string body, bool is_so = true) {
     const size_t bytes = body.size();
     return {.status = is_so ? 200 : 503, .body = std::move(body), .json_bytes = bytes};
@@ -125,26 +131,29 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
       AnswerTo(request.get(), ReplyTo(*request, target, {.deadline = deadline}));
       return absl::OkStatus();
     }
-    return options_.lanes->Run(&request, request->path(), deadline,
-                               [self = shared_from_this(), target = std::move(target)](
-                                   HttpRequest* asked, const StepBounds& bounds) {
-                                 self->AnswerTo(asked, NoExceptions("REST", [&] {
-                                                  return self->ReplyTo(*asked, target, bounds);
-                                                }));
-                               });
+    return options_.lanes->Run(
+        &request, request->path(), deadline,
+        [self = shared_from_this(), target = std::move(target)](HttpRequest* asked,
+                                                                const StepBounds& bounds) {
+          return self->AnswerTo(
+              asked, NoExceptions("REST", [&] { return self->ReplyTo(*asked, target, bounds); }));
+        });
   });
   if (!taken.ok() && request != nullptr) AnswerTo(request.get(), taken);
 }
 
-void Front::AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const {
-  if (!reply.ok()) {
-    // A message may show what the client sent, however long.
-    std::string text(reply.status().message().substr(0, kMaxErrorBytes));
-    if (text.size() < reply.status().message().size()) text.append("...TRUNCATED");
-    return request->Answer(HttpStatus(reply.status().code()), Headers(),
-                           ErrorReply(Status(reply.status().code(), text)));
-  }
+bool Front::AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const {
   HttpHeaders headers = Headers();
+  if (!reply.ok()) {
+    const Status& status = reply.status();
+    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
+      headers.emplace_back("Retry-After", "1");
+    }
+    // A message may show what the client sent, however long.
+    request->Answer(HttpStatus(status.code()), std::move(headers),
+                    ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
+    return false;
+  }
   if (reply->json_bytes < reply->body.size()) {
     for (auto& [name, value] : headers) {
       if (name == "Content-Type") value = "application/octet-stream";
@@ -152,6 +161,7 @@ void Front::AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const {
     headers.emplace_back(kHeaderLength, absl::StrCat(reply->json_bytes));
   }
   request->Answer(reply->status, std::move(headers), std::move(reply->body));
+  return true;
 }
 
 StatusOr<Target> Front::TargetOf(const HttpRequest& request) {
@@ -203,7 +213,27 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request, const Target& target,
 
 StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target,
                              const StepBounds& bounds) const {
-  MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, PinV2(*requests_, target, bounds));
+  std::optional<ModelRequests::Pinned> model;  // until the observer has seen the end
+  ObservedRequest observed(requests_->observer(), RequestApi::kPredict,
+                           {.entrypoint = RequestEntrypoint::kRest,
+                            .client = request.peer(),
+                            .bytes_in = static_cast<int64_t>(request.body().size())});
+  observed.record()->model = target.model;
+  StatusOr<Reply> reply = NoExceptions("REST", [&]() -> StatusOr<Reply> {
+    MR_ASSIGN_OR_RETURN(ModelRequests::Pinned pinned, PinV2(*requests_, target, bounds));
+    model.emplace(std::move(pinned));
+    observed.Found(**model);
+    return InferOn(**model, request, target, bounds, &observed);
+  });
+  // Of what did not come to the model; else the end was before.
+  if (!reply.ok()) return observed.EndWithoutMessages(reply.status());
+  return reply;
+}
+
+// Ends `observed` while the tensors are there; after an error before the model it has not ended.
+StatusOr<Reply> Front::InferOn(const ServedModel& model, const HttpRequest& request,
+                               const V2Target& target, const StepBounds& bounds,
+                               ObservedRequest* observed) const {
   absl::string_view json = request.body(), binary;
   if (const absl::string_view header = request.header(kHeaderLength); !header.empty()) {
     uint64_t bytes = 0;
@@ -216,10 +246,11 @@ StatusOr<Reply> Front::Infer(const HttpRequest& request, const V2Target& target,
   }
   MR_ASSIGN_OR_RETURN(const V2Infer read, ReadV2Json(json, binary, options_.limits));
   MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
-                      RunV2(*model, read, bounds, PredictCaller::kRest));
-  MR_ASSIGN_OR_RETURN(V2JsonReply reply,
-                      WriteV2Json(target.model, model->version(), read, outputs));
-  return Reply{.status = 200, .body = std::move(reply.body), .json_bytes = reply.json_bytes};
+                      RunObservedV2(model, read, bounds, PredictCaller::kRest, observed));
+  StatusOr<V2JsonReply> reply = WriteV2Json(target.model, model.version(), read, outputs);
+  if (reply.ok()) observed->record()->bytes_out = static_cast<int64_t>(reply->body.size());
+  MR_RETURN_IF_ERROR(observed->End(reply.status()));
+  return Reply{.status = 200, .body = std::move(reply->body), .json_bytes = reply->json_bytes};
 }
 
 }  // namespace

@@ -15,6 +15,8 @@
 #include "core/cores.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "serving/batching/batch_parameters.h"
+#include "serving/batching/batching.h"
 #include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/protocols/v2_grpc.h"
@@ -82,7 +84,12 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   if (options.monitoring.metrics) server->metrics_ = std::make_shared<ServerMetrics>();
   std::shared_ptr<const Batching> batching;
   if (options.batching) {
-    MR_ASSIGN_OR_RETURN(batching, Batching::Create(*options.batching));
+    BatchingOptions observed = *options.batching;
+    if (server->metrics_ != nullptr) {
+      observed.observer = server->metrics_->BatchingOf(
+          observed.parameters.value_or(BatchParameters()).thread_pool_name);
+    }
+    MR_ASSIGN_OR_RETURN(batching, Batching::Create(observed));
   }
   versions.loader = LoaderOf(options.model, batching, server->metrics_);
   if (options.enable_warm_up) {

@@ -120,8 +120,9 @@ TEST_F(MonitoringTest, EachRequestIsCounted) {
            ":tensorflow:serving:request_count{model_name=\"m\",status=\"OK\"} 3\n",
            ":tensorflow:serving:request_count{model_name=\"m\",status=\"INVALID_ARGUMENT\"} 1\n",
            ":tensorflow:serving:request_count{model_name=\"\",status=\"NOT_FOUND\"} 1\n",
+           // Of the one that succeeded.
            ":tensorflow:serving:request_latency_count{model_name=\"m\",API=\"Predict\","
-           "entrypoint=\"REST\"} 2\n",
+           "entrypoint=\"REST\"} 1\n",
            ":tensorflow:serving:request_latency_count{model_name=\"m\",API=\"Predict\","
            "entrypoint=\"in_process\"} 1\n",
            ":tensorflow:serving:request_latency_count{model_name=\"m\",API=\"Classify\","
@@ -239,9 +240,12 @@ TEST(MonitoringConfigTest, ReadsTheTextForm) {
   EXPECT_EQ(ReadMonitoringConfig("prometheus_config { enable: true }").value_or("error"), kPath);
   EXPECT_EQ(ReadMonitoringConfig("prometheus_config { path: '/x' }").value_or("error"), "");
   EXPECT_EQ(ReadMonitoringConfig("").value_or("error"), "");
+  EXPECT_EQ(
+      ReadMonitoringConfig("prometheus_config { enable: true path: '/v20' }").value_or("error"),
+      "/v20");
   EXPECT_STATUS(ReadMonitoringConfig("prometheus { }"), absl::StatusCode::kInvalidArgument,
                 "Error parsing text-format tensorflow.serving.MonitoringConfig");
-  for (const char* bad : {"x", "/v1/x"}) {
+  for (const char* bad : {"x", "/v1/x", "/v2", "/v2/", "/v2/metrics"}) {
     EXPECT_STATUS(
         ReadMonitoringConfig(absl::StrCat("prometheus_config { enable: true path: '", bad, "' }")),
         absl::StatusCode::kInvalidArgument, "prometheus_config.path must begin with");
