@@ -189,6 +189,15 @@ bool ServedProcess::AwaitState(const std::string& model, int64_t version,
   });
 }
 
+StatusOr<int64_t> ServedProcess::NumRunning() const {
+  const RawHttpReply reply = Rest("GET", "/millrace/status");
+  const json body = json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  if (reply.status != 200 || !body.is_object() || !body.contains("requests")) {
+    return NotARightReply(reply);
+  }
+  return body["requests"].value("running", int64_t{-1});
+}
+
 StatusOr<int> ServedProcess::Terminate(absl::Duration timeout) const {
   MR_RETURN_IF_ERROR(process_->Signal(SIGTERM));
   return process_->WaitForExit(timeout);

@@ -91,6 +91,8 @@ class ServedProcess {
   // Waits until one version is in a state.
   bool AwaitState(const std::string& model, int64_t version,
                   tensorflow::serving::ModelVersionStatus::State state) const;
+  // Requests for steps that run now, by the page of status.
+  StatusOr<int64_t> NumRunning() const;
   // By SIGTERM; the exit code.
   StatusOr<int> Terminate(absl::Duration timeout = kServingHang) const;
 
