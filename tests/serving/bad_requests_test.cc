@@ -142,7 +142,8 @@ std::vector<BadCall> BadPredicts() {
           "an unknown model", [&](PredictRequest* r) { spec(r)->set_name("n"); },
           StatusCode::kNotFound, "Servable not found for request: Latest(n)"),
       BadPredict(
-          "an unknown version", [&](PredictRequest* r) { spec(r)->mutable_version()->set_value(99); },
+          "an unknown version",
+          [&](PredictRequest* r) { spec(r)->mutable_version()->set_value(99); },
           StatusCode::kNotFound, "Servable not found for request: Specific(m, 99)"),
       BadPredict(
           "an unknown label", [&](PredictRequest* r) { spec(r)->set_version_label("stable"); },
@@ -186,8 +187,8 @@ std::vector<BadCall> BadPredicts() {
   calls.push_back({"a version and a label", kPredictPath,
                    by_version.SerializeAsString() + by_label.SerializeAsString(), kInvalid,
                    "Unrecognized servable version label: stable"});
-  calls.push_back({"no message", kPredictPath, "\xff\xff\xff", kInvalid,
-                   "the message must be well formed"});
+  calls.push_back(
+      {"no message", kPredictPath, "\xff\xff\xff", kInvalid, "the message must be well formed"});
   calls.push_back({"an empty message", kPredictPath, "", kInvalid, "Missing ModelSpec"});
   // model_spec { name: "\xff" }
   calls.push_back({"a name that is no UTF-8", kPredictPath, std::string("\x0a\x03\x0a\x01\xff", 5),
@@ -210,16 +211,15 @@ std::vector<BadCall> OtherBadCalls() {
   regress.mutable_model_spec()->set_signature_name("nil");
   calls.push_back({"regress, an unknown signature", kRegressPath, regress.SerializeAsString(),
                    kInvalid, "No signature was found with the name: nil"});
-  calls.push_back({"no tasks", kMultiInferencePath, "", kInvalid,
-                   "ModelSpec has no name specified."});
+  calls.push_back(
+      {"no tasks", kMultiInferencePath, "", kInvalid, "ModelSpec has no name specified."});
   tensorflow::serving::GetModelMetadataRequest metadata;
   metadata.mutable_model_spec()->set_name("m");
   calls.push_back({"no field of metadata", kGetModelMetadataPath, metadata.SerializeAsString(),
                    kInvalid, "must specify at least one metadata_field"});
   metadata.add_metadata_field("weights");
-  calls.push_back({"another field of metadata", kGetModelMetadataPath,
-                   metadata.SerializeAsString(), kInvalid,
-                   "Metadata field weights is not supported"});
+  calls.push_back({"another field of metadata", kGetModelMetadataPath, metadata.SerializeAsString(),
+                   kInvalid, "Metadata field weights is not supported"});
   tensorflow::serving::GetModelStatusRequest status;
   status.mutable_model_spec()->set_name("n");
   calls.push_back({"the status of an unknown model", kGetModelStatusPath,
@@ -265,10 +265,10 @@ BadHttp BadPath(const std::string& method, const std::string& path, const std::s
 }
 BadHttp BadHead(const std::string& what, const std::string& headers, const std::string& body,
                 int status, const std::string& text) {
-  return {what,
-          absl::StrCat("POST /v1/models/m:predict HTTP/1.1\r\nHost: test\r\n", headers, "\r\n",
-                       body),
-          status, text};
+  return {
+      what,
+      absl::StrCat("POST /v1/models/m:predict HTTP/1.1\r\nHost: test\r\n", headers, "\r\n", body),
+      status, text};
 }
 
 std::vector<BadHttp> BadRests() {
@@ -304,8 +304,8 @@ std::vector<BadHttp> BadRests() {
       BadBody("base64 that is none", R"({"inputs": {"x": [[1, 2]], "w": [{"b64": "%%%"}]}})",
               "not formatted correctly for base64 data"),
       BadBody("another shape", R"({"inputs": {"x": [[1, 2, 3]], "w": ["a"]}})", "\"error\": \""),
-      BadBody("100,000 brackets",
-              absl::StrCat(R"({"inputs": )", std::string(100'000, '[')), "nested deeper than 1000"),
+      BadBody("100,000 brackets", absl::StrCat(R"({"inputs": )", std::string(100'000, '[')),
+              "nested deeper than 1000"),
       // The parser of TensorFlow Serving does not look at it.
       BadBody("text that is no UTF-8", "{\"inputs\": {\"x\": [[1, 2]], \"w\": [\"\xff\"]}}", "", 0),
       BadPath("POST", "/v1/models/n:predict", "{}", 404,
@@ -347,11 +347,11 @@ std::vector<BadHttp> BadV2s() {
       BadV2("/v2: a missing input", inputs(x), "input size does not match signature: 1!=2"),
       BadV2("/v2: an input twice", inputs(absl::StrCat(x, ", ", x)),
             "inputs must have different names"),
-      BadV2("/v2: an unknown output", inputs(absl::StrCat(x, ", ", w),
-                                             R"(, "outputs": [{"name": "nil"}])"),
+      BadV2("/v2: an unknown output",
+            inputs(absl::StrCat(x, ", ", w), R"(, "outputs": [{"name": "nil"}])"),
             "output tensor alias not found in signature: nil"),
-      BadV2("/v2: an output twice", inputs(absl::StrCat(x, ", ", w),
-                                           R"(, "outputs": [{"name": "y"}, {"name": "y"}])"),
+      BadV2("/v2: an output twice",
+            inputs(absl::StrCat(x, ", ", w), R"(, "outputs": [{"name": "y"}, {"name": "y"}])"),
             "each output must be asked for once"),
       BadV2("/v2: another datatype",
             inputs(R"({"name": "x", "shape": [1, 2], "datatype": "FLOAT", "data": [1, 2]})"),
@@ -409,10 +409,10 @@ class BadRequestsTest : public ServedProcessTest {
     std::vector<BadHttp> https = BadRests();
     for (BadHttp& http : BadV2s()) https.push_back(std::move(http));
     ASSERT_OK_AND_ASSIGN(const std::string bomb, GzipBomb());
-    https.push_back(BadHead(
-        "a gzip bomb",
-        absl::StrCat("Content-Encoding: gzip\r\nContent-Length: ", bomb.size(), "\r\n"), bomb, 413,
-        "gzip: the "));
+    https.push_back(
+        BadHead("a gzip bomb",
+                absl::StrCat("Content-Encoding: gzip\r\nContent-Length: ", bomb.size(), "\r\n"),
+                bomb, 413, "gzip: the "));
 
     SteadyLoad load({GrpcClient(*server, kScale), GrpcClient(*server, kScale),
                      RestClient(*server, RestAsker::Api::kRest, kScale),

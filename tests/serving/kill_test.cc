@@ -76,10 +76,9 @@ TEST_F(KillTest, AKilledServerComesAgainOnItsPorts) {
     ASSERT_OK(code);
     EXPECT_EQ(*code, 128 + SIGKILL);
     EXPECT_FALSE(rest.Ask(3).ok());
-    ASSERT_OK_AND_ASSIGN(
-        auto again,
-        ServedProcess::Start(
-            {.args = Args(), .grpc_port = first->grpc_port(), .rest_port = first->rest_port()}));
+    ASSERT_OK_AND_ASSIGN(auto again, ServedProcess::Start({.args = Args(),
+                                                           .grpc_port = first->grpc_port(),
+                                                           .rest_port = first->rest_port()}));
     lives.push_back(std::move(again));
     // Clients of the old one, over the channel that they had.
     EXPECT_TRUE(AwaitServing([&] { return first->AskGrpc("m", 3).ok(); }));
@@ -176,8 +175,8 @@ TEST_F(KillTest, RequestsOfKilledClientsStop) {
   for (int i = 0; i < 2; ++i) {
     RawHttpClient client(server->rest_port());
     ASSERT_TRUE(client.connected());
-    ASSERT_TRUE(client.Send(
-        HttpRequestText("POST", "/v1/models/m:predict", LoopRestBody(kEndlessTurns))));
+    ASSERT_TRUE(
+        client.Send(HttpRequestText("POST", "/v1/models/m:predict", LoopRestBody(kEndlessTurns))));
     EXPECT_TRUE(AwaitRunning(*server, 1));
     client.Close();
     EXPECT_TRUE(AwaitRunning(*server, 0)) << "of a client that closed its connection";

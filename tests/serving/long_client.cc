@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A client that is to be killed: asks for "loop" of the model "m" by gRPC, so many turns, and waits.
+// A client that is to be killed: asks for "loop" of the model "m" by gRPC, so many turns, and
+// waits.
 //
 //   long_client PORT TURNS
 
