@@ -54,7 +54,7 @@ class ModelConfigFile {
 
   const Options options_;
   const Apply apply_;
-  Mutex look_mu_;  // held by the look that runs
+  Mutex look_mu_;                                  // held by the look that runs
   std::string content_ ABSL_GUARDED_BY(look_mu_);  // that was tried last
   bool is_missing_ ABSL_GUARDED_BY(look_mu_) = false;
   Mutex mu_;

@@ -53,8 +53,8 @@ class ModelConfigFileTest : public ::testing::Test {
 
 TEST_F(ModelConfigFileTest, EachNewContentIsTriedOnce) {
   Write(ConfigOf("a"));
-  ASSERT_OK_AND_ASSIGN(
-      const auto file, ModelConfigFile::Create({.path = path_, .period = absl::InfiniteDuration()},
+  ASSERT_OK_AND_ASSIGN(const auto file,
+                       ModelConfigFile::Create({.path = path_, .period = absl::InfiniteDuration()},
                                                ConfigOf("a"), Taken()));
   EXPECT_OK(file->Look());
   EXPECT_TRUE(taken_.empty()) << "it is the list already";
@@ -82,10 +82,9 @@ TEST_F(ModelConfigFileTest, EachNewContentIsTriedOnce) {
 TEST_F(ModelConfigFileTest, IsLookedAtInItsPeriodUntilItEnds) {
   Write(ConfigOf("b"));
   FakeClock clock;
-  ASSERT_OK_AND_ASSIGN(auto file, ModelConfigFile::Create({.path = path_,
-                                                           .period = absl::Seconds(5),
-                                                           .clock = &clock},
-                                                          ConfigOf("a"), Taken()));
+  ASSERT_OK_AND_ASSIGN(auto file, ModelConfigFile::Create(
+                                      {.path = path_, .period = absl::Seconds(5), .clock = &clock},
+                                      ConfigOf("a"), Taken()));
   clock.AwaitWaiters(1);
   clock.Advance(absl::Seconds(5));
   {
@@ -94,7 +93,7 @@ TEST_F(ModelConfigFileTest, IsLookedAtInItsPeriodUntilItEnds) {
     EXPECT_EQ(taken_[0], "b");
   }
   clock.AwaitWaiters(1);  // for the next look
-  file.reset();  // ends while it waits for its time
+  file.reset();           // ends while it waits for its time
 }
 
 }  // namespace
