@@ -88,14 +88,13 @@ class Fields {
 StatusOr<Json> ParseObject(absl::string_view where, absl::string_view text) {
   Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (json.is_object()) return json;
-  return InvalidArgument(where, ": it must be a JSON object, got ",
-                         json.is_discarded() ? absl::StrCat("'", Shown(text), "'")
-                                             : ValueText(json));
+  return InvalidArgument(
+      where, ": it must be a JSON object, got ",
+      json.is_discarded() ? absl::StrCat("'", Shown(text), "'") : ValueText(json));
 }
 
 Status ReadNodes(Fields* fields, CatalogVersion* version) {
-  MR_RETURN_IF_ERROR(
-      fields->Number("minNodes", 0, ModelCatalog::kMaxNodes, &version->min_nodes));
+  MR_RETURN_IF_ERROR(fields->Number("minNodes", 0, ModelCatalog::kMaxNodes, &version->min_nodes));
   return fields->Number("maxNodes", 1, ModelCatalog::kMaxNodes, &version->max_nodes);
 }
 
@@ -183,8 +182,8 @@ StatusOr<const CatalogVersion*> CatalogContents::FindVersion(const std::string& 
   MR_ASSIGN_OR_RETURN(const CatalogModel* const found, FindModel(project, model));
   const auto it = found->versions.find(version);
   if (it != found->versions.end()) return &it->second;
-  return absl::NotFoundError(absl::StrCat(ModelWhere(project, model), ": version '",
-                                          Shown(version), "' must exist, got no such version"));
+  return absl::NotFoundError(absl::StrCat(ModelWhere(project, model), ": version '", Shown(version),
+                                          "' must exist, got no such version"));
 }
 
 StatusOr<std::string> CatalogContents::DefaultVersion(const std::string& project,
@@ -250,8 +249,7 @@ Status ReadModel(const Json& json, CatalogContents* contents) {
   if (model.versions.empty() ? !model.default_version.empty()
                              : model.versions.count(model.default_version) == 0) {
     return InvalidArgument(ModelWhere(project, name), ": its default version must be one of its ",
-                           model.versions.size(), " version(s), got '", model.default_version,
-                           "'");
+                           model.versions.size(), " version(s), got '", model.default_version, "'");
   }
   contents->models[{project, name}] = std::move(model);
   return absl::OkStatus();
@@ -317,8 +315,7 @@ Status ModelCatalog::Change(const std::function<Status(CatalogContents*)>& chang
   MutexLock changing(&change_mu_);
   auto next = std::make_shared<CatalogContents>(*contents());
   MR_RETURN_IF_ERROR(change(next.get()));
-  MR_RETURN_IF_ERROR(
-      WriteFileAtomically(options_.file_system, options_.path, CatalogText(*next)));
+  MR_RETURN_IF_ERROR(WriteFileAtomically(options_.file_system, options_.path, CatalogText(*next)));
   if (options_.on_change) options_.on_change(*next);
   MutexLock lock(&mu_);
   contents_ = std::move(next);

@@ -104,8 +104,7 @@ class Exchange {
       if (got == 0) return Says("the connection ended before the reply");
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        return Says(absl::StrCat("the connection ended before the reply: ",
-                                 std::strerror(errno)));
+        return Says(absl::StrCat("the connection ended before the reply: ", std::strerror(errno)));
       }
       short seen = 0;
       if (!Wait(POLLIN, &seen)) return false;
@@ -128,8 +127,8 @@ class Exchange {
       return Says("its reply has no Content-Length");
     }
     if (length > max_reply_bytes_) {
-      return Says(absl::StrCat("its reply must have at most ", max_reply_bytes_, " bytes, got ",
-                               length));
+      return Says(
+          absl::StrCat("its reply must have at most ", max_reply_bytes_, " bytes, got ", length));
     }
     while (read_.size() < length) {
       if (!Fill()) return false;

@@ -42,10 +42,10 @@ absl::string_view FrontNodeStateName(FrontNodeState state);  // "starting"
 
 struct PlannedNode {
   FrontNodeState state = FrontNodeState::kStarting;
-  int running = 0;                           // requests that were sent to it and have not ended
-  absl::Time since = absl::InfinitePast();   // in this state
+  int running = 0;                               // requests that were sent to it and have not ended
+  absl::Time since = absl::InfinitePast();       // in this state
   absl::Time idle_since = absl::InfinitePast();  // of a ready one without requests
-  bool killed = false;                       // it has got SIGKILL
+  bool killed = false;                           // it has got SIGKILL
 };
 
 struct PlannedRequest {

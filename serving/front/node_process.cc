@@ -37,7 +37,9 @@ Status NodeSystemError(absl::string_view what) {
   return Internal("Node process: ", what, ": ", std::strerror(errno));
 }
 
-OwnedFd OpenProcess(pid_t pid) { return OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }
+OwnedFd OpenProcess(pid_t pid) {
+  return OwnedFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+}
 
 // Only calls that are allowed between fork and exec.
 [[noreturn]] void RunChild(char* const* argv, int output, pid_t parent) {
@@ -55,7 +57,8 @@ OwnedFd OpenProcess(pid_t pid) { return OwnedFd(static_cast<int>(syscall(SYS_pid
   sigprocmask(SIG_SETMASK, &none, nullptr);
   execv(argv[0], argv);
   const char* const why = strerrordesc_np(errno);
-  for (const char* const part : {"cannot run ", static_cast<const char*>(argv[0]), ": ", why, "\n"}) {
+  for (const char* const part :
+       {"cannot run ", static_cast<const char*>(argv[0]), ": ", why, "\n"}) {
     [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, part, strlen(part));
   }
   _exit(127);
@@ -133,9 +136,9 @@ void NodeProcess::Reap(bool wait) {
     ended = waitpid(pid_, &status, wait ? 0 : WNOHANG);
   } while (ended < 0 && errno == EINTR);
   if (ended == 0) return;
-  exit_code_ = ended != pid_             ? 128
-               : WIFEXITED(status)       ? WEXITSTATUS(status)
-                                         : 128 + WTERMSIG(status);
+  exit_code_ = ended != pid_       ? 128
+               : WIFEXITED(status) ? WEXITSTATUS(status)
+                                   : 128 + WTERMSIG(status);
   // Its number stays that of the group as long as somebody is in it.
   kill(-pid_, SIGKILL);
 }
@@ -151,7 +154,8 @@ int KillProcessesWith(absl::string_view argument_part) {
     OwnedFd process = OpenProcess(pid);
     const std::string directory = absl::StrCat("/proc/", pid);
     struct stat info = {};
-    if (!process.open() || stat(directory.c_str(), &info) != 0 || info.st_uid != geteuid()) continue;
+    if (!process.open() || stat(directory.c_str(), &info) != 0 || info.st_uid != geteuid())
+      continue;
     std::ifstream file(absl::StrCat(directory, "/cmdline"), std::ios::binary);
     const std::string command((std::istreambuf_iterator<char>(file)), {});
     if (!absl::StrContains(command, argument_part)) continue;
