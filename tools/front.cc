@@ -3,10 +3,10 @@
 // front: owns models and versions, and starts and stops model servers for them with traffic.
 //
 //   front --state_dir=/var/lib/front --address=127.0.0.1:8080
-//   curl -d '{"name": "census"}' localhost:8080/v1/models
-//   curl -d '{"name": "v1", "deploymentUri": "/models/census/1"}'
-//   localhost:8080/v1/models/census/versions curl -d '{"instances": [...]}'
-//   localhost:8080/v1/models/census:predict
+//
+//   POST /v1/models                  {"name": "census"}
+//   POST /v1/models/census/versions  {"name": "v1", "deploymentUri": "/models/census/1"}
+//   POST /v1/models/census:predict   {"instances": [...]}
 //
 // SIGTERM and Ctrl-C: requests that run end (--drain_seconds), then the nodes, then exit 0. Exit
 // codes: 0, 2 for wrong flags, 1 for everything else, with one message.
@@ -31,6 +31,7 @@
 #include "core/status.h"
 #include "core/termination.h"
 #include "serving/front/model_front.h"
+#include "serving/front/node_fleet.h"
 #include "tools/command_line.h"
 
 namespace millrace {
@@ -58,8 +59,8 @@ StatusOr<ModelFrontOptions> FrontOptionsOf(const CommandLine& flags,
   options.state_dir = flags.value("state_dir");
   options.addresses = flags.values("address");
   if (options.addresses.empty()) options.addresses = {"127.0.0.1:8080"};
-  options.model_server = flags.has("model_server") ? flags.value("model_server")
-                                                   : ProgramNextToThis("model_server");
+  options.model_server =
+      flags.has("model_server") ? flags.value("model_server") : ProgramNextToThis("model_server");
   options.node_flags = std::move(node_flags);
   if (flags.has("project")) options.default_project = flags.value("project");
   if (flags.has("socket_dir")) options.socket_parent = flags.value("socket_dir");
@@ -97,9 +98,10 @@ int Main(const std::vector<std::string>& args) {
   EnterCallersDirectory();
   const ProgramHelp help = {
       .name = kFrontProgram,
-      .about = "Owns models and versions by REST, and starts and stops model servers for them with "
-               "traffic.\nModels and versions are in the state directory; a killed front finds "
-               "them again.",
+      .about =
+          "Owns models and versions by REST, and starts and stops model servers for them with "
+          "traffic.\nModels and versions are in the state directory; a killed front finds "
+          "them again.",
       .flags = {{.name = "state_dir",
                  .value = "DIR",
                  .help = "models and versions; one front has it at a time",
@@ -110,9 +112,7 @@ int Main(const std::vector<std::string>& args) {
                 {.name = "model_server",
                  .value = "FILE",
                  .help = "the program of nodes (model_server next to this one)"},
-                {.name = "project",
-                 .value = "NAME",
-                 .help = "of paths that name none (default)"},
+                {.name = "project", .value = "NAME", .help = "of paths that name none (default)"},
                 {.name = "socket_dir",
                  .value = "DIR",
                  .help = "where the directory of the nodes' sockets is made; a short name (/tmp)"},

@@ -16,6 +16,7 @@
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "nlohmann/json.hpp"
+#include "serving/front/node_plan.h"
 #include "serving/front/node_process.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/rest_path.h"
@@ -154,10 +155,10 @@ StatusOr<std::unique_ptr<ModelFront>> ModelFront::Start(ModelFrontOptions option
       front->catalog_,
       ModelCatalog::Open({.path = JoinPath(options.state_dir, "models.json"),
                           .now = [] { return absl::ToUnixSeconds(absl::Now()); },
-                          .on_change = [fleet = front->fleet_.get()](
-                                           const CatalogContents& contents) {
-                            fleet->SetVersions(FleetVersions(contents));
-                          }}));
+                          .on_change =
+                              [fleet = front->fleet_.get()](const CatalogContents& contents) {
+                                fleet->SetVersions(FleetVersions(contents));
+                              }}));
   front->fleet_->SetVersions(FleetVersions(*front->catalog_->contents()));
   front->changes_ = std::make_unique<IoPool>(1);
   HttpServerOptions http = options.http;
@@ -310,8 +311,7 @@ StatusOr<std::string> ModelFront::Read(const FrontTarget& target) const {
     json["versions"] = std::move(versions);
     return JsonText(json);
   }
-  MR_RETURN_IF_ERROR(
-      contents->FindVersion(target.project, target.model, target.version).status());
+  MR_RETURN_IF_ERROR(contents->FindVersion(target.project, target.model, target.version).status());
   return JsonText(version_json(path, *model, target.version));
 }
 

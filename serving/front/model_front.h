@@ -45,8 +45,8 @@ struct ModelFrontOptions {
   std::vector<std::string> node_flags = {};
   std::string default_project = "default";
   std::string socket_parent = "/tmp";
-  HttpServerOptions http = {};     // without addresses
-  NodeFleet::Options nodes = {};   // without program, flags and directory
+  HttpServerOptions http = {};    // without addresses
+  NodeFleet::Options nodes = {};  // without program, flags and directory
 };
 
 class ModelFront {

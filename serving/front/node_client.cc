@@ -36,7 +36,9 @@ class Exchange {
   NodeExchange Run(absl::string_view head, absl::string_view body) {
     // A reply may come before all is written (too large, say): then the rest is not sent.
     const bool whole = Write(head) && Write(body);
-    if (!whole && num_sent_ == 0) return Failed(Result::kNotSent, why_);
+    if (!whole && num_sent_ == 0) {
+      return Failed(timed_out_ ? Result::kNotSent : Result::kRefused, why_);
+    }
     if (timed_out_) return Failed(Result::kTimedOut, why_);
     NodeExchange exchange;
     if (!Read(&exchange.reply)) {
@@ -235,7 +237,7 @@ NodeExchange NodeClient::Post(absl::string_view target, absl::string_view conten
     if (done.result == Result::kReplied && exchange.may_keep()) Keep(std::move(fd));
     // Its server closed it between the look and the first byte: the next one is tried, a new one at
     // last.
-    if (done.result == Result::kNotSent && kept) continue;
+    if ((done.result == Result::kRefused || done.result == Result::kNotSent) && kept) continue;
     return done;
   }
 }

@@ -39,7 +39,7 @@ struct NodeReply {
 struct NodeExchange {
   enum class Result {
     kReplied,
-    kRefused,   // nobody listens there; not a byte was sent
+    kRefused,   // nobody listens there, or takes a byte; not a byte was sent
     kNotSent,   // no connection for another reason; not a byte was sent
     kBroken,    // the connection ended, or the reply is none, after bytes were sent
     kTimedOut,  // the deadline came after bytes were sent

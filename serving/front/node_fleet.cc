@@ -13,8 +13,8 @@
 #include <optional>
 #include <set>
 
-#include "absl/strings/string_view.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "core/logging.h"
 #include "serving/rest/json_replies.h"
@@ -86,8 +86,8 @@ void NodeFleet::SetVersions(const std::vector<FleetVersion>& versions) {
     version->settings = settings;
     const int64_t at_a_time =
         int64_t{settings.max_nodes} * settings.target * int64_t{kMostPerTarget};
-    version->senders = std::make_unique<IoPool>(
-        static_cast<int>(std::clamp<int64_t>(at_a_time, 1, kMostSenders)));
+    version->senders =
+        std::make_unique<IoPool>(static_cast<int>(std::clamp<int64_t>(at_a_time, 1, kMostSenders)));
     versions_[settings.id] = std::move(version);
   }
   for (const auto& [id, version] : versions_) {
@@ -216,8 +216,8 @@ bool NodeFleet::Apply(Version* version, const NodePlan& plan, bool is_keeper, De
     }
     Node& node = *nodes[step.node];
     if (step.action == NodeAction::kKill) {
-      LogWarning(version->settings.label, ": kills node ", node.id, " (pid ", node.pid, "), which is ",
-                 FrontNodeStateName(node.plan.state));
+      LogWarning(version->settings.label, ": kills node ", node.id, " (pid ", node.pid,
+                 "), which is ", FrontNodeStateName(node.plan.state));
       node.plan.killed = true;
       node.process->Signal(SIGKILL);
       continue;
@@ -243,9 +243,9 @@ Status NodeFleet::RefusalOf(const Version& version, NodeAction action) const {
           absl::StrCat("Version ", label, ": at most ", options_.plan.max_waiting,
                        " requests must wait for a node, got one more"));
     case NodeAction::kTooLate:
-      return absl::UnavailableError(
-          absl::StrCat("Version ", label, ": a node must be free within ",
-                       absl::FormatDuration(options_.hold_time), ", got none", reason));
+      return absl::UnavailableError(absl::StrCat("Version ", label, ": a node must be free within ",
+                                                 absl::FormatDuration(options_.hold_time),
+                                                 ", got none", reason));
     case NodeAction::kNoNode:
       return absl::UnavailableError(absl::StrCat("Version ", label, ": its nodes must start, got ",
                                                  version.failures, " failures in a row", reason));
@@ -253,8 +253,7 @@ Status NodeFleet::RefusalOf(const Version& version, NodeAction action) const {
       break;
   }
   if (stopping_) return absl::UnavailableError("Front: it must not be stopping, got a stop");
-  return absl::NotFoundError(
-      absl::StrCat("Version ", label, ": it must exist, got a deleted one"));
+  return absl::NotFoundError(absl::StrCat("Version ", label, ": it must exist, got a deleted one"));
 }
 
 void NodeFleet::Fail(Version* version, const std::string& why) {
@@ -288,8 +287,7 @@ void NodeFleet::StartNode(Version* version) {
       "--file_system_poll_wait_seconds=0",
       "--max_num_load_retries=0",
       "--trust_new_versions",
-      absl::StrCat("--rest_api_timeout_in_ms=",
-                   absl::ToInt64Milliseconds(options_.request_time))};
+      absl::StrCat("--rest_api_timeout_in_ms=", absl::ToInt64Milliseconds(options_.request_time))};
   command.insert(command.end(), options_.node_flags.begin(), options_.node_flags.end());
   StatusOr<std::unique_ptr<NodeProcess>> process = NodeProcess::Start(std::move(command));
   if (!process.ok()) return Fail(version, std::string(process.status().message()));
@@ -307,10 +305,10 @@ void NodeFleet::CarryOut(Deeds deeds) {
   }
   for (Sent& sent : deeds.sent) {
     Version* const version = sent.version;
-    version->senders->Schedule([this, version, node = std::move(sent.node),
-                                waiting = std::move(sent.waiting)]() mutable {
-      Send(version, node, std::move(waiting));
-    });
+    version->senders->Schedule(
+        [this, version, node = std::move(sent.node), waiting = std::move(sent.waiting)]() mutable {
+          Send(version, node, std::move(waiting));
+        });
   }
 }
 
@@ -318,10 +316,10 @@ void NodeFleet::Send(Version* version, const std::shared_ptr<Node>& node, Waitin
   using Result = NodeExchange::Result;
   const HttpRequest& request = *waiting.request;
   const absl::string_view type = request.header("Content-Type");
-  NodeExchange done = node->client->Post(
-      absl::StrCat("/v1/models/", version->settings.model, ":predict"),
-      type.empty() ? "application/json" : type, request.body(),
-      absl::Now() + options_.request_time);
+  NodeExchange done =
+      node->client->Post(absl::StrCat("/v1/models/", version->settings.model, ":predict"),
+                         type.empty() ? "application/json" : type, request.body(),
+                         absl::Now() + options_.request_time);
   const bool not_sent = done.result == Result::kRefused || done.result == Result::kNotSent;
   const bool again = not_sent && ++waiting.tries < kMostTries;
   const std::string where =
@@ -363,11 +361,10 @@ void NodeFleet::Send(Version* version, const std::shared_ptr<Node>& node, Waitin
                                  where, ": it must answer the request that it got, got ", done.why,
                                  "; it was not sent again, it may have run")));
     case Result::kTimedOut:
-      return AnswerWithError(
-          answered.get(), 504,
-          absl::DeadlineExceededError(absl::StrCat(where, ": it must answer within ",
-                                                   absl::FormatDuration(options_.request_time),
-                                                   ", got no reply")));
+      return AnswerWithError(answered.get(), 504,
+                             absl::DeadlineExceededError(absl::StrCat(
+                                 where, ": it must answer within ",
+                                 absl::FormatDuration(options_.request_time), ", got no reply")));
   }
 }
 
@@ -382,11 +379,12 @@ void NodeFleet::Ended(Version* version, Node* node, int exit_code) {
   }
   if (was_stable) version->failures = 0;
   Fail(version,
-       absl::StrCat("node ", node->id, " (pid ", node->pid, ") ended with ",
-                    exit_code > 128 ? absl::StrCat("signal ", exit_code - 128)
-                                    : absl::StrCat("exit code ", exit_code),
-                    node->was_ready ? "" : " before it was ready",
-                    node->last_line.empty() ? "" : absl::StrCat("; its last line: ", node->last_line)));
+       absl::StrCat(
+           "node ", node->id, " (pid ", node->pid, ") ended with ",
+           exit_code > 128 ? absl::StrCat("signal ", exit_code - 128)
+                           : absl::StrCat("exit code ", exit_code),
+           node->was_ready ? "" : " before it was ready",
+           node->last_line.empty() ? "" : absl::StrCat("; its last line: ", node->last_line)));
 }
 
 void NodeFleet::Look(Version* version, Deeds* deeds) {

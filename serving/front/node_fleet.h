@@ -70,9 +70,9 @@ struct FleetStatus {
 class NodeFleet {
  public:
   struct Options {
-    std::string model_server;              // the program
-    std::vector<std::string> node_flags;   // of it, after ours
-    std::string socket_dir;                // exists, is ours alone, at most kMaxSocketDirBytes
+    std::string model_server;             // the program
+    std::vector<std::string> node_flags;  // of it, after ours
+    std::string socket_dir;               // exists, is ours alone, at most kMaxSocketDirBytes
     NodePlanOptions plan = {};
     absl::Duration hold_time = absl::Seconds(30);     // until a request is sent
     absl::Duration request_time = absl::Seconds(60);  // from then to its reply
@@ -100,7 +100,7 @@ class NodeFleet {
   struct Node {
     int64_t id = 0;
     PlannedNode plan;
-    bool asked = false;      // to end
+    bool asked = false;  // to end
     bool was_ready = false;
     absl::Time ready_at = absl::InfiniteFuture();
     std::string last_line;
