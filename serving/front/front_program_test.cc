@@ -76,8 +76,8 @@ class FrontProgramTest : public ::testing::Test {
                                 .program = "tools/front",
                                 .args = {absl::StrCat("--state_dir=", dir_, "/state"),
                                          absl::StrCat("--address=unix:", Socket()),
-                                         "--model_server=tools/model_server",
-                                         "--hold_seconds=100", "--drain_seconds=100"}}));
+                                         "--model_server=tools/model_server", "--hold_seconds=100",
+                                         "--drain_seconds=100"}}));
     ASSERT_OK(front_->WaitForLine("Serves at", kGuard).status());
   }
   std::string Socket() const { return absl::StrCat(dir_, "/rest"); }
@@ -99,10 +99,10 @@ class FrontProgramTest : public ::testing::Test {
                           "\"", more, "}"));
   }
   RawHttpReply Predict(const std::string& version = "") const {
-    return Ask("POST",
-               absl::StrCat("/v1/models/times", version.empty() ? "" : "/versions/", version,
-                            ":predict"),
-               "{\"instances\": [1, 2.5]}");
+    return Ask(
+        "POST",
+        absl::StrCat("/v1/models/times", version.empty() ? "" : "/versions/", version, ":predict"),
+        "{\"instances\": [1, 2.5]}");
   }
   static Json Predictions(const RawHttpReply& reply) {
     const Json json = Json::parse(reply.body, nullptr, false);
@@ -197,14 +197,16 @@ TEST_F(FrontProgramTest, AKilledNodeFailsOnlyWhatItWasRunning) {
     });
   }
   // The front's state is asked for between two looks, which gives the clients their turn.
-  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= 20; })) << front_->output();
+  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= 20; }))
+      << front_->output();
   EXPECT_EQ(kill(killed, SIGKILL), 0);
   EXPECT_TRUE(Await([&] {
     const std::set<int> ready = ReadyNodes("v1");
     return ready.size() == 1 && ready.count(killed) == 0;
   })) << front_->output();
   const int before = num_good;
-  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= before + 20; })) << front_->output();
+  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= before + 20; }))
+      << front_->output();
   stop = true;
   for (std::thread& client : clients) client.join();
   for (const std::vector<RawHttpReply>& bad : failed) {
