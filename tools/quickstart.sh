@@ -73,8 +73,40 @@ build() {
   tools/disk_cache.py trim || true
 }
 
+# The export served on a unix socket, while another version of it takes over.
+serve() {
+  local sockets model=$dir/train/export/census
+  sockets=$(mktemp -d)
+  "$bin/tools/model_server" --port=0 --grpc_socket_path="$sockets/grpc" --model_name=census \
+    --model_base_path="$model" >"$dir/logs/model_server.log" 2>&1 &
+  server=$!
+  trap 'kill "$server" 2>/dev/null || true' EXIT
+  # The socket is there once the model is.
+  until [[ -S "$sockets/grpc" ]]; do
+    kill -0 "$server" 2>/dev/null || { cat "$dir/logs/model_server.log" >&2; exit 1; }
+    sleep 0.1
+  done
+  ask() {
+    "$bin/tools/predict" --server="unix:$sockets/grpc" --model=census --signature=predict \
+      --json_instances=examples/census/test.json "$@"
+  }
+  ask
+  local newest next
+  newest=$(ls "$model" | grep -E '^[0-9]+$' | sort -n | tail -1)
+  next=$((newest + 1))
+  echo "== A second version ($next) is moved in while ten people ask"
+  cp -r "$model/$newest" "$model/tmp-$next"
+  mv "$model/tmp-$next" "$model/$next"
+  until ask --version="$next" >/dev/null 2>&1; do ask >/dev/null; done
+  echo "It has taken over; no request failed"
+  kill "$server"
+  wait "$server" || { echo "$program: the model server must end with 0" >&2; exit 1; }
+  trap - EXIT
+  rm -rf "$sockets"
+}
+
 census() {
-  build //examples/census //tools:local_predict
+  build //examples/census //tools:local_predict //tools:model_server //tools:predict
   local files=()
   if [[ -z "$data" ]]; then
     echo "== People: drawn by the program itself, 16,000 to train and 4,000 to test; --data DIR takes the Census Income files"
@@ -94,6 +126,9 @@ census() {
   echo "== Ten people"
   "$bin/tools/local_predict" --model-dir "$dir/train/export/census" \
     --json-instances examples/census/test.json
+
+  echo "== The same ten, asked of a model server; its log is $dir/logs/model_server.log"
+  serve
   cat <<END
 == Done. What is where, below $dir:
    logs/                  what each task said

@@ -34,7 +34,7 @@
 // covers: serving: thirty broken version directories fail no request of the good version; the
 //   reason of each is in the status, names that are no versions are not
 // covers: serving: a version that is copied slowly counts when it is whole, one that is replaced
-//   in place goes on, one that goes while it loads ends
+//   in place goes on, one that goes while it loads ends, one whose load hangs holds up no other
 
 namespace millrace {
 namespace {
@@ -385,6 +385,23 @@ TEST_F(BadVersionsTest, ThatChangeMeanwhileHarmNobody) {
   EXPECT_EQ(server->AskGrpc("m", 3, deleted).status().code(), absl::StatusCode::kNotFound);
 
   EXPECT_EQ(status_of(replaced).state(), ModelVersionStatus::AVAILABLE);
+  EXPECT_TRUE(load.AwaitMore(10));
+  EXPECT_OK(load.Stop());
+}
+
+TEST_F(BadVersionsTest, OneThatHangsHoldsUpNoOther) {
+  const int64_t hangs = 8, later = 9;
+  ASSERT_OK(ExportScaling(Path("hangs"), {.init = ScalingModel::Init::kHangs}));
+  ASSERT_OK_AND_ASSIGN(const auto server, ServedProcess::Start({.args = AllVersions()}));
+  SteadyLoad load(
+      {GrpcClient(*server, kGoodScale), RestClient(*server, RestAsker::Api::kRest, kGoodScale)});
+  ASSERT_OK(files()->RenameFile(Path("hangs"), Version(hangs)));
+  EXPECT_TRUE(server->AwaitState("m", hangs, ModelVersionStatus::LOADING));
+  ASSERT_OK(files()->RenameFile(Path("sound"), Version(later)));
+  EXPECT_TRUE(server->AwaitState("m", later, ModelVersionStatus::AVAILABLE));
+  EXPECT_OK(Expect(kGoodScale, server->AskGrpc("m", 3, later)));
+  ASSERT_OK_AND_ASSIGN(const auto versions, server->StatusOf("m"));
+  EXPECT_EQ(versions.at(hangs).state(), ModelVersionStatus::LOADING);
   EXPECT_TRUE(load.AwaitMore(10));
   EXPECT_OK(load.Stop());
 }

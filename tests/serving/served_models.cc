@@ -55,6 +55,11 @@ Operation InitOf(const Scope& root, ScalingModel::Init init) {
           .op();
     case ScalingModel::Init::kTakesLong:
       return Identity(root.WithName("init"), Turns(root, Const(root, kLongInitTurns))).op();
+    case ScalingModel::Init::kHangs: {
+      // An element that nobody puts there.
+      const Output queue = FIFOQueueV2(root.WithName("queue"), {DT_INT32});
+      return QueueDequeueV2(root.WithName("init"), queue, {DT_INT32})[0].op();
+    }
   }
   return {};
 }

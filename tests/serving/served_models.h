@@ -30,7 +30,7 @@ struct ScalingModel {
   // Floats of another variable, which each step reads one of.
   int64_t ballast = 0;
   // What runs when it is loaded.
-  enum class Init { kNone, kFails, kNan, kTakesLong } init = Init::kNone;
+  enum class Init { kNone, kFails, kNan, kTakesLong, kHangs } init = Init::kNone;
 };
 Status ExportScaling(const std::string& directory, const ScalingModel& model = {});
 Status ExportLooping(const std::string& directory, float scale = 1);
