@@ -14,7 +14,6 @@
 #include "core/cancellation.h"
 #include "core/logging.h"
 #include "serving/batching/batch_parameters.h"
-#include "serving/batching/batching.h"
 #include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/protocols/v2_grpc.h"
