@@ -16,7 +16,6 @@
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "serving/batching/batch_parameters.h"
-#include "serving/batching/batching.h"
 #include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/protocols/v2_grpc.h"

@@ -59,7 +59,7 @@ class MonitoringTest : public ::testing::Test {
   }
 
   void Start(ModelServerMonitoring monitoring, RequestLogSettings log = {}) {
-    ModelServerOptions options;
+    ModelServerOptions options = options_;
     ModelSettings model;
     model.name = "m";
     model.base_path = JoinPath(base_, "m");
@@ -90,6 +90,7 @@ class MonitoringTest : public ::testing::Test {
   }
 
   const std::string base_;
+  ModelServerOptions options_;  // what a test adds
   std::unique_ptr<ModelServer> server_;
 };
 
@@ -219,6 +220,76 @@ TEST_F(MonitoringTest, RequestsByRestAreLoggedUntilTheStop) {
     EXPECT_EQ(log.predict_log().response().outputs().size(), 3);
   }
   EXPECT_TRUE(absl::IsOutOfRange((*reader)->Next().status()));
+}
+
+// As those of TensorFlow Serving's protocol.
+TEST_F(MonitoringTest, RequestsOfTheOpenProtocolAreCountedAndLogged) {
+  Start({.metrics_path = kPath}, {.sampling_rate = 1, .filename_prefix = JoinPath(base_, "log")});
+  const char* const path = "/v2/models/m/infer";
+  const RawHttpReply reply =
+      Ask("POST", path,
+          R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},)"
+          R"({"name":"k","shape":[],"datatype":"FP32","data":[3]}],"outputs":[{"name":"sum"}]})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  ASSERT_EQ(Ask("POST", path, "{}").status, 400);
+  ASSERT_EQ(Ask("POST", "/v2/models/nobody/infer", "{}").status, 404);
+  const std::string page = Ask("GET", kPath).body;
+  for (const char* line : {
+           ":tensorflow:serving:request_count{model_name=\"m\",status=\"OK\"} 1\n",
+           ":tensorflow:serving:request_count{model_name=\"m\",status=\"INVALID_ARGUMENT\"} 1\n",
+           ":tensorflow:serving:request_count{model_name=\"\",status=\"NOT_FOUND\"} 1\n",
+           ":tensorflow:serving:request_latency_count{model_name=\"m\",API=\"Predict\","
+           "entrypoint=\"REST\"} 1\n",
+           // The body without inputs did not come to the model.
+           ":tensorflow:serving:runtime_latency_count{model_name=\"m\",API=\"Predict\","
+           "runtime=\"TF1\"} 1\n",
+           "millrace_requests_running{model_name=\"m\",version=\"1\"} 0\n",
+       }) {
+    EXPECT_TRUE(StrContains(page, line)) << line << page;
+  }
+  server_->Stop(absl::ZeroDuration());
+  auto reader = RecordReader::Open(FileSystem::Posix(), JoinPath(base_, "log-00000001"));
+  ASSERT_OK(reader);
+  const StatusOr<absl::string_view> record = (*reader)->Next();
+  ASSERT_OK(record);
+  tensorflow::serving::PredictionLog log;
+  ASSERT_TRUE(log.ParseFromString(std::string(*record)));
+  EXPECT_EQ(log.predict_log().request().model_spec().name(), "m");
+  EXPECT_EQ(log.predict_log().request().inputs().size(), 2);
+  EXPECT_EQ(log.predict_log().response().outputs().size(), 1);  // what was asked for
+  EXPECT_TRUE(absl::IsOutOfRange((*reader)->Next().status()));
+}
+
+TEST_F(MonitoringTest, BatchesHaveSeries) {
+  options_.batching.emplace();
+  Start({.metrics_path = kPath});
+  const RawHttpReply classified =
+      Ask("POST", "/v1/models/m:classify",
+          R"({"signature_name": "classify_scores", "examples": [{"v": 1.0}, {"v": 2.0}]})");
+  ASSERT_EQ(classified.status, 200) << classified.body;
+  const std::string page = Ask("GET", kPath).body;
+  // One request of two examples, which found a place: a step of its own.
+  for (const char* line : {
+           "queuing_latency_count{thread_pool_name=\"batch_threads\"} 1\n",
+           "input_batch_size_sum{thread_pool_name=\"batch_threads\"} 2\n",
+           "processed_batch_size_sum{thread_pool_name=\"batch_threads\"} 2\n",
+           "padding_size_sum{thread_pool_name=\"batch_threads\"} 0\n",
+           "wrapped_run_count 1\n",
+       }) {
+    EXPECT_TRUE(StrContains(page, absl::StrCat(":tensorflow:serving:batching_session:", line)))
+        << line << page;
+  }
+}
+
+TEST_F(MonitoringTest, ARefusedRequestSaysWhenToRetry) {
+  options_.lanes.max_waiting = 0;
+  options_.lanes.hand_over_all = true;
+  Start({});
+  for (const char* path : {"/v1/models/m:predict", "/v2/models/m/infer"}) {
+    const RawHttpReply reply = Ask("POST", path, kBody);
+    EXPECT_EQ(reply.status, 429) << path << reply.body;
+    EXPECT_EQ(reply.header("retry-after"), "1") << path;
+  }
 }
 
 // Without anything that observes, requests are as before.

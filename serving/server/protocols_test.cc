@@ -366,6 +366,13 @@ TEST_F(ProtocolsTest, InfersOverGrpc) {
   EXPECT_STATUS(CallV2("ModelInfer", request, &response), absl::StatusCode::kInvalidArgument,
                 "each output must be asked for once");
   EXPECT_STATUS(CallV2("ModelConfig", request, &response), absl::StatusCode::kUnimplemented, "");
+  // Metrics saw them; latencies are of the two that succeeded.
+  const std::string page = server_->metrics()->Page();
+  for (const char* line :
+       {"request_latency_count{model_name=\"m\",API=\"Predict\",entrypoint=\"GRPC\"} 2\n",
+        "request_count{model_name=\"m\",status=\"FAILED_PRECONDITION\"} 1\n"}) {
+    EXPECT_TRUE(absl::StrContains(page, line)) << line << page;
+  }
 }
 
 TEST_F(ProtocolsTest, TellsOfItselfOverGrpc) {
