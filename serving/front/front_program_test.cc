@@ -22,6 +22,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
 #include "nlohmann/json.hpp"
 #include "ops/ops.h"
 #include "runtime/session.h"
@@ -41,10 +42,12 @@ constexpr absl::Duration kGuard = absl::Seconds(120);
 Status ExportTimes(float factor, const std::string& directory) {
   const Scope root;
   const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1});
-  const Output y = Mul(root.WithName("y"), x, Const(root, factor));
+  const Variable times = MakeVariable(root.WithName("times"), Const(root, factor));
+  const Output y = Mul(root.WithName("y"), x, times.value);
   MR_RETURN_IF_ERROR(root.status());
   MR_ASSIGN_OR_RETURN(const auto session, NewSession());
   MR_RETURN_IF_ERROR(session->Extend(root));
+  MR_RETURN_IF_ERROR(session->Run({}, {}, {times.initializer}).status());
   return ExportModel(session.get(), root, {{.inputs = {{"x", x}}, .outputs = {{"y", y}}}},
                      directory);
 }
@@ -76,8 +79,8 @@ class FrontProgramTest : public ::testing::Test {
                                 .program = "tools/front",
                                 .args = {absl::StrCat("--state_dir=", dir_, "/state"),
                                          absl::StrCat("--address=unix:", Socket()),
-                                         "--model_server=tools/model_server",
-                                         "--hold_seconds=100", "--drain_seconds=100"}}));
+                                         "--model_server=tools/model_server", "--hold_seconds=100",
+                                         "--drain_seconds=100"}}));
     ASSERT_OK(front_->WaitForLine("Serves at", kGuard).status());
   }
   std::string Socket() const { return absl::StrCat(dir_, "/rest"); }
@@ -99,10 +102,10 @@ class FrontProgramTest : public ::testing::Test {
                           "\"", more, "}"));
   }
   RawHttpReply Predict(const std::string& version = "") const {
-    return Ask("POST",
-               absl::StrCat("/v1/models/times", version.empty() ? "" : "/versions/", version,
-                            ":predict"),
-               "{\"instances\": [1, 2.5]}");
+    return Ask(
+        "POST",
+        absl::StrCat("/v1/models/times", version.empty() ? "" : "/versions/", version, ":predict"),
+        "{\"instances\": [1, 2.5]}");
   }
   static Json Predictions(const RawHttpReply& reply) {
     const Json json = Json::parse(reply.body, nullptr, false);
@@ -197,14 +200,16 @@ TEST_F(FrontProgramTest, AKilledNodeFailsOnlyWhatItWasRunning) {
     });
   }
   // The front's state is asked for between two looks, which gives the clients their turn.
-  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= 20; })) << front_->output();
+  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= 20; }))
+      << front_->output();
   EXPECT_EQ(kill(killed, SIGKILL), 0);
   EXPECT_TRUE(Await([&] {
     const std::set<int> ready = ReadyNodes("v1");
     return ready.size() == 1 && ready.count(killed) == 0;
   })) << front_->output();
   const int before = num_good;
-  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= before + 20; })) << front_->output();
+  EXPECT_TRUE(Await([&] { return ReadyNodes("v1").size() == 1 && num_good >= before + 20; }))
+      << front_->output();
   stop = true;
   for (std::thread& client : clients) client.join();
   for (const std::vector<RawHttpReply>& bad : failed) {

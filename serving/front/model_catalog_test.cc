@@ -29,12 +29,12 @@ class ModelCatalogTest : public ::testing::Test {
   }
   void Open() {
     catalog_.reset();
-    ASSERT_OK_AND_ASSIGN(catalog_,
-                         ModelCatalog::Open({.path = JoinPath(dir_, "models.json"),
-                                             .now = [] { return int64_t{1'000}; },
-                                             .on_change = [this](const CatalogContents& contents) {
-                                               told_ = CatalogText(contents);
-                                             }}));
+    ASSERT_OK_AND_ASSIGN(catalog_, ModelCatalog::Open({.path = JoinPath(dir_, "models.json"),
+                                                       .now = [] { return int64_t{1'000}; },
+                                                       .on_change =
+                                                           [this](const CatalogContents& contents) {
+                                                             told_ = CatalogText(contents);
+                                                           }}));
   }
   std::string Text() const { return CatalogText(*catalog_->contents()); }
   std::string Body(const std::string& name) const {
@@ -136,10 +136,11 @@ TEST(FrontPathTest, PathsNameWhatIsAskedFor) {
   expect("DELETE", "/v1/models/m/versions/v", {Kind::kDeleteVersion, "home", "m", "v"});
   expect("POST", "/v1/models/m/versions/v:setDefault", {Kind::kSetDefault, "home", "m", "v"});
   for (const char* const path :
-       {"/", "/v1", "/v1/", "/v2/models", "/v1/model", "/v1/models/", "/v1/models/m:",
-        "/v1/models/m:classify", "/v1/models/m/labels/l", "/v1/models/m/versions/",
+       {"/", "/v1", "/v1/", "/v2/models", "/v1/model", "/v1/models/",
+        "/v1/models/m:", "/v1/models/m:classify", "/v1/models/m/labels/l", "/v1/models/m/versions/",
         "/v1/models/m/versions:predict", "/v1/models/m/versions/v/w", "/v1/models/a%20b:predict",
-        "/v1/projects//models", "/v1/projects/p", "/v1/models:predict", "/v1/models/m:setDefault"}) {
+        "/v1/projects//models", "/v1/projects/p", "/v1/models:predict",
+        "/v1/models/m:setDefault"}) {
     EXPECT_EQ(parse("POST", path).status().message(),
               absl::StrCat("Malformed request: POST ", path));
   }
