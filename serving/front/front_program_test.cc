@@ -22,6 +22,7 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/variable.h"
 #include "nlohmann/json.hpp"
 #include "ops/ops.h"
 #include "runtime/session.h"
@@ -41,10 +42,12 @@ constexpr absl::Duration kGuard = absl::Seconds(120);
 Status ExportTimes(float factor, const std::string& directory) {
   const Scope root;
   const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1});
-  const Output y = Mul(root.WithName("y"), x, Const(root, factor));
+  const Variable times = MakeVariable(root.WithName("times"), Const(root, factor));
+  const Output y = Mul(root.WithName("y"), x, times.value);
   MR_RETURN_IF_ERROR(root.status());
   MR_ASSIGN_OR_RETURN(const auto session, NewSession());
   MR_RETURN_IF_ERROR(session->Extend(root));
+  MR_RETURN_IF_ERROR(session->Run({}, {}, {times.initializer}).status());
   return ExportModel(session.get(), root, {{.inputs = {{"x", x}}, .outputs = {{"y", y}}}},
                      directory);
 }
