@@ -53,7 +53,7 @@ StatusOr<LocalModel> ModelOf(const CommandLine& flags, std::string* words) {
                            flags.has("server") ? "both" : "none");
   }
   if (flags.has("model_dir")) {
-    for (const char* name : {"model", "version", "label", "timeout_seconds"}) {
+    for (const char* name : {"model", "model_version", "label", "timeout_seconds"}) {
       if (flags.has(name)) {
         return InvalidArgument("--", name, " must be given with --server only, got --model_dir");
       }
@@ -65,17 +65,18 @@ StatusOr<LocalModel> ModelOf(const CommandLine& flags, std::string* words) {
         {.signature = signature, .program = kProgram, .signature_flag = "--signature"}, std::cerr);
   }
   if (!flags.has("model")) return InvalidArgument("--model must be given with --server");
-  if (flags.has("version") && flags.has("label")) {
-    return InvalidArgument("at most one of --version and --label must be given, got both");
+  if (flags.has("model_version") && flags.has("label")) {
+    return InvalidArgument("at most one of --model_version and --label must be given, got both");
   }
   RemoteModel model = {.address = flags.value("server"),
                        .name = flags.value("model"),
                        .which = {.label = flags.value("label")},
                        .signature = signature};
-  if (flags.has("version")) {
+  if (flags.has("model_version")) {
     int64_t version = 0;
-    if (!absl::SimpleAtoi(flags.value("version"), &version) || version < 0) {
-      return InvalidArgument("--version must be a number >= 0, got '", flags.value("version"), "'");
+    if (!absl::SimpleAtoi(flags.value("model_version"), &version) || version < 0) {
+      return InvalidArgument("--model_version must be a number >= 0, got '",
+                             flags.value("model_version"), "'");
     }
     model.which.version = version;
   }
@@ -83,8 +84,8 @@ StatusOr<LocalModel> ModelOf(const CommandLine& flags, std::string* words) {
                       flags.IntValue("timeout_seconds", 60, 1, kMaxTimeoutSeconds));
   model.timeout = absl::Seconds(seconds);
   // Without the address: a server may come back at another one.
-  *words = absl::StrCat("served '", model.name, "' version '", flags.value("version"), "' label '",
-                        model.which.label, "' signature '", signature, "'");
+  *words = absl::StrCat("served '", model.name, "' version '", flags.value("model_version"),
+                        "' label '", model.which.label, "' signature '", signature, "'");
   return OpenRemoteModel(model);
 }
 
@@ -144,7 +145,7 @@ int Main(const std::vector<std::string>& args) {
                  .value = "HOST:PORT|unix:/PATH",
                  .help = "a model server's gRPC port, instead of --model_dir"},
                 {.name = "model", .value = "NAME", .help = "the server's model"},
-                {.name = "version", .value = "N", .help = "of it (the newest)"},
+                {.name = "model_version", .value = "N", .help = "of it (the newest)"},
                 {.name = "label", .value = "L", .help = "of a version, instead of its number"},
                 {.name = "timeout_seconds", .value = "N", .help = "of each call (60)"},
                 {.name = "signature",

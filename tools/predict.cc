@@ -50,8 +50,8 @@ Status CheckFlags(const CommandLine& flags) {
     return InvalidArgument("one of --json_instances and --text_instances must be given, got ",
                            flags.has("json_instances") ? "both" : "none");
   }
-  if (flags.has("version") && flags.has("label")) {
-    return InvalidArgument("at most one of --version and --label must be given, got both");
+  if (flags.has("model_version") && flags.has("label")) {
+    return InvalidArgument("at most one of --model_version and --label must be given, got both");
   }
   const std::string format = flags.value("format");
   if (flags.has("format") && format != "json" && format != "table") {
@@ -65,10 +65,11 @@ StatusOr<RemoteModel> ModelOf(const CommandLine& flags) {
                        .name = flags.value("model"),
                        .which = {.label = flags.value("label")},
                        .signature = flags.value("signature")};
-  if (flags.has("version")) {
+  if (flags.has("model_version")) {
     int64_t version = 0;
-    if (!absl::SimpleAtoi(flags.value("version"), &version) || version < 0) {
-      return InvalidArgument("--version must be a number >= 0, got '", flags.value("version"), "'");
+    if (!absl::SimpleAtoi(flags.value("model_version"), &version) || version < 0) {
+      return InvalidArgument("--model_version must be a number >= 0, got '",
+                             flags.value("model_version"), "'");
     }
     model.which.version = version;
   }
@@ -139,7 +140,7 @@ int Main(const std::vector<std::string>& args) {
                  .required = true},
                 {.name = "rest", .help = "asks over REST", .boolean = true},
                 {.name = "model", .value = "NAME", .help = "the model", .required = true},
-                {.name = "version", .value = "N", .help = "of the model (the newest)"},
+                {.name = "model_version", .value = "N", .help = "of the model (the newest)"},
                 {.name = "label", .value = "L", .help = "of a version, instead of its number"},
                 {.name = "signature",
                  .value = "NAME",

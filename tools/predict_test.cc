@@ -113,7 +113,7 @@ TEST_F(PredictTest, PrintsTheSameTableOverGrpcAndRest) {
   ExpectRun(absl::StrCat(Grpc(), asked, "$/x.json"), table);
   for (const std::string& at : {Grpc(), Rest()}) {
     ExpectRun(absl::StrCat(at, asked, "$/bare.json"), table);
-    ExpectRun(absl::StrCat(at, asked, "$/bare.json --version 3"), table);
+    ExpectRun(absl::StrCat(at, asked, "$/bare.json --model_version 3"), table);
     ExpectRun(absl::StrCat(at, asked, "$/bare.json --label stable --format table"), table);
     ExpectRun(
         absl::StrCat(at, "--model m --signature classify_classes --text_instances $/words.txt"),
@@ -150,13 +150,13 @@ TEST_F(PredictTest, MistakesAreExplained) {
       std::string text;
     } cases[] = {
         {"--model m", 1, "one of --json_instances and --text_instances must be given, got none"},
-        {"--model m --version 3 --label stable" + rows, 1,
-         "at most one of --version and --label must be given"},
-        {"--model m --version x" + rows, 1, "--version must be a number >= 0, got 'x'"},
+        {"--model m --model_version 3 --label stable" + rows, 1,
+         "at most one of --model_version and --label must be given"},
+        {"--model m --model_version x" + rows, 1, "--model_version must be a number >= 0, got 'x'"},
         {"--model m --format csv" + rows, 1, "--format must be table or json, got 'csv'"},
         {"--model m --signature none" + rows, 1, "--signature must be one of 'classify', "},
         {"--model n" + rows, 1, "predict: NOT_FOUND: "},
-        {"--model m --version 4" + rows, 1, "predict: NOT_FOUND: "},
+        {"--model m --model_version 4" + rows, 1, "predict: NOT_FOUND: "},
         {"--model m --signature regress_x --json_instances $/none", 1, "none"},
         {"--model m --signature regress_x --json_instances $/bad.json", 1,
          "bad.json': line 2: must be a JSON value, got '[3'"},

@@ -97,7 +97,7 @@ serve() {
   echo "== A second version ($next) is moved in while ten people ask"
   cp -r "$model/$newest" "$model/tmp-$next"
   mv "$model/tmp-$next" "$model/$next"
-  until ask --version="$next" >/dev/null 2>&1; do ask >/dev/null; done
+  until ask --model_version="$next" >/dev/null 2>&1; do ask >/dev/null; done
   echo "It has taken over; no request failed"
   kill "$server"
   wait "$server" || { echo "$program: the model server must end with 0" >&2; exit 1; }

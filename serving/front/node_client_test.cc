@@ -110,8 +110,8 @@ TEST_F(NodeClientTest, AKeptConnectionThatWasClosedIsReplacedBeforeAByteIsSent) 
 TEST_F(NodeClientTest, WhatBreaksOffAfterARequestIsNotSentAgain) {
   for (const char* const reply :
        {"", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfour",
-        "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "SSH-2.0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}) {
+        "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+        "SSH-2.0\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"}) {
     SCOPED_TRACE(reply);
     Serve({{reply}});
     NodeClient client(path_);
