@@ -282,7 +282,8 @@ TEST_F(MonitoringTest, BatchesHaveSeries) {
 }
 
 TEST_F(MonitoringTest, ARefusedRequestSaysWhenToRetry) {
-  options_.lanes.max_waiting = 0;
+  options_.lanes.num_threads = 1;
+  options_.lanes.max_waiting = -1;  // not even one that runs
   options_.lanes.hand_over_all = true;
   Start({});
   for (const char* path : {"/v1/models/m:predict", "/v2/models/m/infer"}) {

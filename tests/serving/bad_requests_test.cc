@@ -302,7 +302,7 @@ std::vector<BadHttp> BadRests() {
       BadBody("a number for text", R"({"inputs": {"x": [[1, 2]], "w": [7]}})",
               "is not of expected type: string"),
       BadBody("base64 that is none", R"({"inputs": {"x": [[1, 2]], "w": [{"b64": "%%%"}]}})",
-              "not formatted correctly for base64 data"),
+              "Unable to base64 decode"),
       BadBody("another shape", R"({"inputs": {"x": [[1, 2, 3]], "w": ["a"]}})", "\"error\": \""),
       BadBody("100,000 brackets", absl::StrCat(R"({"inputs": )", std::string(100'000, '[')),
               "nested deeper than 1000"),
@@ -459,14 +459,19 @@ TEST_F(BadRequestsTest, BatchedByParameters) {
   Mix({"--enable_batching", absl::StrCat("--batching_parameters_file=", Path("batching"))});
 }
 
-// Rows of different number share no batch; alone they are two outputs that differ.
+// By parameters, as TensorFlow Serving; without them such a request runs alone, and the model says
+// what it thinks of it.
 TEST_F(BadRequestsTest, InputsOfDifferentRowsAreRefusedWhereRowsMatter) {
   PredictRequest request = ScalingRequest("m", 1);
   tensorflow::TensorProto* const w = InputOf(&request, "w");
   w->mutable_tensor_shape()->mutable_dim(0)->set_size(2);
   w->add_string_val("b");
-  ASSERT_OK_AND_ASSIGN(const auto server,
-                       ServedProcess::Start({.args = Args({"--enable_batching"})}));
+  ASSERT_OK(WriteFileAtomically(files(), Path("batching"), "max_batch_size { value: 8 }"));
+  ASSERT_OK_AND_ASSIGN(
+      const auto server,
+      ServedProcess::Start(
+          {.args = Args({"--enable_batching",
+                         absl::StrCat("--batching_parameters_file=", Path("batching"))})}));
   EXPECT_STATUS(server->CallRaw(kPredictPath, request.SerializeAsString()),
                 StatusCode::kInvalidArgument,
                 "Batching Run() input tensors must have equal 0th-dimension size");
