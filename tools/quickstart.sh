@@ -137,6 +137,7 @@ census() {
    train/export/census/   the SavedModel
 == What to type next:
    $bin/tools/saved_model_cli show --dir $dir/train/export/census --all
+   $bin/tools/model_server --rest_api_port=8501 --model_name=census --model_base_path=$dir/train/export/census
    bazel run //tools:inspect_events -- $dir/train/eval_census-eval
    $bin/examples/census/census --train-steps=$max_steps --capital-gain-scale=0.0001 --job-dir=$dir/alone${data:+ ${files[*]}}
    tools/quickstart.sh --mnist
