@@ -412,6 +412,19 @@ TEST_F(TimedBatcherTest, OutputsThatAreNotPerRowAreNotPutTogetherFromParts) {
   ExpectTensorEqual(request->result, constant);
 }
 
+// Two parts of four rows each agree with a constant of four: that proves nothing.
+TEST_F(TimedBatcherTest, PartsOfOneSizeProveNothing) {
+  const Tensor constant = TensorOf<float>({4}, {1, 2, 3, 4});
+  RowStep step([&](const Tensor&) -> StatusOr<Tensor> { return constant; });
+  Requests& requests = RequestsWith(
+      {.max_batch_size = 10, .enable_large_batch_splitting = true, .max_execution_batch_size = 4});
+  Requests::Request* const request =
+      requests.Start(&step, TensorOf<float>({8, 1}, {1, 2, 3, 4, 5, 6, 7, 8}));
+  requests.Join();
+  ASSERT_OK(request->status);
+  ExpectTensorEqual(request->result, constant);
+}
+
 TEST_F(TimedBatcherTest, DeadlinesAndCancellationsEndWaits) {
   Requests& requests = RequestsWith({.batch_timeout = absl::Hours(2)});
   CancellationManager cancellation;

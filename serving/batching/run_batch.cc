@@ -68,6 +68,7 @@ Status RunTogether(const BatchOfStep& batch, const BatchTasks& tasks, bool* ran_
       rows += task->rows;
       bounds.deadline = std::max(bounds.deadline, task->bounds.deadline);
     }
+    if (tasks.size() == 1) bounds.cancellation = tasks.front()->bounds.cancellation;
     const int64_t padded = PaddedBatchSize(batch.parameters->allowed_batch_sizes, rows);
     MR_ASSIGN_OR_RETURN(const Tensors feeds,
                         JoinFeeds(tasks, padded, batch.parameters->pad_variable_length_inputs));

@@ -156,10 +156,15 @@ Status TimedBatcher::Run(const BatchClient& client, PreparedStep* step, const St
   }
   if (gave_up) return GivenUp(was_cancelled);
   const Status status = request.PutTogether();
-  // Parts of which the outputs do not join say nothing of the request's outputs.
+  // Parts of which the outputs do not join, or are not proven to be per row, say nothing of the
+  // request's outputs. The whole is a proof.
   const bool parts_say_nothing =
-      request.parts.size() > 1 && (queue->rows()->is_alone() || absl::IsInvalidArgument(status));
-  if (parts_say_nothing) return RunStep(step, bounds, feeds, results);
+      request.parts.size() > 1 && (!queue->rows()->is_per_row() || absl::IsInvalidArgument(status));
+  if (parts_say_nothing) {
+    MR_RETURN_IF_ERROR(RunStep(step, bounds, feeds, results));
+    queue->rows()->Note(rows, results);
+    return absl::OkStatus();
+  }
   if (!status.ok()) std::fill(results.begin(), results.end(), Tensor());
   return status;
 }
