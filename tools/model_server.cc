@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +96,12 @@ int Main(const std::vector<std::string>& args) {
   int exit_code = kExitOk;
   const auto flags = CommandLine::ParseOrExplain(help, args, &exit_code);
   if (!flags) return exit_code;
+  if (!flags->has("model_base_path") && !flags->has("model_config_file")) {
+    std::cerr
+        << UsageText(help) << help.name
+        << ": error: one of the arguments --model_base_path --model_config_file is required\n";
+    return kExitWrongFlags;
+  }
   const Status served = Serve(*flags);
   return served.ok() ? kExitOk : ReportedExitCode(kProgram, served);
 }

@@ -4,9 +4,9 @@
 //
 //   predict_load ADDRESS METHOD REQUEST_FILE CLIENTS SECONDS [ECHO_BYTES]
 //
-// REQUEST_FILE has the bytes of one request, which each of CLIENTS sends again as soon as its answer
-// is there, on a connection of its own; one thread drives them all. With ECHO_BYTES the request
-// gets a head of eight bytes that says so, for the echo server of ../shared/peers
+// REQUEST_FILE has the bytes of one request, which each of CLIENTS sends again as soon as its
+// answer is there, on a connection of its own; one thread drives them all. With ECHO_BYTES the
+// request gets a head of eight bytes that says so, for the echo server of ../shared/peers
 // (cpp/grpc/grpc_bench), which then answers with as many bytes. One line of JSON:
 //
 //   requests_per_s, p50_us, p99_us   of all requests behind a warm-up of a second
@@ -100,7 +100,8 @@ int Run(const std::string& address, const std::string& method, std::string reque
     const auto now = SteadyClock::now();
     if (now >= warm && cpu < 0) cpu = CpuSeconds();
     if (client.began >= warm && now <= end) {
-      ns.push_back(std::chrono::duration_cast<std::chrono::nanoseconds>(now - client.began).count());
+      ns.push_back(
+          std::chrono::duration_cast<std::chrono::nanoseconds>(now - client.began).count());
     }
     reply_bytes = client.reply.Length();
     if (now < end) start(i);
