@@ -7,7 +7,7 @@
       [--grpc_bench FILE] [--rounds 5] [--seconds 3]
 
 --half, --census, --times: base directories of half_plus_two, of the quickstart's export and of a
-model y = 3x (../shared/data/saved_models/times_three_float below a number). --census_request: the
+model with an input x of any number of floats (half_plus_two again). --census_request: the
 bytes of a PredictRequest. --grpc_bench: the echo of ../shared/peers/cpp/grpc. REST needs wrk and
 nginx. One line of JSON per run; at the end the medians.
 """
