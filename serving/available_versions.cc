@@ -11,13 +11,6 @@
 namespace millrace {
 namespace {
 
-Status NotFound(absl::string_view model, std::optional<int64_t> version) {
-  return absl::NotFoundError(
-      version
-          ? absl::StrCat("Servable not found for request: Specific(", model, ", ", *version, ")")
-          : absl::StrCat("Servable not found for request: Latest(", model, ")"));
-}
-
 std::shared_ptr<const AvailableVersion> FindIn(const AvailableVersions::Model& model,
                                                std::optional<int64_t> version) {
   if (model.versions.empty()) return nullptr;
@@ -26,6 +19,13 @@ std::shared_ptr<const AvailableVersion> FindIn(const AvailableVersions::Model& m
 }
 
 }  // namespace
+
+Status ServableNotFound(absl::string_view model, std::optional<int64_t> version) {
+  return absl::NotFoundError(
+      version
+          ? absl::StrCat("Servable not found for request: Specific(", model, ", ", *version, ")")
+          : absl::StrCat("Servable not found for request: Latest(", model, ")"));
+}
 
 void DrainedVersions::Add(std::list<void*>* id) {
   MutexLock lock(&mu_);
@@ -83,7 +83,7 @@ StatusOr<std::shared_ptr<const AvailableVersion>> AvailableVersions::Find(
     const auto entry = here.table->find(model);
     if (entry != here.table->end()) found = FindIn(entry->second, version);
   }
-  if (found == nullptr) return NotFound(model, version);
+  if (found == nullptr) return ServableNotFound(model, version);
   return found;
 }
 
@@ -106,7 +106,7 @@ StatusOr<std::shared_ptr<const AvailableVersion>> AvailableVersions::FindLabelle
   if (!version) {
     return absl::InvalidArgumentError(absl::StrCat("Unrecognized servable version label: ", label));
   }
-  if (found == nullptr) return NotFound(model, version);
+  if (found == nullptr) return ServableNotFound(model, version);
   return found;
 }
 

@@ -31,6 +31,9 @@
 
 namespace millrace {
 
+// NotFound with TensorFlow Serving's text for a request of what is not there.
+Status ServableNotFound(absl::string_view model, std::optional<int64_t> version);
+
 // The versions that have drained, by what their owner calls them.
 class DrainedVersions {
  public:

@@ -116,14 +116,6 @@ V2Ready IsModelReadyV2(const ModelRequests& requests, const Readiness& readiness
   return V2Ready::kUnknown;
 }
 
-Status NoSuchModelV2(const V2Target& target) {
-  return absl::NotFoundError(
-      target.version.has_value()
-          ? absl::StrCat("Servable not found for request: Specific(", target.model, ", ",
-                         *target.version, ")")
-          : absl::StrCat("Servable not found for request: Latest(", target.model, ")"));
-}
-
 StatusOr<inference::ModelMetadataResponse> ModelMetadataV2(const ModelRequests& requests,
                                                            const V2Target& target,
                                                            const StepBounds& bounds) {

@@ -75,8 +75,6 @@ V2Ready IsModelReadyV2(const ModelRequests& requests, const Readiness& readiness
 // Of the default signature: a model without it has no inputs and outputs here. Dimensions of any
 // size, and the one dimension of an unknown rank, are -1; a dtype without a name in the protocol
 // has TensorFlow's.
-// NotFound with the text of a request for what is not there.
-Status NoSuchModelV2(const V2Target& target);
 StatusOr<inference::ModelMetadataResponse> ModelMetadataV2(const ModelRequests& requests,
                                                            const V2Target& target,
                                                            const StepBounds& bounds = {});

@@ -18,6 +18,7 @@
 #include "core/status.h"
 #include "proto/inference/grpc_service.pb.h"
 #include "serving/aliased_tensor.h"
+#include "serving/available_versions.h"
 #include "serving/cut_text.h"
 #include "serving/protocols/v2_infer.h"
 #include "serving/protocols/v2_json.h"
@@ -199,7 +200,9 @@ StatusOr<Reply> Front::ReplyTo(const HttpRequest& request, const Target& target,
     }
     case Target::Kind::kModelReady: {
       const V2Ready ready = IsModelReadyV2(*requests_, *readiness_, target.model);
-      if (ready == V2Ready::kUnknown) return NoSuchModelV2(target.model);
+      if (ready == V2Ready::kUnknown) {
+        return ServableNotFound(target.model.model, target.model.version);
+      }
       const bool is_ready = ready == V2Ready::kReady;
       return Whole(absl::StrCat("{\"name\":", QuotedJson(target.model.model, kMaxShownPath),
                                 ",\"ready\":", is_ready ? "true" : "false", "}"),

@@ -14,8 +14,6 @@
 namespace millrace {
 namespace {
 
-constexpr int kThreadsPerCore = 4;
-
 // Cancelled when the client has gone. Shared: what the server calls then may come late.
 struct Departure {
   CancellationManager cancellation;
@@ -23,9 +21,14 @@ struct Departure {
 
 }  // namespace
 
+int RestLanes::DefaultThreads() {
+  constexpr int kThreadsPerCore = 4;
+  return kThreadsPerCore * UsableCores();
+}
+
 RestLanes::RestLanes(const Options& options)
     : options_(options),
-      num_threads_(options.num_threads > 0 ? options.num_threads : kThreadsPerCore * UsableCores()),
+      num_threads_(options.num_threads > 0 ? options.num_threads : DefaultThreads()),
       pool_(std::make_unique<IoPool>(num_threads_)) {}
 
 RestLanes::~RestLanes() { pool_.reset(); }

@@ -41,7 +41,7 @@ namespace millrace {
 class RestLanes {
  public:
   struct Options {
-    int num_threads = 0;         // 0: four per core, as in TensorFlow Serving
+    int num_threads = 0;         // 0: DefaultThreads()
     int max_waiting = 1'000;     // beyond those that run there
     bool hand_over_all = false;  // nothing runs on a loop
     absl::Duration short_time = absl::Milliseconds(1);
@@ -51,6 +51,8 @@ class RestLanes {
   // Answers the request, once. False: it failed.
   using Work = std::function<bool(HttpRequest* request, const StepBounds& bounds)>;
 
+  // Four per core, as in TensorFlow Serving.
+  static int DefaultThreads();
   explicit RestLanes(const Options& options);
   ~RestLanes();
   RestLanes(const RestLanes&) = delete;

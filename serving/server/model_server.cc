@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "core/cancellation.h"
-#include "core/cores.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "serving/batching/batch_parameters.h"
@@ -207,7 +206,7 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     if (options.versions.load_on_demand ||
         options.versions.plan.idle_unload < absl::InfiniteDuration()) {
       lanes.hand_over_all = true;
-      if (lanes.num_threads == 0) lanes.num_threads = 4 * UsableCores();
+      if (lanes.num_threads == 0) lanes.num_threads = RestLanes::DefaultThreads();
       lanes.num_threads += static_cast<int>(options.versions.most_waiting);
     }
     lanes_ = std::make_unique<RestLanes>(lanes);
