@@ -42,6 +42,27 @@ constexpr uint32_t Tag(int field, WireType type) {
 
 // Fields of TensorProto.
 constexpr int kDtypeField = 1, kShapeField = 2, kVersionField = 3, kContentField = 4;
+// The list of TensorProto that has the elements of `dtype`, packed, as they lie in memory; 0: none.
+constexpr int RawListField(DType dtype) {
+  switch (dtype) {
+    case DT_FLOAT:
+      return 5;  // float_val
+    case DT_DOUBLE:
+      return 6;  // double_val
+    case DT_COMPLEX64:
+      return 9;  // scomplex_val
+    case DT_COMPLEX128:
+      return 12;  // dcomplex_val
+    case DT_BOOL:
+      return 11;  // bool_val; who writes it may use more bytes for one, so it is not read so
+    default:
+      return 0;
+  }
+}
+constexpr bool IsListToRead(DType dtype, uint64_t tag) {
+  const int field = dtype == DT_BOOL ? 0 : RawListField(dtype);
+  return field != 0 && tag == Tag(field, kBytes);
+}
 // Of TensorShapeProto, and of its dimensions.
 constexpr int kDimField = 2, kSizeField = 1;
 // Fields of NamedTensorProto and of other messages that hold tensors.
@@ -96,6 +117,11 @@ class SliceReader {
       if ((byte & 0x80) == 0) return true;
     }
     return false;
+  }
+  // As protobuf: of at most five bytes, of a field above 0.
+  bool ReadTag(uint64_t* tag) {
+    const uint64_t before = left_;
+    return ReadVarint(tag) && before - left_ <= 5 && *tag <= UINT32_MAX && *tag >> 3 != 0;
   }
   // n <= left().
   void Read(char* out, uint64_t n) {
@@ -233,14 +259,14 @@ bool ReadPlainDims(SliceReader* in, uint64_t size, absl::InlinedVector<int64_t, 
   const uint64_t end = in->left() - size;
   while (in->left() > end) {
     uint64_t tag, dim_bytes;
-    if (!in->ReadVarint(&tag) || tag != Tag(kDimField, kBytes) || !in->ReadVarint(&dim_bytes) ||
+    if (!in->ReadTag(&tag) || tag != Tag(kDimField, kBytes) || !in->ReadVarint(&dim_bytes) ||
         in->left() < end || dim_bytes > in->left() - end) {
       return false;
     }
     const uint64_t dim_end = in->left() - dim_bytes;
     uint64_t dim = 0;  // protobuf leaves out what is 0
     while (in->left() > dim_end) {
-      if (!in->ReadVarint(&tag) || tag != Tag(kSizeField, kVarint) || !in->ReadVarint(&dim)) {
+      if (!in->ReadTag(&tag) || tag != Tag(kSizeField, kVarint) || !in->ReadVarint(&dim)) {
         return false;
       }
     }
@@ -276,7 +302,7 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
   bool plain = true;  // only the fields that are read here, in their usual order
   while (plain && in->left() > end) {
     uint64_t tag, value;
-    if (!in->ReadVarint(&tag)) return Malformed(what, "a tensor that ends early");
+    if (!in->ReadTag(&tag)) return Malformed(what, "a tensor that ends early");
     if (tag == Tag(kDtypeField, kVarint) && !result) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
       MR_ASSIGN_OR_RETURN(dtype, DTypeFromNumber(value > INT32_MAX ? -1 : static_cast<int>(value)));
@@ -288,11 +314,16 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
       MR_ASSIGN_OR_RETURN(shape, ReadShape(what, in, value));
     } else if (tag == Tag(kVersionField, kVarint)) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
-    } else if (tag == Tag(kContentField, kBytes) && !result && IsMemcopyable(dtype)) {
+    } else if (!result && IsMemcopyable(dtype) &&
+               (tag == Tag(kContentField, kBytes) || IsListToRead(dtype, tag))) {
       if (!in->ReadVarint(&value) || in->left() < end || value > in->left() - end) {
         return Malformed(what, "a tensor's content that is longer than the message");
       }
       const uint64_t want = static_cast<uint64_t>(shape.num_elements()) * DTypeSize(dtype);
+      if (value != want && tag != Tag(kContentField, kBytes)) {
+        plain = false;  // the last one repeats, or there are more lists
+        break;
+      }
       if (value != want) {
         return Malformed(what, absl::StrCat(value, " bytes for a tensor ", DTypeName(dtype),
                                             shape.ToString(), " of ", want));
@@ -326,7 +357,7 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
   DecodedTensor entry;
   while (in->left() > end) {
     uint64_t tag, value;
-    if (!in->ReadVarint(&tag) || !in->ReadVarint(&value)) {
+    if (!in->ReadTag(&tag) || !in->ReadVarint(&value)) {
       return Malformed(what, "an entry that ends early");
     }
     const bool is_bytes = (tag & 7) == kBytes;
@@ -391,18 +422,23 @@ void PutShape(std::string* out, const Shape& shape) {
 // A tensor that is about to be written as a TensorProto.
 struct MessageWriter::Encoded {
   bool is_raw = true;
-  size_t shape_bytes = 0;  // of a raw one
-  std::string proto;       // of another one
-  size_t num_bytes = 0;    // of the TensorProto
+  int elements_field = kContentField;  // of a raw one
+  size_t shape_bytes = 0;              // of a raw one
+  std::string proto;                   // of another one
+  size_t num_bytes = 0;                // of the TensorProto
 
-  static StatusOr<Encoded> Of(const Tensor& tensor);
+  static StatusOr<Encoded> Of(const Tensor& tensor, TensorForm form = TensorForm::kContent);
 };
 
-StatusOr<MessageWriter::Encoded> MessageWriter::Encoded::Of(const Tensor& tensor) {
+StatusOr<MessageWriter::Encoded> MessageWriter::Encoded::Of(const Tensor& tensor, TensorForm form) {
   Encoded result;
-  if (!IsMemcopyable(tensor.dtype())) {
+  const bool is_listed = form == TensorForm::kListed;
+  if (is_listed) result.elements_field = RawListField(tensor.dtype());
+  if (!IsMemcopyable(tensor.dtype()) || result.elements_field == 0) {
     tensorflow::TensorProto proto;
-    MR_RETURN_IF_ERROR(TensorToProto(tensor, &proto));
+    MR_RETURN_IF_ERROR(is_listed                         ? TensorToListedProto(tensor, &proto)
+                       : form == TensorForm::kAllContent ? TensorToContentProto(tensor, &proto)
+                                                         : TensorToProto(tensor, &proto));
     if (proto.ByteSizeLong() > static_cast<size_t>(kMaxMessageBytes)) {
       return absl::ResourceExhaustedError(
           absl::StrCat("Tensor ", DTypeName(tensor.dtype()), tensor.shape().ToString(),
@@ -417,7 +453,7 @@ StatusOr<MessageWriter::Encoded> MessageWriter::Encoded::Of(const Tensor& tensor
   result.num_bytes = BytesOfNumber(kDtypeField, static_cast<uint32_t>(tensor.dtype())) +
                      BytesOfField(kShapeField, result.shape_bytes);
   const size_t content = tensor.bytes().size();
-  if (content > 0) result.num_bytes += BytesOfField(kContentField, content);
+  if (content > 0) result.num_bytes += BytesOfField(result.elements_field, content);
   return result;
 }
 
@@ -465,7 +501,7 @@ void MessageWriter::PutTensor(const Tensor& tensor, const Encoded& encoded) {
   PutBytesHead(&pending_, kShapeField, encoded.shape_bytes);
   PutShape(&pending_, tensor.shape());
   const absl::Span<const char> bytes = tensor.bytes();
-  if (!bytes.empty()) PutBytesHead(&pending_, kContentField, bytes.size());
+  if (!bytes.empty()) PutBytesHead(&pending_, encoded.elements_field, bytes.size());
   if (static_cast<int64_t>(bytes.size()) < kMinBytesByReference) {
     pending_.append(bytes.data(), bytes.size());
     Count(counters().sent_copied, bytes.size());
@@ -488,8 +524,9 @@ Status MessageWriter::AddTensor(int field, const Tensor& tensor) {
   return absl::OkStatus();
 }
 
-Status MessageWriter::AddNamedTensor(int field, absl::string_view name, const Tensor& tensor) {
-  MR_ASSIGN_OR_RETURN(const Encoded encoded, Encoded::Of(tensor));
+Status MessageWriter::AddNamedTensor(int field, absl::string_view name, const Tensor& tensor,
+                                     TensorForm form) {
+  MR_ASSIGN_OR_RETURN(const Encoded encoded, Encoded::Of(tensor, form));
   BeginField(field,
              BytesOfField(kNameField, name.size()) + BytesOfField(kValueField, encoded.num_bytes));
   PutBytesHead(&pending_, kNameField, name.size());
@@ -555,7 +592,7 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
   std::string others;
   while (in.left() > 0) {
     uint64_t tag;
-    if (!in.ReadVarint(&tag)) return Malformed(what, "an end within a field");
+    if (!in.ReadTag(&tag)) return Malformed(what, "an end within a field");
     if (tag != Tag(field, kBytes)) {
       if (others.empty()) others.reserve(std::min<uint64_t>(in.left(), kOthersAtOnce));
       if (!CopyField(&in, tag, &others)) return Malformed(what, "an end within a field");

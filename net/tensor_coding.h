@@ -9,7 +9,8 @@
 // tensor are a slice of their own that refers to the tensor's buffer, and on arrival they are
 // copied once, straight into a tensor's buffer, or not at all when they lie together and aligned.
 // Strings, handles and variants, which have no raw form, go through TensorProto; all others are
-// written and read without a protobuf object or a string of their own.
+// written and read without a protobuf object or a string of their own. The packed lists of floats,
+// doubles and complex numbers are the same bytes as raw content: they travel as that.
 //
 // Sizes in a message are checked against the message before anything is allocated. A TensorProto
 // may list fewer elements than it has (the last one repeats): what is not listed is counted first,
@@ -45,6 +46,13 @@ inline constexpr int64_t kMaxMessageBytes = INT32_MAX;
 // Of elements that a message's tensors do not list, where its receiver says nothing.
 inline constexpr int64_t kMaxSplatBytes = int64_t{32} << 20;
 
+// Where the elements of a tensor stand in its TensorProto.
+enum class TensorForm {
+  kContent,     // as raw content; strings, handles and variants in their lists
+  kListed,      // in the list of the dtype, as servers of TensorFlow reply (TensorToListedProto)
+  kAllContent,  // as raw content, strings, too (TensorToContentProto)
+};
+
 class MessageWriter {
  public:
   MessageWriter();
@@ -56,9 +64,11 @@ class MessageWriter {
   void AddMessage(const google::protobuf::MessageLite& message);
   // Field `field` is a TensorProto.
   Status AddTensor(int field, const Tensor& tensor);
-  // Field `field` is a message { 1: name or index, 2: TensorProto, 3: is_dead }. NamedTensorProto
-  // is of this form; a dead tensor has neither value nor field 2.
-  Status AddNamedTensor(int field, absl::string_view name, const Tensor& tensor);
+  // Field `field` is a message { 1: name or index, 2: TensorProto, 3: is_dead }; a dead tensor has
+  // neither value nor field 2.
+  // NamedTensorProto and the entries of a map of tensors are of this form.
+  Status AddNamedTensor(int field, absl::string_view name, const Tensor& tensor,
+                        TensorForm form = TensorForm::kContent);
   Status AddIndexedTensor(int field, uint64_t index, const Tensor& tensor, bool is_dead);
 
   int64_t num_bytes() const { return num_bytes_; }

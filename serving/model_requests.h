@@ -19,8 +19,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "core/mutex.h"
 #include "core/status.h"
+#include "serving/aliased_tensor.h"
 #include "serving/model_versions.h"
 #include "serving/request_observer.h"
 #include "serving/served_model.h"
@@ -72,6 +74,18 @@ class ModelRequests {
   Status Predict(const tensorflow::serving::PredictRequest& request, const StepBounds& bounds,
                  tensorflow::serving::PredictResponse* response,
                  const RequestOrigin& origin = {}) const;
+  // The same for fronts that read and write tensors themselves: `request` without its inputs, which
+  // are `inputs`. What no request may have is for Predict by messages: it has TensorFlow Serving's
+  // texts. Fills in the reply's `spec`.
+  struct PredictedTensors {
+    std::vector<AliasedTensor> outputs;  // in the order of the aliases
+    bool as_content = false;             // ServedModelOptions::serialize_as_tensor_content
+  };
+  StatusOr<PredictedTensors> PredictTensors(const tensorflow::serving::PredictRequest& request,
+                                            absl::Span<const AliasedTensor> inputs,
+                                            const StepBounds& bounds,
+                                            tensorflow::serving::ModelSpec* spec,
+                                            const RequestOrigin& origin = {}) const;
   Status Classify(const tensorflow::serving::ClassificationRequest& request,
                   const StepBounds& bounds, tensorflow::serving::ClassificationResponse* response,
                   const RequestOrigin& origin = {}) const;

@@ -85,13 +85,6 @@ int64_t FileBytes(FileSystem* fs, const std::string& directory) {
   return bytes;
 }
 
-// As TensorFlow Serving's replies: the name as asked, no label.
-void FillSpec(const ModelSpec& asked, int64_t version, ModelSpec* spec) {
-  spec->set_name(asked.name());
-  spec->set_signature_name(std::string(SignatureName(asked.signature_name())));
-  spec->mutable_version()->set_value(version);
-}
-
 // One signature: its tensors by position, in the order of their aliases.
 struct Slot {
   int number;  // in the ServableModel
@@ -350,7 +343,7 @@ Status ServedModel::Impl::Predict(const PredictRequest& request, const StepBound
   MR_ASSIGN_OR_RETURN(const Positions outputs, slot->Outputs(request.output_filter()));
   Tensors results(outputs.size());
   MR_RETURN_IF_ERROR(Run(*slot, outputs, bounds, inputs, absl::MakeSpan(results)));
-  FillSpec(request.model_spec(), version, response->mutable_model_spec());
+  FillModelSpec(request.model_spec(), version, response->mutable_model_spec());
   for (size_t i = 0; i < outputs.size(); ++i) {
     tensorflow::TensorProto* const proto =
         &(*response->mutable_outputs())[slot->places->outputs[outputs[i]].key];
@@ -412,7 +405,7 @@ Status ServedModel::Impl::Classify(const ClassificationRequest& request, const S
   Tensors results(fetches.size());
   MR_RETURN_IF_ERROR(
       RunExamples(*slot, names.examples, fetches, bounds, examples, absl::MakeSpan(results)));
-  FillSpec(request.model_spec(), version, response->mutable_model_spec());
+  FillModelSpec(request.model_spec(), version, response->mutable_model_spec());
   return AddClassifications(has_classes ? &results.front() : nullptr,
                             has_scores ? &results.back() : nullptr, examples.dim(0),
                             response->mutable_result());
@@ -431,7 +424,7 @@ Status ServedModel::Impl::Regress(const RegressionRequest& request, const StepBo
   Tensor values;
   MR_RETURN_IF_ERROR(
       RunExamples(*slot, names.examples, {names.values}, bounds, examples, {&values, 1}));
-  FillSpec(request.model_spec(), version, response->mutable_model_spec());
+  FillModelSpec(request.model_spec(), version, response->mutable_model_spec());
   return AddRegressions(values, examples.dim(0), response->mutable_result());
 }
 
@@ -505,8 +498,8 @@ Status ServedModel::Impl::MultiInference(const MultiInferenceRequest& request,
   for (size_t i = 0; i < tasks.size(); ++i) {
     const CheckedTask& task = tasks[i];
     InferenceResult* const result = response->add_results();
-    FillSpec(request.tasks(static_cast<int>(i)).model_spec(), version,
-             result->mutable_model_spec());
+    FillModelSpec(request.tasks(static_cast<int>(i)).model_spec(), version,
+                  result->mutable_model_spec());
     MR_RETURN_IF_ERROR(
         task.is_classify
             ? AddClassifications(
@@ -570,6 +563,9 @@ const std::string& ServedModel::name() const { return impl_->name; }
 int64_t ServedModel::version() const { return impl_->version; }
 int64_t ServedModel::num_bytes() const { return impl_->num_bytes; }
 Session* ServedModel::session() const { return impl_->model.session(); }
+bool ServedModel::serializes_as_tensor_content() const {
+  return impl_->options.serialize_as_tensor_content;
+}
 int ServedModel::num_output_sets() const { return impl_->sets.size(); }
 
 const std::map<std::string, ModelSignature>& ServedModel::signatures() const {
@@ -622,6 +618,12 @@ Status ServedModel::GetModelMetadata(const GetModelMetadataRequest& request,
                                      GetModelMetadataResponse* response) const {
   return Answer("GetModelMetadata", response,
                 [&] { return impl_->GetModelMetadata(request, response); });
+}
+
+void FillModelSpec(const ModelSpec& asked, int64_t version, ModelSpec* spec) {
+  spec->set_name(asked.name());
+  spec->set_signature_name(std::string(SignatureName(asked.signature_name())));
+  spec->mutable_version()->set_value(version);
 }
 
 }  // namespace millrace

@@ -47,6 +47,7 @@ class ClassificationRequest;
 class ClassificationResponse;
 class GetModelMetadataRequest;
 class GetModelMetadataResponse;
+class ModelSpec;
 class MultiInferenceRequest;
 class MultiInferenceResponse;
 class PredictRequest;
@@ -119,6 +120,9 @@ class ServedModel : public Servable {
   Status GetModelMetadata(const tensorflow::serving::GetModelMetadataRequest& request,
                           tensorflow::serving::GetModelMetadataResponse* response) const;
 
+  // As the options say.
+  bool serializes_as_tensor_content() const;
+
   // Sets of outputs that are compiled now, those of whole signatures apart.
   int num_output_sets() const;
 
@@ -127,6 +131,10 @@ class ServedModel : public Servable {
   explicit ServedModel(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;
 };
+
+// The spec of a reply: the name and the signature as asked, the version, no label.
+void FillModelSpec(const tensorflow::serving::ModelSpec& asked, int64_t version,
+                   tensorflow::serving::ModelSpec* spec);
 
 }  // namespace millrace
 

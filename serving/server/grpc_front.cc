@@ -13,11 +13,11 @@
 #include "proto/serving/inference.pb.h"
 #include "proto/serving/method_paths.h"
 #include "proto/serving/model_management.pb.h"
-#include "proto/serving/predict.pb.h"
 #include "proto/serving/regression.pb.h"
 #include "proto/serving/session_service.pb.h"
 #include "serving/cut_text.h"
 #include "serving/request_observer.h"
+#include "serving/server/predict_call.h"
 #include "serving/session_run.h"
 #include "serving/step_bounds.h"
 
@@ -34,28 +34,38 @@ struct Asked {
   RequestOrigin origin;
 };
 
-// `answer(requests, request, asked, &response)`.
-template <typename Request, typename Response, typename Answer>
-RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer) {
+// `answer(requests, bytes, asked)` gives the bytes of the reply.
+template <typename Answer>
+RpcServer::Handler BytesHandlerOf(Requests requests, CallWeight weight, Answer answer) {
   return RpcServer::Handler(
       [requests = std::move(requests), answer](std::shared_ptr<ServerCall> call,
                                                const grpc::ByteBuffer& bytes) {
         StatusOr<grpc::ByteBuffer> reply =
             NoExceptions(call->method(), [&]() -> StatusOr<grpc::ByteBuffer> {
-              Request request;
-              MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
-              Response response;
               const Asked asked = {
                   .bounds = {.deadline = call->deadline(), .cancellation = call->cancellation()},
                   .origin = {.entrypoint = RequestEntrypoint::kGrpc,
                              .bytes_in = static_cast<int64_t>(bytes.Length())}};
-              MR_RETURN_IF_ERROR(answer(*requests, request, asked, &response));
-              return EncodeMessage(response);
+              return answer(*requests, bytes, asked);
             });
         if (!reply.ok()) return call->FinishWithStatus(CutForClients(reply.status()));
         call->Finish(*reply);
       },
       weight);
+}
+
+// `answer(requests, request, asked, &response)`.
+template <typename Request, typename Response, typename Answer>
+RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer) {
+  return BytesHandlerOf(std::move(requests), weight,
+                        [answer](const ModelRequests& r, const grpc::ByteBuffer& bytes,
+                                 const Asked& asked) -> StatusOr<grpc::ByteBuffer> {
+                          Request request;
+                          MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
+                          Response response;
+                          MR_RETURN_IF_ERROR(answer(r, request, asked, &response));
+                          return EncodeMessage(response);
+                        });
 }
 
 }  // namespace
@@ -68,11 +78,11 @@ Status CutForClients(const Status& status) {
 std::map<std::string, RpcServer::Handler> GrpcFront(Requests requests) {
   namespace serving = tensorflow::serving;
   std::map<std::string, RpcServer::Handler> handlers;
-  handlers[kPredictPath] = HandlerOf<serving::PredictRequest, serving::PredictResponse>(
-      requests, CallWeight::kHeavy,
-      [](const ModelRequests& r, const auto& request, const Asked& asked, auto* response) {
-        return r.Predict(request, asked.bounds, response, asked.origin);
-      });
+  handlers[kPredictPath] =
+      BytesHandlerOf(requests, CallWeight::kHeavy,
+                     [](const ModelRequests& r, const grpc::ByteBuffer& bytes, const Asked& asked) {
+                       return AnswerPredict(r, bytes, asked.bounds, asked.origin);
+                     });
   handlers[kClassifyPath] =
       HandlerOf<serving::ClassificationRequest, serving::ClassificationResponse>(
           requests, CallWeight::kHeavy,

@@ -4,12 +4,16 @@
 // the Open Inference Protocol, PredictRequests to a loaded model, configurations. rest_bodies_test
 // has the bodies of TensorFlow Serving's REST.
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
@@ -22,6 +26,7 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "net/tensor_coding.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/tensor.pb.h"
 #include "proto/types.pb.h"
@@ -33,6 +38,8 @@
 #include "serving/protocols/v2_json.h"
 #include "serving/rest/rest_path.h"
 #include "serving/served_model.h"
+#include "serving/server/model_server.h"
+#include "serving/server/predict_call.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/mutator.h"
 #include "tests/serving/served_models.h"
@@ -173,17 +180,16 @@ class ServedModelFuzzTest : public ::testing::Test {
   static constexpr float kScale = 3;
 
   void SetUp() override {
-    const std::string dir =
-        JoinPath(::testing::TempDir(), absl::StrCat("fuzz_served_", RandomHexName()));
+    ASSERT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(base_));
+    const std::string dir = JoinPath(base_, "7");
     ASSERT_OK(ExportScaling(dir, {.scale = kScale}));
-    ServedModelOptions options;
-    options.max_splat_bytes = int64_t{1} << 20;
-    StatusOr<std::unique_ptr<ServedModel>> model = ServedModel::Load("m", 7, dir, options);
+    options_.max_splat_bytes = int64_t{1} << 20;
+    StatusOr<std::unique_ptr<ServedModel>> model = ServedModel::Load("m", 7, dir, options_);
     ASSERT_OK(model);
     model_ = *std::move(model);
-    ASSERT_OK(FileSystem::Posix()->RecursivelyDelete(dir));
     SetMinLogLevel(LogLevel::kError);
   }
+  void TearDown() override { EXPECT_OK(FileSystem::Posix()->RecursivelyDelete(base_)); }
   static PredictRequest Request(bool as_content) {
     PredictRequest request;
     request.mutable_model_spec()->set_name("m");
@@ -207,8 +213,44 @@ class ServedModelFuzzTest : public ::testing::Test {
     return request;
   }
 
+  const std::string base_ =
+      JoinPath(::testing::TempDir(), absl::StrCat("fuzz_served_", RandomHexName()));
+  ServedModelOptions options_;
   std::unique_ptr<ServedModel> model_;
 };
+
+// What a front reads by itself is what protobuf reads: the same replies, codes and texts.
+TEST_F(ServedModelFuzzTest, BytesOfPredictRequestsMeanWhatTheirMessagesMean) {
+  ModelServerOptions options;
+  options.models = {{.name = "m", .base_path = base_}};
+  options.model = options_;
+  options.versions.source.trust_new_versions = true;
+  options.versions.poll_period = absl::ZeroDuration();
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<ModelServer> server, ModelServer::Start(options));
+  const ModelRequests& requests = server->requests();
+  const std::vector<std::string> corpus = {Request(false).SerializeAsString(),
+                                           Request(true).SerializeAsString()};
+  int answered = 0;
+  Fuzz(20000, corpus, [&](const std::string& bytes, Mutator*) {
+    const grpc::Slice slice(bytes);
+    const StatusOr<grpc::ByteBuffer> reply =
+        AnswerPredict(requests, grpc::ByteBuffer(&slice, 1), {}, {});
+    PredictRequest request;
+    if (!request.ParseFromString(bytes)) {
+      EXPECT_TRUE(absl::IsInvalidArgument(reply.status())) << reply.status() << "\n"
+                                                           << absl::BytesToHexString(bytes);
+      return;
+    }
+    PredictResponse expected, response;
+    const Status status = requests.Predict(request, {}, &expected);
+    EXPECT_EQ(reply.status(), status) << request.ShortDebugString();
+    if (!reply.ok() || !status.ok()) return;
+    ASSERT_OK(DecodeMessage("PredictResponse", *reply, &response));
+    EXPECT_EQ(response.ShortDebugString(), expected.ShortDebugString());
+    ++answered;
+  });
+  EXPECT_GE(answered, 20000 / kValidInputEach);
+}
 
 TEST_F(ServedModelFuzzTest, PredictRequests) {
   const std::vector<std::string> corpus = {Request(false).SerializeAsString(),

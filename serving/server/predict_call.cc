@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/server/predict_call.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "net/tensor_coding.h"
+#include "proto/serving/predict.pb.h"
+#include "serving/aliased_tensor.h"
+
+namespace millrace {
+namespace {
+
+using tensorflow::serving::PredictRequest;
+using tensorflow::serving::PredictResponse;
+
+// Of PredictRequest and of PredictResponse.
+constexpr int kInputsField = PredictRequest::kInputsFieldNumber;
+constexpr int kOutputsField = PredictResponse::kOutputsFieldNumber;
+
+// Protobuf refuses what is no UTF-8.
+bool IsAscii(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
+}
+
+// May be read so, and what it says is what protobuf would read.
+bool ReadPlain(const grpc::ByteBuffer& bytes, PredictRequest* request,
+               std::vector<AliasedTensor>* inputs) {
+  std::vector<DecodedTensor> tensors;
+  // No element that is not listed: the model's bound is for the message.
+  const Status status =
+      DecodeMessage("PredictRequest", bytes, kInputsField, TensorField::kNamedOrIndexed, &tensors,
+                    request, /*max_splat_bytes=*/0);
+  if (!status.ok()) return false;
+  std::set<absl::string_view> aliases;
+  for (const DecodedTensor& tensor : tensors) {
+    const bool is_plain = tensor.value.has_value() && tensor.index == 0 && !tensor.is_dead &&
+                          IsAscii(tensor.name) && aliases.insert(tensor.name).second;
+    if (!is_plain) return false;
+  }
+  inputs->reserve(tensors.size());
+  for (DecodedTensor& tensor : tensors) {
+    inputs->push_back({std::move(tensor.name), std::move(tensor.value)});
+  }
+  return true;
+}
+
+StatusOr<grpc::ByteBuffer> AnswerMessage(const ModelRequests& requests,
+                                         const grpc::ByteBuffer& bytes, const StepBounds& bounds,
+                                         const RequestOrigin& origin) {
+  PredictRequest request;
+  MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
+  PredictResponse response;
+  MR_RETURN_IF_ERROR(requests.Predict(request, bounds, &response, origin));
+  return EncodeMessage(response);
+}
+
+}  // namespace
+
+StatusOr<grpc::ByteBuffer> AnswerPredict(const ModelRequests& requests,
+                                         const grpc::ByteBuffer& bytes, const StepBounds& bounds,
+                                         const RequestOrigin& origin) {
+  PredictRequest request;
+  std::vector<AliasedTensor> inputs;
+  if (!ReadPlain(bytes, &request, &inputs)) return AnswerMessage(requests, bytes, bounds, origin);
+  PredictResponse rest;
+  MR_ASSIGN_OR_RETURN(
+      const ModelRequests::PredictedTensors predicted,
+      requests.PredictTensors(request, inputs, bounds, rest.mutable_model_spec(), origin));
+  const TensorForm form = predicted.as_content ? TensorForm::kAllContent : TensorForm::kListed;
+  MessageWriter writer;
+  for (const AliasedTensor& output : predicted.outputs) {
+    MR_RETURN_IF_ERROR(writer.AddNamedTensor(kOutputsField, output.alias, output.tensor, form));
+  }
+  writer.AddMessage(rest);
+  return writer.Finish();
+}
+
+}  // namespace millrace
