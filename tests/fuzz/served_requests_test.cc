@@ -33,6 +33,7 @@
 #include "serving/aliased_tensor.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/model_config.h"
+#include "serving/model_requests.h"
 #include "serving/model_versions.h"
 #include "serving/protocols/v2_infer.h"
 #include "serving/protocols/v2_json.h"
