@@ -72,11 +72,18 @@ Status Export(const std::string& directory, const ScalingModel& model, bool with
   std::vector<Operation> initializers = {scale.initializer};
   Output y = Mul(root.WithName("y"), x, scale.value);
   if (model.ballast > 0) {
-    const Variable ballast =
-        MakeVariable(root.WithName("ballast"), Shape{model.ballast}, DT_FLOAT, ZerosInitializer());
-    initializers.push_back(ballast.initializer);
+    Output ballast;
+    if (model.is_frozen) {
+      MR_ASSIGN_OR_RETURN(const Tensor zeros, Tensor::Zeros(DT_FLOAT, Shape{model.ballast}));
+      ballast = Const(root.WithName("ballast"), zeros);
+    } else {
+      const Variable variable = MakeVariable(root.WithName("ballast"), Shape{model.ballast},
+                                             DT_FLOAT, ZerosInitializer());
+      initializers.push_back(variable.initializer);
+      ballast = variable.value;
+    }
     y = Add(root.WithName("y_of_all"), y,
-            Slice(root, ballast.value, Tensor::Vector<int64_t>({0}), Tensor::Vector<int64_t>({1})));
+            Slice(root, ballast, Tensor::Vector<int64_t>({0}), Tensor::Vector<int64_t>({1})));
   }
   const Output s = Identity(root.WithName("s"), w);
   std::vector<ServingSignature> signatures = {

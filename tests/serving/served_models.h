@@ -29,6 +29,7 @@ struct ScalingModel {
   float scale = 1;
   // Floats of another variable, which each step reads one of.
   int64_t ballast = 0;
+  bool is_frozen = false;  // the ballast is a constant in the graph's file
   // What runs when it is loaded.
   enum class Init { kNone, kFails, kNan, kTakesLong, kHangs } init = Init::kNone;
 };
