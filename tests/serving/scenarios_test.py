@@ -10,7 +10,7 @@ under all fronts in swap_test, forms and errors in rest_goldens_test."""
 # covers: scenario F15: (b) rows of files by a glob, locally and by a server; (c) 64 clients of one
 #   row share batches and get their own rows, a full queue is 503, batches are padded to their sizes
 # covers: scenario F16: a model with versions, the default moves, the first request after idle times
-#   succeeds, load brings nodes up to the maximum, idle versions have none or their minimum, the
+#   succeeds, the program predict names models and versions, load brings nodes up to the maximum, idle versions have none or their minimum, the
 #   rules of deleting
 
 import json
@@ -467,6 +467,25 @@ class HostedFront(unittest.TestCase):
                      404)
         self.ask("DELETE", "/v1/models/census")
         self.assertEqual(self.ask("GET", "/v1/models"), {"models": []})
+
+    def test_the_program_predict_names_a_model_and_a_version(self):
+        self.make("v1", "twice")
+        self.make("v2", "thrice")
+        rows = write(os.path.join(TMP, os.path.basename(self.dir), "rows.json"), "1\n2.5\n")
+
+        def predict(*flags):
+            return run_program(PREDICT, "--rest", "--server", "unix:" + self.socket(),
+                               "--json_instances", rows, *flags)
+
+        self.assertEqual(predict("--model", "census"), (0, "Y\n2.0\n5.0\n"))
+        self.assertEqual(predict("--model", "census", "--model_version", "v2"),
+                         (0, "Y\n3.0\n7.5\n"))
+        code, text = predict("--model", "census", "--model_version", "v3")
+        self.assertNotEqual(code, 0)
+        self.assertIn("NOT_FOUND", text)
+        code, text = predict("--model", "nobody")
+        self.assertNotEqual(code, 0)
+        self.assertIn("NOT_FOUND", text)
 
     def test_nodes_come_with_load_and_go_when_idle(self):
         self.make("v1", "twice", maxNodes=2, concurrencyTarget=1, idleSeconds=1)

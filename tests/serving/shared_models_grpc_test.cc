@@ -38,9 +38,9 @@
 #include "tests/serving/served_process.h"
 #include "tests/serving/served_test.h"
 
-// covers: serving: all models that TensorFlow wrote, served at once, give their expected values over
-//   gRPC: Predict of each case, Classify and Regress by examples, SessionRun by names of tensors and
-//   of a counter that keeps its count
+// covers: serving: all models that TensorFlow wrote, served at once, give their expected values
+//   over gRPC: Predict of each case, Classify and Regress by examples, SessionRun by names of
+//   tensors and of a counter that keeps its count
 
 namespace millrace {
 namespace {
@@ -71,10 +71,10 @@ class SharedModelsGrpcTest : public ServedProcessTest {
     list += "}\n";
     ASSERT_OK(WriteFileAtomically(files(), Path("models.config"), list));
     ASSERT_OK_AND_ASSIGN(
-        server_, ServedProcess::Start(
-                     {.args = {absl::StrCat("--model_config_file=", Path("models.config")),
-                               "--trust_new_versions", "--max_num_load_retries=0",
-                               "--require_all_models", "--enable_session_run"}}));
+        server_,
+        ServedProcess::Start({.args = {absl::StrCat("--model_config_file=", Path("models.config")),
+                                       "--trust_new_versions", "--max_num_load_retries=0",
+                                       "--require_all_models", "--enable_session_run"}}));
   }
   static void AddModel(const std::string& name, const std::string& base, std::string* list) {
     absl::StrAppend(list, "config { name: \"", name, "\" base_path: \"", base,
