@@ -10,8 +10,8 @@ under all fronts in swap_test, forms and errors in rest_goldens_test."""
 # covers: scenario F15: (b) rows of files by a glob, locally and by a server; (c) 64 clients of one
 #   row share batches and get their own rows, a full queue is 503, batches are padded to their sizes
 # covers: scenario F16: a model with versions, the default moves, the first request after idle times
-#   succeeds, the program predict names models and versions, load brings nodes up to the maximum, idle versions have none or their minimum, the
-#   rules of deleting
+#   succeeds, the program predict names models and versions, load brings nodes up to the maximum,
+#   idle versions have none or their minimum, the rules of deleting
 
 import json
 import os
@@ -125,7 +125,8 @@ class ModelServerScenarios(unittest.TestCase):
                 i = 0
                 while not stop.is_set():
                     stop.wait(max(0, begin + i / 10 - time.monotonic()))
-                    reply = connection.ask("POST", "/v1/models/m:predict", f'{{"instances": [{i}, 1]}}')
+                    reply = connection.ask("POST", "/v1/models/m:predict",
+                                           f'{{"instances": [{i}, 1]}}')
                     i += 1
                     with lock:
                         if reply.status != 200:
@@ -230,7 +231,7 @@ class Batches(unittest.TestCase):
     def serve(self, parameters):
         server = Server(
             "--model_name=m", "--model_base_path=" + os.path.join(self.dir, "m"),
-            "--trust_new_versions", "--enable_batching",
+            "--trust_new_versions", "--enable_batching", "--rest_api_timeout_in_ms=600000",
             "--batching_parameters_file=" + write(os.path.join(self.dir, "batching"), parameters),
             "--monitoring_config_file=" + write(os.path.join(self.dir, "monitoring"),
                                                 "prometheus_config { enable: true }"))
@@ -298,10 +299,18 @@ class Batches(unittest.TestCase):
 
     def test_a_full_queue_is_unavailable(self):
         # A row waits for a second one, far longer than this test; one batch may wait.
-        server = self.serve("max_batch_size { value: 2 } batch_timeout_micros { value: 1000000000 } "
-                            "max_enqueued_batches { value: 1 } num_batch_threads { value: 1 }")
+        server = self.serve("max_batch_size { value: 2 } max_enqueued_batches { value: 1 } "
+                            "batch_timeout_micros { value: 1000000000 } "
+                            "num_batch_threads { value: 1 }")
         first = []
-        threads = Threads([lambda: first.append(self.ask(server, [1]))])
+
+        def wait():
+            # Refused itself when it meets two rows that are about to run.
+            while not first or first[-1].status == 503:
+                first.append(self.ask(server, [1]))
+
+        threads = Threads([wait])
+
         # Two rows do not fit in its batch. Until it waits, they are a batch of their own.
         def refused():
             reply = self.ask(server, [5, 6])
@@ -318,7 +327,7 @@ class Batches(unittest.TestCase):
         # The second row of its batch.
         self.assertEqual(predictions(self.ask(server, [2])), [6])
         threads.join()
-        self.assertEqual(predictions(first[0]), [3])
+        self.assertEqual(predictions(first[-1]), [3])
         # There is room again.
         self.assertEqual(predictions(self.ask(server, [5, 6])), [15, 18])
 

@@ -23,7 +23,7 @@ import unittest
 sys.dont_write_bytecode = True  # next to the sources
 sys.path.insert(0, os.path.join("tests", "serving"))
 from server_by_python import (  # pylint: disable=wrong-import-position
-    SERVER, Running, Server, write)
+    SERVER, Running, Server, free_port, write)
 
 TMP = os.environ["TEST_TMPDIR"]
 DATA = os.path.join(os.environ.get("MILLRACE_SHARED", ""), "data")
@@ -331,9 +331,8 @@ class SharedModels(unittest.TestCase):
     def test_a_model_with_an_op_without_a_kernel_names_it(self):
         # It is the only model: the program ends as TensorFlow Serving does.
         name = "babyweight_dnn_eval"
-        program = Running([SERVER, "--port=0", "--rest_api_port=0",
-                           "--grpc_socket_path=" + os.path.join(TMP, "socket"),
-                           "--model_name=" + name, "--model_base_path=" + base_path_of(name),
+        program = Running([SERVER, f"--port={free_port()}", "--model_name=" + name,
+                           "--model_base_path=" + base_path_of(name),
                            "--saved_model_tags=eval", "--trust_new_versions",
                            "--max_num_load_retries=0"])
         self.assertNotEqual(program.wait(), 0, program.output())
@@ -376,7 +375,8 @@ class SharedModels(unittest.TestCase):
             got = json.loads(server.ask("GET", "/v1/models/default/metadata").body)
         finally:
             server.stop()
-        self.assertEqual(got, json.loads(read(shared("serving", "half_plus_two_model_metadata.json"))))
+        wanted = read(shared("serving", "half_plus_two_model_metadata.json"))
+        self.assertEqual(got, json.loads(wanted))
 
     def test_its_good_list_of_models(self):
         text = read(shared("serving", "good_model_config.txt"))
@@ -392,8 +392,7 @@ class SharedModels(unittest.TestCase):
             server.stop()
 
     def test_its_bad_list_of_models(self):
-        program = Running([SERVER, "--port=0", "--rest_api_port=0",
-                           "--grpc_socket_path=" + os.path.join(TMP, "socket"),
+        program = Running([SERVER, f"--port={free_port()}",
                            "--model_config_file=" + shared("serving", "bad_model_config.txt")])
         self.assertNotEqual(program.wait(), 0, program.output())
         self.assertIn("Error parsing text-format tensorflow.serving.ModelServerConfig",
@@ -412,8 +411,8 @@ class SharedModels(unittest.TestCase):
             server.stop()
         self.assertIn(':tensorflow:serving:request_count{model_name="half_plus_two",status="OK"} 1',
                       page)
-        # One batch, of both rows.
-        self.assertRegex(page, r":tensorflow:serving:batching_session:processed_batch_size_sum\S* 2")
+        self.assertRegex(page, "\n:tensorflow:serving:batching_session:"
+                         r"processed_batch_size_sum\S* 2\n")
 
 
 if __name__ == "__main__":
