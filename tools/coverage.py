@@ -50,8 +50,8 @@ SECTIONS = {
     "article 3": ("Article 3: The Estimator and its roles", ""),
     "article 4": ("Article 4: Data before training", "Rows 4-12 to 4-16, 4-18, 4-21 and 4-22 wait "
                   "for object stores, cluster managers and servers."),
-    "scenario": ("The scenarios", "Each runs real processes unless its line says otherwise. F14, "
-                 "F16, F19, F21 and F22 wait for servers, hosting, tuning and storage."),
+    "scenario": ("The scenarios", "Each runs real processes unless its line says otherwise. F19, "
+                 "F21 and F22 wait for tuning, cluster managers and storage."),
     "build": ("The build", ""),
 }
 HEAD = f"""# What is proven, and where

@@ -270,7 +270,8 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
       flags.BoolValue("enable_serialization_as_tensor_content", false);
   options.model.check_method_names = flags.BoolValue("enable_signature_method_name_check", false);
   if (flags.has("saved_model_tags")) {
-    options.model.load.tags = absl::StrSplit(flags.value("saved_model_tags"), ',');
+    options.model.load.tags =
+        absl::StrSplit(flags.value("saved_model_tags"), ',', absl::SkipEmpty());
   }
   // Threads of a model's session; the process's own otherwise.
   MR_ASSIGN_OR_RETURN(const int both, flags.IntValue("tensorflow_session_parallelism", 0, 0, 1024));
@@ -340,7 +341,9 @@ ProgramHelp ModelServerHelp() {
            .help = "a BatchingParameters as text: batches as TensorFlow Serving makes them"},
           Switch("enable_per_model_batching_parameters",
                  "batches versions that have batching_params.pbtxt, by that file"),
-          {.name = "saved_model_tags", .value = "TAGS", .help = "of the meta graph (serve)"},
+          {.name = "saved_model_tags",
+           .value = "TAGS",
+           .help = "of the meta graph (serve); empty: of the one without tags"},
           Switch("enable_serialization_as_tensor_content", "replies carry tensors as raw bytes"),
           Switch("enable_signature_method_name_check",
                  "classify and regress ask for signatures of their method"),

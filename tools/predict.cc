@@ -66,12 +66,18 @@ StatusOr<RemoteModel> ModelOf(const CommandLine& flags) {
                        .which = {.label = flags.value("label")},
                        .signature = flags.value("signature")};
   if (flags.has("model_version")) {
+    const std::string text = flags.value("model_version");
     int64_t version = 0;
-    if (!absl::SimpleAtoi(flags.value("model_version"), &version) || version < 0) {
-      return InvalidArgument("--model_version must be a number >= 0, got '",
-                             flags.value("model_version"), "'");
+    const bool is_number = absl::SimpleAtoi(text, &version);
+    // Versions of a front have names.
+    if (!is_number && !text.empty() && flags.BoolValue("rest", false)) {
+      model.version_name = text;
+    } else if (is_number && version >= 0) {
+      model.which.version = version;
+    } else {
+      return InvalidArgument("--model_version must be a number >= 0, got '", text, "'",
+                             is_number ? "" : "; names are for a front, with --rest");
     }
-    model.which.version = version;
   }
   MR_ASSIGN_OR_RETURN(const int seconds,
                       flags.IntValue("timeout_seconds", 60, 1, kMaxTimeoutSeconds));
@@ -140,7 +146,9 @@ int Main(const std::vector<std::string>& args) {
                  .required = true},
                 {.name = "rest", .help = "asks over REST", .boolean = true},
                 {.name = "model", .value = "NAME", .help = "the model", .required = true},
-                {.name = "model_version", .value = "N", .help = "of the model (the newest)"},
+                {.name = "model_version",
+                 .value = "N",
+                 .help = "of the model (the newest); of a front, with --rest, its name"},
                 {.name = "label", .value = "L", .help = "of a version, instead of its number"},
                 {.name = "signature",
                  .value = "NAME",

@@ -152,7 +152,11 @@ TEST_F(PredictTest, MistakesAreExplained) {
         {"--model m", 1, "one of --json_instances and --text_instances must be given, got none"},
         {"--model m --model_version 3 --label stable" + rows, 1,
          "at most one of --model_version and --label must be given"},
-        {"--model m --model_version x" + rows, 1, "--model_version must be a number >= 0, got 'x'"},
+        {"--model m --model_version x" + rows, 1,
+         at == Grpc() ? "--model_version must be a number >= 0, got 'x'; names are for a front"
+                      : "Malformed request: GET /v1/models/m/versions/x/metadata"},
+        {"--model m --model_version=-1" + rows, 1,
+         "--model_version must be a number >= 0, got '-1'"},
         {"--model m --format csv" + rows, 1, "--format must be table or json, got 'csv'"},
         {"--model m --signature none" + rows, 1, "--signature must be one of 'classify', "},
         {"--model n" + rows, 1, "predict: NOT_FOUND: "},

@@ -93,7 +93,9 @@ Status BadReply(absl::string_view rule, absl::string_view reply) {
 StatusOr<std::string> Body(const RemoteModel& model, const std::string& method,
                            const std::string& suffix, std::string body) {
   std::string target = absl::StrCat("/v1/models/", UrlEscaped(model.name));
-  if (model.which.version) {
+  if (!model.version_name.empty()) {
+    absl::StrAppend(&target, "/versions/", UrlEscaped(model.version_name));
+  } else if (model.which.version) {
     absl::StrAppend(&target, "/versions/", *model.which.version);
   } else if (!model.which.label.empty()) {
     absl::StrAppend(&target, "/labels/", UrlEscaped(model.which.label));

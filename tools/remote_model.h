@@ -31,7 +31,8 @@ struct RemoteModel {
   std::string address;  // "host:port" or "unix:/path"
   std::string name;
   ModelVersionChoice which = {};
-  std::string signature = "";  // "": serving_default, else the only one
+  std::string version_name = "";  // of a front's version, over REST alone; not with `which`
+  std::string signature = "";     // "": serving_default, else the only one
   absl::Duration timeout = absl::Seconds(60);
 };
 

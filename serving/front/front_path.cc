@@ -60,10 +60,13 @@ std::optional<FrontTarget> TargetOf(absl::string_view method, absl::string_view 
     target.project = parts[1];
     parts.erase(parts.begin(), parts.begin() + 2);
   }
+  const bool of_metadata = method == "GET" && verb.empty() &&
+                           (parts.size() == 3 || parts.size() == 5) && parts.back() == "metadata";
+  if (of_metadata) parts.pop_back();
   if (parts[0] != "models" || (parts.size() > 2 && parts[2] != "versions")) return std::nullopt;
   const std::optional<Kind> kind = KindOf(method, verb, parts.size());
   if (!kind.has_value() || !CheckCatalogName("Project", target.project).ok()) return std::nullopt;
-  target.kind = *kind;
+  target.kind = of_metadata ? Kind::kMetadata : *kind;
   if (parts.size() > 1) target.model = parts[1];
   if (parts.size() > 3) target.version = parts[3];
   for (size_t i = 1; i < parts.size(); i += 2) {

@@ -7,9 +7,13 @@
 //   POST GET          /v1/projects/P/models
 //        GET DELETE   /v1/projects/P/models/M
 //   POST              /v1/projects/P/models/M:predict
+//        GET          /v1/projects/P/models/M/metadata
 //   POST GET          /v1/projects/P/models/M/versions
 //        GET DELETE   /v1/projects/P/models/M/versions/V
 //   POST              /v1/projects/P/models/M/versions/V:predict|setDefault
+//        GET          /v1/projects/P/models/M/versions/V/metadata
+//
+// Metadata is TensorFlow Serving's, for clients that ask for signatures first.
 //
 // Without /projects/P it is the default project, as in commands that name no project. Names have
 // no percent signs.
@@ -34,7 +38,8 @@ struct FrontTarget {
     kGetVersion,
     kDeleteVersion,
     kSetDefault,
-    kPredict,  // `version` "": the default one
+    kPredict,   // `version` "": the default one
+    kMetadata,  // the same
   };
   Kind kind = Kind::kListModels;
   std::string project, model, version;

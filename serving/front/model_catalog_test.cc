@@ -130,6 +130,10 @@ TEST(FrontPathTest, PathsNameWhatIsAskedFor) {
   expect("DELETE", "/v1/models/m", {Kind::kDeleteModel, "home", "m", ""});
   expect("POST", "/v1/models/m:predict", {Kind::kPredict, "home", "m", ""});
   expect("POST", "/v1/projects/p/models/m/versions/v:predict", {Kind::kPredict, "p", "m", "v"});
+  expect("GET", "/v1/models/m/metadata", {Kind::kMetadata, "home", "m", ""});
+  expect("GET", "/v1/projects/p/models/m/versions/v/metadata", {Kind::kMetadata, "p", "m", "v"});
+  expect("GET", "/v1/models/m/versions/metadata", {Kind::kGetVersion, "home", "m", "metadata"});
+  expect("GET", "/v1/models/metadata", {Kind::kGetModel, "home", "metadata", ""});
   expect("GET", "/v1/models/m/versions", {Kind::kListVersions, "home", "m", ""});
   expect("POST", "/v1/models/m/versions", {Kind::kCreateVersion, "home", "m", ""});
   expect("GET", "/v1/models/m/versions/v", {Kind::kGetVersion, "home", "m", "v"});
@@ -145,6 +149,8 @@ TEST(FrontPathTest, PathsNameWhatIsAskedFor) {
               absl::StrCat("Malformed request: POST ", path));
   }
   EXPECT_FALSE(parse("GET", "/v1/models/m:predict").ok());
+  EXPECT_FALSE(parse("POST", "/v1/models/m/metadata").ok());
+  EXPECT_FALSE(parse("GET", "/v1/models/m/labels/l/metadata").ok());
   EXPECT_FALSE(parse("DELETE", "/v1/models").ok());
 }
 

@@ -194,6 +194,7 @@ void ModelFront::Serve(std::unique_ptr<HttpRequest> request) {
   }
   switch (target->kind) {
     case Kind::kPredict:
+    case Kind::kMetadata:
       return Predict(*std::move(target), std::move(request));
     case Kind::kListModels:
     case Kind::kGetModel:

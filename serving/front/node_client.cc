@@ -217,9 +217,16 @@ void NodeClient::Keep(OwnedFd fd) {
 
 NodeExchange NodeClient::Post(absl::string_view target, absl::string_view content_type,
                               absl::string_view body, absl::Time deadline) {
-  const std::string head =
-      absl::StrCat("POST ", target, " HTTP/1.1\r\nHost: node\r\nContent-Type: ", content_type,
-                   "\r\nContent-Length: ", body.size(), "\r\n\r\n");
+  return Ask(absl::StrCat("POST ", target, " HTTP/1.1\r\nHost: node\r\nContent-Type: ",
+                          content_type, "\r\nContent-Length: ", body.size(), "\r\n\r\n"),
+             body, deadline);
+}
+
+NodeExchange NodeClient::Get(absl::string_view target, absl::Time deadline) {
+  return Ask(absl::StrCat("GET ", target, " HTTP/1.1\r\nHost: node\r\n\r\n"), "", deadline);
+}
+
+NodeExchange NodeClient::Ask(absl::string_view head, absl::string_view body, absl::Time deadline) {
   while (true) {
     OwnedFd fd = TakeKept();
     const bool kept = fd.open();

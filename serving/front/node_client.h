@@ -66,6 +66,7 @@ class NodeClient {
   // breaks.
   NodeExchange Post(absl::string_view target, absl::string_view content_type,
                     absl::string_view body, absl::Time deadline);
+  NodeExchange Get(absl::string_view target, absl::Time deadline);
 
   // Does somebody listen there? Sends nothing.
   bool CanConnect() const;
@@ -79,6 +80,7 @@ class NodeClient {
   OwnedFd Connect(int* error) const;
   OwnedFd TakeKept();
   void Keep(OwnedFd fd);
+  NodeExchange Ask(absl::string_view head, absl::string_view body, absl::Time deadline);
 
   const std::string path_;
   const size_t max_kept_, max_reply_bytes_;

@@ -89,7 +89,8 @@ class NodeFleet {
 
   // All that there are from now on; versions of other ids drain and end.
   void SetVersions(const std::vector<FleetVersion>& versions);
-  // Answers the request, at some point, from any thread.
+  // Answers the request, at some point, from any thread: a prediction, or the model's metadata for
+  // a GET.
   void Predict(int64_t id, std::unique_ptr<HttpRequest> request);
   FleetStatus StatusOf(int64_t id) const;
 

@@ -385,6 +385,12 @@ TEST_F(ModelServerTest, LabelsAreSetAtStartWhereTheyCanBe) {
   request.mutable_model_spec()->set_version_label("stable");
   EXPECT_STATUS(Predict(request, &response), absl::StatusCode::kInvalidArgument,
                 "Unrecognized servable version label: stable");
+  // The status of a model says nothing of labels, over REST as over gRPC.
+  for (const char* const label : {"stable", "best"}) {
+    const RawHttpReply status = Rest("GET", absl::StrCat("/v1/models/good/labels/", label));
+    EXPECT_EQ(status.status, 200) << status.body;
+    EXPECT_EQ(status.body, Rest("GET", "/v1/models/good").body);
+  }
 }
 
 // What a client sent comes back in messages, but not all of it.

@@ -18,6 +18,7 @@
 #include "proto/serving/get_model_metadata.pb.h"
 #include "proto/serving/get_model_status.pb.h"
 #include "proto/serving/input.pb.h"
+#include "proto/serving/model.pb.h"
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
 #include "serving/aliased_tensor.h"
@@ -76,7 +77,7 @@ class Front : public std::enable_shared_from_this<Front> {
   StatusOr<std::string> Predict(const ServedModel& model, const Asked& asked) const;
   StatusOr<std::string> Classify(const ServedModel& model, const Asked& asked) const;
   StatusOr<std::string> Regress(const ServedModel& model, const Asked& asked) const;
-  StatusOr<std::string> StatusOf(const RestTarget& target, const StepBounds& bounds) const;
+  StatusOr<std::string> StatusOf(const RestTarget& target) const;
   StatusOr<std::string> MetadataOf(const RestTarget& target, const StepBounds& bounds) const;
   std::string Models() const;
 
@@ -197,8 +198,7 @@ bool Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
 
 bool Front::MayTakeLong(const RestTarget& target) {
   return target.kind == RestTarget::Kind::kPredict || target.kind == RestTarget::Kind::kClassify ||
-         target.kind == RestTarget::Kind::kRegress || target.kind == RestTarget::Kind::kMetadata ||
-         target.label.has_value();
+         target.kind == RestTarget::Kind::kRegress || target.kind == RestTarget::Kind::kMetadata;
 }
 
 StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& request,
@@ -211,7 +211,7 @@ StatusOr<std::string> Front::Reply(const RestTarget& target, const HttpRequest& 
     case RestTarget::Kind::kRegress:
       return Observed(RequestApi::kRegress, target, request, bounds, &Front::Regress);
     case RestTarget::Kind::kStatus:
-      return StatusOf(target, bounds);
+      return StatusOf(target);
     case RestTarget::Kind::kMetadata:
       return MetadataOf(target, bounds);
     case RestTarget::Kind::kListModels:
@@ -293,16 +293,12 @@ StatusOr<std::string> Front::Regress(const ServedModel& model, const Asked& aske
   return Ended(RegressReply(values), asked.observed);
 }
 
-// Of a label: of the version that has it now.
-StatusOr<std::string> Front::StatusOf(const RestTarget& target, const StepBounds& bounds) const {
-  std::optional<int64_t> version = target.version;
-  if (target.label.has_value()) {
-    MR_ASSIGN_OR_RETURN(const ModelRequests::Pinned model, Pin(target, bounds));
-    version = model->version();
-  }
+StatusOr<std::string> Front::StatusOf(const RestTarget& target) const {
   serving::GetModelStatusRequest request;
-  request.mutable_model_spec()->set_name(target.model_name);
-  if (version.has_value()) request.mutable_model_spec()->mutable_version()->set_value(*version);
+  serving::ModelSpec* const spec = request.mutable_model_spec();
+  spec->set_name(target.model_name);
+  // A label says nothing here: all versions, as in TensorFlow Serving.
+  if (target.version.has_value()) spec->mutable_version()->set_value(*target.version);
   serving::GetModelStatusResponse response;
   MR_RETURN_IF_ERROR(requests_->GetModelStatus(request, &response));
   return StatusReply(response);
