@@ -2,8 +2,9 @@
 #ifndef MILLRACE_OPS_TRAINING_TRAINING_H_
 #define MILLRACE_OPS_TRAINING_TRAINING_H_
 
-// The builders of this drawer: updates of variables by optimizers.
+// The builders of this drawer: updates of variables by optimizers, accumulators of gradients.
 
+#include "ops/training/accumulator.h"         // IWYU pragma: export
 #include "ops/training/other_training_ops.h"  // IWYU pragma: export
 #include "ops/training/training_ops.h"        // IWYU pragma: export
 
