@@ -45,10 +45,10 @@
 #include "serving/protocols/health.h"
 #include "serving/protocols/readiness.h"
 #include "serving/protocols/reflection.h"
-#include "serving/request_observer.h"
 #include "serving/rest/http_server.h"
 #include "serving/rest/rest_lanes.h"
 #include "serving/served_model.h"
+#include "serving/server/hosted_models.h"
 #include "serving/server/rest_front.h"
 
 namespace millrace {
@@ -120,8 +120,6 @@ class ModelServer {
 
  private:
   ModelServer() = default;
-  // What sees the requests; null: nothing.
-  StatusOr<std::shared_ptr<RequestObserver>> Observe(const ModelServerMonitoring& monitoring);
   Status Listen(const ModelServerOptions& options);
   // Answers what is asked for outside of /v1/.
   std::function<bool(HttpRequest*)> PagesOf(const ModelServerMonitoring& monitoring,
@@ -135,7 +133,7 @@ class ModelServer {
   std::shared_ptr<HealthService> health_;
   std::shared_ptr<ReflectionService> reflection_;
   std::shared_ptr<ModelVersions> versions_;
-  std::shared_ptr<RequestLog> request_log_;
+  std::unique_ptr<HostedModels> hosted_;
   std::shared_ptr<const ModelRequests> requests_;
   std::shared_ptr<RpcServer> rpc_;
   Mutex stop_mu_;
