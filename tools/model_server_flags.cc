@@ -63,7 +63,7 @@ StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags, std::str
 }
 
 // PEM texts in a SSLConfig.
-StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& file) {
+StatusOr<std::shared_ptr<Credentials>> CertificatesOf(const std::string& file) {
   MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
   tensorflow::serving::SSLConfig config;
   if (!google::protobuf::TextFormat::ParseFromString(text, &config)) {
@@ -81,6 +81,22 @@ StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& fi
   }
   if (credentials->require_client_certificate && credentials->ca.empty()) {
     return InvalidArgument("'", file, "': with client_verify it must have custom_ca, got none");
+  }
+  return credentials;
+}
+
+// Null: anybody may call, without TLS.
+StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const CommandLine& flags) {
+  const std::string certificates = flags.value("ssl_config_file");
+  const std::string token = flags.value("token_file");
+  if (certificates.empty() && token.empty()) return std::shared_ptr<const Credentials>();
+  auto credentials = std::make_shared<Credentials>();
+  if (!certificates.empty()) {
+    MR_ASSIGN_OR_RETURN(credentials, CertificatesOf(certificates));
+  }
+  if (!token.empty()) {
+    MR_ASSIGN_OR_RETURN(const auto read, Credentials::Load({.token_file = token}));
+    credentials->token = read->token;
   }
   return std::shared_ptr<const Credentials>(std::move(credentials));
 }
@@ -179,9 +195,7 @@ Status ReadFronts(const CommandLine& flags, ModelServerOptions* options) {
   options->rest.cors = flags.BoolValue("rest_api_enable_cors_support", false);
   options->enable_health = flags.BoolValue("enable_grpc_healthcheck_service", true);
   options->enable_session_run = flags.BoolValue("enable_session_run", false);
-  if (flags.has("ssl_config_file")) {
-    MR_ASSIGN_OR_RETURN(options->credentials, CredentialsOf(flags.value("ssl_config_file")));
-  }
+  MR_ASSIGN_OR_RETURN(options->credentials, CredentialsOf(flags));
 
   // Bounds of REST.
   HttpServerOptions& http = options->http;
@@ -369,6 +383,9 @@ ProgramHelp ModelServerHelp() {
           Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
           Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
           {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
+          {.name = "token_file",
+           .value = "FILE",
+           .help = "a secret that each caller must show, by gRPC and REST"},
           {.name = "monitoring_config_file",
            .value = "FILE",
            .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},

@@ -15,6 +15,7 @@
 #include "proto/serving/inference.pb.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/regression.pb.h"
+#include "saver/model_signature.h"
 #include "serving/aliased_tensor.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/batching.h"
@@ -28,6 +29,7 @@
 #include "serving/served_model.h"
 #include "serving/server/hosted_models.h"
 #include "serving/step_bounds.h"
+#include "serving/version_source.h"
 #include "serving/version_state.h"
 
 namespace millrace {

@@ -18,6 +18,8 @@
 #include "serving/protocols/v2_rest.h"
 #include "serving/server/grpc_front.h"
 #include "serving/server/hosted_models.h"
+#include "serving/server/rest_protobuf.h"
+#include "serving/server/rest_token.h"
 
 namespace millrace {
 
@@ -58,13 +60,8 @@ std::function<bool(HttpRequest*)> ModelServer::PagesOf(const ModelServerMonitori
 }
 
 Status ModelServer::Listen(const ModelServerOptions& options) {
-  if (options.credentials != nullptr) {
-    MR_RETURN_IF_ERROR(options.credentials->CheckServer());
-    if (!options.credentials->token.empty() && !options.rest_addresses.empty()) {
-      return InvalidArgument(
-          "ModelServer: REST must be without a token, which it does not ask for");
-    }
-  }
+  if (options.credentials != nullptr) MR_RETURN_IF_ERROR(options.credentials->CheckServer());
+  const std::string token = options.credentials == nullptr ? "" : options.credentials->token;
   if (!options.grpc_address.empty()) {
     RpcServer::Options rpc;
     rpc.address = options.grpc_address;
@@ -118,13 +115,15 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
         return waiting->load(std::memory_order_relaxed);
       });
     }
-    HttpHandler handler = RestFront(requests_, std::move(rest));
+    HttpHandler handler = RestFront(requests_, rest);
+    handler = ProtobufRestFront(requests_, rest, std::move(handler));
     handler = V2RestFront(requests_, readiness_,
                           {.timeout = options.rest.timeout,
                            .cors = options.rest.cors,
                            .limits = options.rest.limits,
                            .lanes = lanes_.get()},
                           std::move(handler));
+    handler = AskForToken(token, std::move(handler));
     MR_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(http), std::move(handler)));
     LogInfo("Serves REST on port ", http_->port());
   }
@@ -136,10 +135,11 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     HttpServerOptions http;
     http.addresses = {options.monitoring.address};
     http.num_threads = 1;
-    MR_ASSIGN_OR_RETURN(
-        pages_, HttpServer::Start(std::move(http), [serve](std::unique_ptr<HttpRequest> request) {
-          if (!serve(request.get())) request->Answer(404, {}, "");
-        }));
+    HttpHandler handler = [serve](std::unique_ptr<HttpRequest> request) {
+      if (!serve(request.get())) request->Answer(404, {}, "");
+    };
+    MR_ASSIGN_OR_RETURN(pages_,
+                        HttpServer::Start(std::move(http), AskForToken(token, std::move(handler))));
     LogInfo("Serves its status on port ", pages_->port());
   }
   return absl::OkStatus();

@@ -78,7 +78,7 @@ struct ModelServerOptions {
   std::vector<std::string> more_grpc_addresses = {};
   std::vector<std::pair<std::string, std::string>> grpc_channel_arguments = {};
   std::vector<std::string> rest_addresses = {};  // as HttpServerOptions; none: no REST
-  // Of both; null: no TLS, no token. REST does not ask for a token: with one there is gRPC alone.
+  // Of all ports; null: no TLS, no token. The port of ModelServerMonitoring has no TLS.
   std::shared_ptr<const Credentials> credentials = nullptr;
   HttpServerOptions http = {};  // without addresses and TLS
   RestFrontOptions rest = {};   // without lanes
