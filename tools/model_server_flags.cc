@@ -279,6 +279,8 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
   options.enable_warm_up = flags.BoolValue("enable_model_warmup", true);
   MR_ASSIGN_OR_RETURN(options.warm_up_iterations,
                       flags.IntValue("num_request_iterations_for_warmup", 1, 1, INT32_MAX));
+  MR_ASSIGN_OR_RETURN(options.warm_up_from_request_log,
+                      flags.IntValue("warmup_from_request_log", 0, 0, 1'000'000));
   MR_ASSIGN_OR_RETURN(options.batching, BatchingOf(flags));
   options.model.serialize_as_tensor_content =
       flags.BoolValue("enable_serialization_as_tensor_content", false);
@@ -347,6 +349,8 @@ ProgramHelp ModelServerHelp() {
                  "takes a version as soon as its directory is there, as TensorFlow Serving does"),
           Switch("enable_model_warmup", "runs the warm-up requests of a version first (true)"),
           Number("num_request_iterations_for_warmup", "runs of each warm-up request (1)"),
+          Number("warmup_from_request_log",
+                 "of a model's last logged requests are run on a new version first (0)"),
           Switch("enable_batching",
                  "runs requests that wait together; without a file, nothing waits for others"),
           {.name = "batching_parameters_file",

@@ -12,6 +12,7 @@
 #include "core/logging.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/monitoring/access_log.h"
+#include "serving/monitoring/replay_requests.h"
 #include "serving/servable.h"
 #include "serving/step_bounds.h"
 #include "serving/warm_up.h"
@@ -43,26 +44,62 @@ ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
   };
 }
 
-ModelVersions::WarmUp WarmUpOf(int iterations, std::shared_ptr<ServerMetrics> metrics) {
-  return
-      [iterations, metrics = std::move(metrics)](const VersionToLoad& version, Servable* servable,
-                                                 CancellationManager* cancellation) -> Status {
-        const WarmUpOptions options = {.iterations = iterations,
-                                       .bounds = {.cancellation = cancellation}};
-        const absl::Time began = absl::Now();
-        const StatusOr<int64_t> run =
-            WarmUp(*static_cast<const ServedModel*>(servable), version.directory, options);
-        // A version without such a file was not warmed up.
-        if (metrics != nullptr && (!run.ok() || *run > 0)) {
-          metrics->WarmedUp(version, run.status(), absl::Now() - began, run.value_or(0));
-        }
-        MR_ASSIGN_OR_RETURN(const int64_t records, run);
-        if (records > 0) {
-          LogInfo("Model ", version.model, " version ", version.version, ": ran ", records,
-                  " warm-up requests");
-        }
-        return absl::OkStatus();
-      };
+// What the exporter put next to the version; an error fails its load.
+Status RunExportedRequests(const VersionToLoad& version, const ServedModel& model,
+                           const WarmUpOptions& options, ServerMetrics* metrics) {
+  const absl::Time began = absl::Now();
+  const StatusOr<int64_t> run = WarmUp(model, version.directory, options);
+  // A version without such a file was not warmed up.
+  if (metrics != nullptr && (!run.ok() || *run > 0)) {
+    metrics->WarmedUp(version, run.status(), absl::Now() - began, run.value_or(0));
+  }
+  MR_ASSIGN_OR_RETURN(const int64_t records, run);
+  if (records > 0) {
+    LogInfo("Model ", version.model, " version ", version.version, ": ran ", records,
+            " warm-up requests");
+  }
+  return absl::OkStatus();
+}
+
+// What was asked last; errors are counted.
+void RunLoggedRequests(const VersionToLoad& version, const ServedModel& model,
+                       const ReplayOptions& options, ServerMetrics* metrics) {
+  const ReplayedRequests replayed = ReplayRequests(model, version.request_log_prefix, options);
+  if (metrics != nullptr) {
+    for (const auto& [code, count] : replayed.by_code) {
+      metrics->Replayed(version.model, code, count);
+    }
+  }
+  const auto ok = replayed.by_code.find(absl::StatusCode::kOk);
+  const int64_t num_ok = ok == replayed.by_code.end() ? 0 : ok->second;
+  const std::string text =
+      absl::StrCat("Model ", version.model, " version ", version.version, ": ran ",
+                   replayed.num_run(), " logged requests, ", num_ok, " of them without an error");
+  if (replayed.first_error.ok()) {
+    if (replayed.num_run() > 0) LogInfo(text);
+    return;
+  }
+  LogWarning(text, "; ", replayed.num_unreadable,
+             " files and records could not be read; the first error is ",
+             replayed.first_error.ToString());
+}
+
+// `metrics` may be null.
+ModelVersions::WarmUp WarmUpOf(int iterations, int64_t num_logged,
+                               std::shared_ptr<ServerMetrics> metrics) {
+  return [iterations, num_logged, metrics = std::move(metrics)](
+             const VersionToLoad& version, Servable* servable,
+             CancellationManager* cancellation) -> Status {
+    const auto& model = *static_cast<const ServedModel*>(servable);
+    const StepBounds bounds = {.cancellation = cancellation};
+    MR_RETURN_IF_ERROR(RunExportedRequests(
+        version, model, {.iterations = iterations, .bounds = bounds}, metrics.get()));
+    if (num_logged > 0) {
+      RunLoggedRequests(version, model, {.max_requests = num_logged, .bounds = bounds},
+                        metrics.get());
+    }
+    return absl::OkStatus();
+  };
 }
 
 }  // namespace
@@ -82,7 +119,8 @@ StatusOr<std::unique_ptr<HostedModels>> HostedModels::Create(const HostedModelsO
   }
   versions.loader = LoaderOf(options.model, batching, hosted->metrics_);
   if (options.enable_warm_up) {
-    versions.warm_up = WarmUpOf(options.warm_up_iterations, hosted->metrics_);
+    versions.warm_up =
+        WarmUpOf(options.warm_up_iterations, options.warm_up_from_request_log, hosted->metrics_);
   }
   hosted->polls_by_hand_ = versions.poll_period == absl::InfiniteDuration();
   MR_ASSIGN_OR_RETURN(hosted->versions_, ModelVersions::Create(std::move(versions)));

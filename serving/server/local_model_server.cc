@@ -92,6 +92,7 @@ StatusOr<HostedModelsOptions> HostedOf(const LocalModelServerOptions& options) {
   config.intra_op_parallelism_threads = options.intra_op_threads;
   config.inter_op_parallelism_threads = options.inter_op_threads;
   hosted.enable_warm_up = options.warm_up;
+  hosted.warm_up_from_request_log = options.warm_up_from_request_log;
   hosted.versions.poll_period = options.poll_period;
   hosted.versions.source.trust_new_versions = options.trust_new_versions;
   hosted.versions.plan.max_retries = options.max_load_retries;

@@ -231,6 +231,32 @@ TEST_F(LocalModelServerTest, RelativePathsAndConfigurationTexts) {
   EXPECT_OK(server_->Predict("n", Inputs()));
 }
 
+// What the first server was asked warms up the second one, as a later process would be.
+TEST_F(LocalModelServerTest, LoggedRequestsWarmUpTheNextVersion) {
+  AddVersion("m", 1);
+  LocalModelServerOptions options = Options({});
+  options.model_config =
+      absl::StrCat("model_config_list { config { name: 'm' base_path: '", PathOf("m"),
+                   "' model_platform: 'tensorflow' logging_config { log_collector_config { "
+                   "filename_prefix: '",
+                   JoinPath(base_, "logs/m"), "' } sampling_config { sampling_rate: 1 } } } }");
+  options.warm_up_from_request_log = 2;
+  Start(options);
+  for (int i = 0; i < 3; ++i) ASSERT_OK(server_->Predict("m", Inputs()));
+  const char* const replayed = "millrace_replayed_requests_total{model_name=\"m\",status=\"OK\"}";
+  EXPECT_FALSE(absl::StrContains(server_->MetricsText(), replayed));
+  server_->Stop();  // writes the log
+  server_.reset();
+
+  AddVersion("m", 2);
+  Start(options);
+  EXPECT_TRUE(absl::StrContains(server_->MetricsText(), absl::StrCat(replayed, " 2\n")))
+      << server_->MetricsText();
+  // They were no requests.
+  EXPECT_FALSE(absl::StrContains(server_->MetricsText(),
+                                 ":tensorflow:serving:request_count{model_name=\"m\""));
+}
+
 TEST_F(LocalModelServerTest, RefusesWhatContradictsItself) {
   AddVersion("m", 1);
   const auto refused = [&](LocalModelServerOptions options) {

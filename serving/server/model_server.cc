@@ -30,6 +30,7 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
       .batching = options.batching,
       .enable_warm_up = options.enable_warm_up,
       .warm_up_iterations = options.warm_up_iterations,
+      .warm_up_from_request_log = options.warm_up_from_request_log,
       .metrics = options.monitoring.metrics,
       .request_log = options.monitoring.request_log,
       .request_log_options = options.monitoring.request_log_options,

@@ -93,6 +93,8 @@ struct ModelServerOptions {
   std::optional<BatchingOptions> batching = std::nullopt;
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
+  // The last logged requests of a model, so many, warm up its versions too (replay_requests.h).
+  int64_t warm_up_from_request_log = 0;
   ModelServerMonitoring monitoring = {};
   ModelVersions::Options versions = {};  // without loader, warm_up and on_change
 };
