@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -20,6 +21,7 @@
 #include "google/protobuf/text_format.h"
 #include "net/security.h"
 #include "proto/serving/ssl_config.pb.h"
+#include "runtime/session_config.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/batching.h"
 #include "serving/model_config.h"
@@ -27,6 +29,7 @@
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/rest/http_server.h"
 #include "tools/op_library_flag.h"
+#include "tools/platform_config.h"
 
 namespace millrace {
 namespace {
@@ -249,12 +252,66 @@ Status ReadVersions(const CommandLine& flags, ModelVersions::Options* versions) 
   return absl::OkStatus();
 }
 
+// Of TensorFlow Serving, for commands that have them: about what is not here, or is so anyway.
+constexpr const char* kIgnored[] = {"num_unload_threads",
+                                    "per_process_gpu_memory_fraction",
+                                    "num_tflite_pools",
+                                    "num_tflite_interpreters_per_pool",
+                                    "thread_pool_factory_config_file",
+                                    "mixed_precision"};
+constexpr const char* kIgnoredSwitches[] = {"flush_filesystem_caches",
+                                            "remove_unused_fields_from_bundle_metagraph",
+                                            "enable_profiler",
+                                            "prefer_tflite_model",
+                                            "xla_cpu_compilation_enabled",
+                                            "skip_initialize_tpu",
+                                            "use_saved_model"};
+constexpr char kIgnoredHelp[] = "is taken and does nothing";
+
+void WarnOfIgnored(const CommandLine& flags) {
+  std::vector<std::string> given;
+  const auto look = [&](const char* name) {
+    if (flags.has(name)) given.push_back(absl::StrCat("--", name));
+  };
+  for (const char* name : kIgnored) look(name);
+  for (const char* name : kIgnoredSwitches) look(name);
+  if (given.empty()) return;
+  LogWarning("These flags of TensorFlow Serving do nothing here: ", absl::StrJoin(given, ", "));
+}
+
+// The bytes of the file that a flag names; what is wrong with them gets its name.
+template <typename Read>
+Status ReadFlagFile(const CommandLine& flags, const std::string& name, const Read& read) {
+  const std::string file = flags.value(name);
+  if (file.empty()) return absl::OkStatus();
+  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+  return Prefixed(absl::StrCat("'", file, "'"), read(text));
+}
+
+// Threads of a model's session; the process's own otherwise. The file counts where no flag does.
+Status ReadSession(const CommandLine& flags, SessionConfig* config) {
+  MR_RETURN_IF_ERROR(
+      ReadFlagFile(flags, "tensorflow_session_config_file", [&](const std::string& text) -> Status {
+        MR_ASSIGN_OR_RETURN(*config, ReadSessionConfig(text));
+        return absl::OkStatus();
+      }));
+  MR_ASSIGN_OR_RETURN(const int both, flags.IntValue("tensorflow_session_parallelism", 0, 0, 1024));
+  MR_ASSIGN_OR_RETURN(const int intra,
+                      flags.IntValue("tensorflow_intra_op_parallelism", 0, 0, 1024));
+  MR_ASSIGN_OR_RETURN(const int inter,
+                      flags.IntValue("tensorflow_inter_op_parallelism", 0, 0, 1024));
+  if (both > 0 && (intra > 0 || inter > 0)) {
+    return InvalidArgument(
+        "--tensorflow_session_parallelism must be without --tensorflow_intra_op_parallelism and "
+        "--tensorflow_inter_op_parallelism, got both");
+  }
+  if (both + intra > 0) config->intra_op_parallelism_threads = both > 0 ? both : intra;
+  if (both + inter > 0) config->inter_op_parallelism_threads = both > 0 ? both : inter;
+  return absl::OkStatus();
+}
+
 FlagSpec Number(const char* name, const char* help) {
   return {.name = name, .value = "N", .help = help};
-}
-// Of TensorFlow Serving, for commands that have them.
-FlagSpec Ignored(const char* name) {
-  return {.name = name, .value = "ANY", .help = "is taken and does nothing"};
 }
 FlagSpec Switch(const char* name, const char* help) {
   return {.name = name, .help = help, .boolean = true};
@@ -277,8 +334,9 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
   options.require_all_models = flags.BoolValue("require_all_models", false);
   options.listen_early = flags.BoolValue("listen_early", false);
   options.enable_warm_up = flags.BoolValue("enable_model_warmup", true);
-  MR_ASSIGN_OR_RETURN(options.warm_up_iterations,
-                      flags.IntValue("num_request_iterations_for_warmup", 1, 1, INT32_MAX));
+  MR_ASSIGN_OR_RETURN(const int iterations,
+                      flags.IntValue("num_request_iterations_for_warmup", 1, INT32_MIN, INT32_MAX));
+  options.warm_up_iterations = std::max(iterations, 1);  // as there
   MR_ASSIGN_OR_RETURN(options.warm_up_from_request_log,
                       flags.IntValue("warmup_from_request_log", 0, 0, 1'000'000));
   MR_ASSIGN_OR_RETURN(options.batching, BatchingOf(flags));
@@ -288,25 +346,21 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
   if (flags.has("saved_model_tags")) {
     options.model.load.tags = absl::StrSplit(flags.value("saved_model_tags"), ',');
   }
-  // Threads of a model's session; the process's own otherwise.
-  MR_ASSIGN_OR_RETURN(const int both, flags.IntValue("tensorflow_session_parallelism", 0, 0, 1024));
-  MR_ASSIGN_OR_RETURN(const int intra,
-                      flags.IntValue("tensorflow_intra_op_parallelism", 0, 0, 1024));
-  MR_ASSIGN_OR_RETURN(const int inter,
-                      flags.IntValue("tensorflow_inter_op_parallelism", 0, 0, 1024));
-  if (both > 0 && (intra > 0 || inter > 0)) {
-    return InvalidArgument(
-        "--tensorflow_session_parallelism must be without --tensorflow_intra_op_parallelism and "
-        "--tensorflow_inter_op_parallelism, got both");
-  }
-  options.model.load.session.config.intra_op_parallelism_threads = both > 0 ? both : intra;
-  options.model.load.session.config.inter_op_parallelism_threads = both > 0 ? both : inter;
+  MR_RETURN_IF_ERROR(ReadSession(flags, &options.model.load.session.config));
+  MR_RETURN_IF_ERROR(ReadFlagFile(flags, "platform_config_file", [&](const std::string& text) {
+    return ReadPlatformConfig(text, &options);
+  }));
   MR_RETURN_IF_ERROR(ReadMonitoring(flags, &options.monitoring));
+  if (flags.BoolValue("use_alts_credentials", false)) {
+    return InvalidArgument(
+        "--use_alts_credentials must be false, got true; --ssl_config_file has TLS");
+  }
+  WarnOfIgnored(flags);
   return read;
 }
 
 ProgramHelp ModelServerHelp() {
-  return {
+  ProgramHelp help = {
       .name = "model_server",
       .about =
           "Serves exported models over gRPC and REST, for the clients of TensorFlow Serving.\n"
@@ -375,18 +429,21 @@ ProgramHelp ModelServerHelp() {
           Number("rest_idle_seconds", "of a connection without a request (120)"),
           Switch("enable_session_run",
                  "SessionService: who may call it may run each op, as those that write files"),
+          {.name = "tensorflow_session_config_file",
+           .value = "FILE",
+           .help = "a ConfigProto as text, of a model's session; the next three count before it"},
           Number("tensorflow_session_parallelism",
                  "threads of a model's steps (0: of the process)"),
           Number("tensorflow_intra_op_parallelism", "the same, of one node"),
           Number("tensorflow_inter_op_parallelism", "the same, of several nodes"),
-          Ignored("num_unload_threads"),
-          Ignored("flush_filesystem_caches"),
-          Ignored("remove_unused_fields_from_bundle_metagraph"),
-          Ignored("enable_profiler"),
-          Ignored("per_process_gpu_memory_fraction"),
           Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
           Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
           {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
+          Switch("use_alts_credentials", "is refused when true: there is no ALTS"),
+          {.name = "platform_config_file",
+           .value = "FILE",
+           .help = "a PlatformConfigMap as text; flags about session, batching, tags and warm-up "
+                   "do not count beside it"},
           {.name = "token_file",
            .value = "FILE",
            .help = "a secret that each caller must show, by gRPC and REST"},
@@ -402,6 +459,11 @@ ProgramHelp ModelServerHelp() {
           Number("request_log_file_mb", "of each of them (64)"),
           Number("drain_seconds", "for requests that run at SIGTERM (30)"),
           OpLibraryFlag()}};
+  for (const char* name : kIgnored) {
+    help.flags.push_back({.name = name, .value = "ANY", .help = kIgnoredHelp});
+  }
+  for (const char* name : kIgnoredSwitches) help.flags.push_back(Switch(name, kIgnoredHelp));
+  return help;
 }
 
 }  // namespace millrace
