@@ -317,6 +317,34 @@ FlagSpec Switch(const char* name, const char* help) {
   return {.name = name, .help = help, .boolean = true};
 }
 
+// How it is reached, by whom, and what it tells.
+std::vector<FlagSpec> FlagsOfReachAndLogs() {
+  return {
+      Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
+      Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
+      {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
+      Switch("use_alts_credentials", "is refused when true: there is no ALTS"),
+      {.name = "platform_config_file",
+       .value = "FILE",
+       .help = "a PlatformConfigMap as text; flags about session, batching, tags and warm-up "
+               "do not count beside it"},
+      {.name = "token_file",
+       .value = "FILE",
+       .help = "a secret that each caller must show, by gRPC and REST"},
+      {.name = "monitoring_config_file",
+       .value = "FILE",
+       .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},
+      {.name = "monitoring_address",
+       .value = "HOST:PORT",
+       .help = "a port for metrics and status alone"},
+      Switch("enable_status_pages", "/millrace/status and pages of models by REST (true)"),
+      Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
+      Number("request_log_files", "of a logging_config's prefix that stay (10)"),
+      Number("request_log_file_mb", "of each of them (64)"),
+      Number("drain_seconds", "for requests that run at SIGTERM (30)"),
+  };
+}
+
 }  // namespace
 
 StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
@@ -436,33 +464,13 @@ ProgramHelp ModelServerHelp() {
                  "threads of a model's steps (0: of the process)"),
           Number("tensorflow_intra_op_parallelism", "the same, of one node"),
           Number("tensorflow_inter_op_parallelism", "the same, of several nodes"),
-          Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
-          Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
-          {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
-          Switch("use_alts_credentials", "is refused when true: there is no ALTS"),
-          {.name = "platform_config_file",
-           .value = "FILE",
-           .help = "a PlatformConfigMap as text; flags about session, batching, tags and warm-up "
-                   "do not count beside it"},
-          {.name = "token_file",
-           .value = "FILE",
-           .help = "a secret that each caller must show, by gRPC and REST"},
-          {.name = "monitoring_config_file",
-           .value = "FILE",
-           .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},
-          {.name = "monitoring_address",
-           .value = "HOST:PORT",
-           .help = "a port for metrics and status alone"},
-          Switch("enable_status_pages", "/millrace/status and pages of models by REST (true)"),
-          Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
-          Number("request_log_files", "of a logging_config's prefix that stay (10)"),
-          Number("request_log_file_mb", "of each of them (64)"),
-          Number("drain_seconds", "for requests that run at SIGTERM (30)"),
-          OpLibraryFlag()}};
+      }};
+  for (FlagSpec& flag : FlagsOfReachAndLogs()) help.flags.push_back(std::move(flag));
   for (const char* name : kIgnored) {
     help.flags.push_back({.name = name, .value = "ANY", .help = kIgnoredHelp});
   }
   for (const char* name : kIgnoredSwitches) help.flags.push_back(Switch(name, kIgnoredHelp));
+  help.flags.push_back(OpLibraryFlag());
   return help;
 }
 
