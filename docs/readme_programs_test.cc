@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two programs of the top README, built from its text, run as a reader would.
+// The three programs of the top README, built from its text, run as a reader would.
 #include <signal.h>
 
 #include <cstdlib>
@@ -23,7 +23,7 @@
 #include "tests/cluster/process.h"
 
 // covers: values: the README's programs, built from its text, train, save their last step, export,
-//   predict, go on after Ctrl-C and may be started again, alone and under `launch`
+//   predict, serve, go on after Ctrl-C and may be started again, alone and under `launch`
 
 namespace millrace {
 namespace {
@@ -49,6 +49,7 @@ class ReadmeProgramsTest : public ::testing::Test {
       : home_(std::filesystem::current_path()),
         alone_((home_ / "docs/readme_alone").string()),
         cluster_((home_ / "docs/readme_cluster").string()),
+        serve_((home_ / "docs/readme_serve").string()),
         launch_((home_ / "tools/launch").string()) {
     GoToNewDirectory();
   }
@@ -82,7 +83,7 @@ class ReadmeProgramsTest : public ::testing::Test {
   }
 
   const std::filesystem::path home_;
-  const std::string alone_, cluster_, launch_;
+  const std::string alone_, cluster_, serve_, launch_;
 };
 
 TEST_F(ReadmeProgramsTest, OneProcessTrainsSavesAndPredicts) {
@@ -93,6 +94,14 @@ TEST_F(ReadmeProgramsTest, OneProcessTrainsSavesAndPredicts) {
   EXPECT_TRUE(first->FindLastLine("y(10) = 29.00").has_value()) << first->output();
   EXPECT_EQ(LatestStep(), 100'000);
   EXPECT_TRUE(FileSystem::Posix()->FileExists("line/saved_model.pb"));
+
+  // mkdir models && mv line models/1
+  std::filesystem::create_directory("models");
+  std::filesystem::rename("line", "models/1");
+  ASSERT_OK_AND_ASSIGN(const auto serve, Start(serve_));
+  ExpectEndsWith(serve.get(), 0);
+  EXPECT_TRUE(serve->FindLastLine("y(10) = 29.00, says version 1").has_value()) << serve->output();
+  std::filesystem::rename("models/1", "line");
 
   // Everything is done already; the loss is still known.
   ASSERT_OK_AND_ASSIGN(const auto second, Start(alone_));

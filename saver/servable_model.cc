@@ -41,8 +41,10 @@ StatusOr<std::unique_ptr<PreparedStep>> Compile(const ModelSignature& signature,
   for (const auto* tensors : {&signature.inputs(), &signature.outputs()}) {
     for (const auto& [name, tensor] : *tensors) {
       if (tensor.name().empty()) {
-        return Unimplemented("'", name,
-                             "' must be a dense tensor, got a sparse one; run the session()");
+        return Unimplemented(
+            "'", name,
+            "' must be a dense tensor, got a sparse one; export its values, indices "
+            "and dense shape under aliases of their own, or run the session()");
       }
       (tensors == &signature.inputs() ? names.feeds : names.fetches).push_back(tensor.name());
     }

@@ -89,6 +89,7 @@ struct VersionToLoad {
   std::string model;
   int64_t version = 0;
   std::string directory;
+  std::string request_log_prefix = {};  // of its model; "": it has no log
 };
 
 struct VersionStatus {

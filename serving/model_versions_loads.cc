@@ -83,6 +83,9 @@ void ModelVersions::Core::Load(Version* version) {
     fingerprint = version->tried_fingerprint;
     text = TextOf(*version);
     wanted = {version->model, version->number, version->directory};
+    const KnownModel& model = models.find(version->model)->second;
+    const auto& listed = model.next ? model.next : model.now;
+    if (listed) wanted.request_log_prefix = listed->settings.request_log.filename_prefix;
     cancellation = version->cancellation;
     cancelled = version->cancelled;
   }

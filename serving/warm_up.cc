@@ -24,35 +24,6 @@ using tensorflow::serving::PredictionLog;
 constexpr size_t kMaxTextBytes = 100;                                 // of a record in a message
 constexpr size_t kMaxMessageBytes = std::numeric_limits<int>::max();  // protobuf's limit
 
-Status RunRecord(const ServedModel& model, const StepBounds& bounds, const PredictionLog& log) {
-  switch (log.log_type_case()) {
-    case PredictionLog::kClassifyLog: {
-      tensorflow::serving::ClassificationResponse response;
-      return model.Classify(log.classify_log().request(), bounds, &response);
-    }
-    case PredictionLog::kRegressLog: {
-      tensorflow::serving::RegressionResponse response;
-      return model.Regress(log.regress_log().request(), bounds, &response);
-    }
-    case PredictionLog::kPredictLog: {
-      tensorflow::serving::PredictResponse response;
-      return model.Predict(log.predict_log().request(), bounds, &response);
-    }
-    case PredictionLog::kMultiInferenceLog: {
-      tensorflow::serving::MultiInferenceResponse response;
-      return model.MultiInference(log.multi_inference_log().request(), bounds, &response);
-    }
-    case PredictionLog::kSessionRunLog:
-    case PredictionLog::kPredictStreamedLog:
-      return Unimplemented("Unsupported log_type for warmup: ", log.log_type_case(), " (",
-                           log.has_session_run_log() ? "session_run_log" : "predict_streamed_log",
-                           ")");
-    case PredictionLog::LOG_TYPE_NOT_SET:
-      return absl::OkStatus();  // as there
-  }
-  return absl::OkStatus();
-}
-
 // A writer that died in the twelve bytes before a record is no error of the reader; here it is: the
 // file is not what was exported.
 Status CheckEnd(const WarmUpOptions& options, const std::string& path, const RecordReader& reader) {
@@ -88,12 +59,42 @@ StatusOr<int64_t> RunRecords(const ServedModel& model, const std::string& path,
     }
     for (int i = 0; i < options.iterations; ++i) {
       MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Warm-up record ", number, " of ", path),
-                                  RunRecord(model, options.bounds, log)));
+                                  RunWarmUpRecord(model, options.bounds, log)));
     }
   }
 }
 
 }  // namespace
+
+Status RunWarmUpRecord(const ServedModel& model, const StepBounds& bounds,
+                       const PredictionLog& log) {
+  switch (log.log_type_case()) {
+    case PredictionLog::kClassifyLog: {
+      tensorflow::serving::ClassificationResponse response;
+      return model.Classify(log.classify_log().request(), bounds, &response);
+    }
+    case PredictionLog::kRegressLog: {
+      tensorflow::serving::RegressionResponse response;
+      return model.Regress(log.regress_log().request(), bounds, &response);
+    }
+    case PredictionLog::kPredictLog: {
+      tensorflow::serving::PredictResponse response;
+      return model.Predict(log.predict_log().request(), bounds, &response);
+    }
+    case PredictionLog::kMultiInferenceLog: {
+      tensorflow::serving::MultiInferenceResponse response;
+      return model.MultiInference(log.multi_inference_log().request(), bounds, &response);
+    }
+    case PredictionLog::kSessionRunLog:
+    case PredictionLog::kPredictStreamedLog:
+      return Unimplemented("Unsupported log_type for warmup: ", log.log_type_case(), " (",
+                           log.has_session_run_log() ? "session_run_log" : "predict_streamed_log",
+                           ")");
+    case PredictionLog::LOG_TYPE_NOT_SET:
+      return absl::OkStatus();  // as there
+  }
+  return absl::OkStatus();
+}
 
 StatusOr<int64_t> WarmUp(const ServedModel& model, const std::string& directory,
                          const WarmUpOptions& options) {

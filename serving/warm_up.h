@@ -23,6 +23,10 @@
 #include "serving/served_model.h"
 #include "serving/step_bounds.h"
 
+namespace tensorflow::serving {
+class PredictionLog;
+}  // namespace tensorflow::serving
+
 namespace millrace {
 
 inline constexpr char kWarmUpFile[] = "assets.extra/tf_serving_warmup_requests";
@@ -38,6 +42,10 @@ struct WarmUpOptions {
 // The number of records that were run; 0 when there is no file.
 StatusOr<int64_t> WarmUp(const ServedModel& model, const std::string& directory,
                          const WarmUpOptions& options = {});
+
+// The request of one record; a record without one is OK. The errors above, without the record.
+Status RunWarmUpRecord(const ServedModel& model, const StepBounds& bounds,
+                       const tensorflow::serving::PredictionLog& log);
 
 }  // namespace millrace
 

@@ -928,6 +928,7 @@ class CheckIncludesTest(unittest.TestCase):
         clean = {"api/millrace.h": '#include "graph/scope.h"  // IWYU pragma: export\n',
                  "api/estimator.h": '#include "api/millrace.h"\n#include "data/csv.h"\n',
                  "api/client.h": '#include "core/shape.h"\n',
+                 "api/model_server.h": '#include "core/shape.h"\n',
                  "graph/scope.h": '#include "graph/attr.h"\n#include "core/shape.h"\n',
                  "graph/attr.h": '#include "core/shape.h"\nnamespace tensorflow {\nclass AttrValue;\n}\n',
                  "core/shape.h": '#include "graph/scope.h"\n',  # a circle ends, too

@@ -59,7 +59,7 @@ FORBIDDEN = {"tools", "tests", "examples"}
 CIRCLES = set()
 
 # What programs include; they pay for no message that they do not use.
-PUBLIC_HEADERS = ["api/millrace.h", "api/estimator.h", "api/client.h"]
+PUBLIC_HEADERS = ["api/millrace.h", "api/estimator.h", "api/client.h", "api/model_server.h"]
 PROTOBUF = re.compile(r"\.pb\.h$|^google/protobuf/")
 
 INCLUDE = re.compile(r'^#include "([^"]+)"(.*)$', re.M)

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -20,6 +21,7 @@
 #include "google/protobuf/text_format.h"
 #include "net/security.h"
 #include "proto/serving/ssl_config.pb.h"
+#include "runtime/session_config.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/batching/batching.h"
 #include "serving/model_config.h"
@@ -27,6 +29,7 @@
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/rest/http_server.h"
 #include "tools/op_library_flag.h"
+#include "tools/platform_config.h"
 
 namespace millrace {
 namespace {
@@ -63,7 +66,7 @@ StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags, std::str
 }
 
 // PEM texts in a SSLConfig.
-StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& file) {
+StatusOr<std::shared_ptr<Credentials>> CertificatesOf(const std::string& file) {
   MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
   tensorflow::serving::SSLConfig config;
   if (!google::protobuf::TextFormat::ParseFromString(text, &config)) {
@@ -81,6 +84,22 @@ StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const std::string& fi
   }
   if (credentials->require_client_certificate && credentials->ca.empty()) {
     return InvalidArgument("'", file, "': with client_verify it must have custom_ca, got none");
+  }
+  return credentials;
+}
+
+// Null: anybody may call, without TLS.
+StatusOr<std::shared_ptr<const Credentials>> CredentialsOf(const CommandLine& flags) {
+  const std::string certificates = flags.value("ssl_config_file");
+  const std::string token = flags.value("token_file");
+  if (certificates.empty() && token.empty()) return std::shared_ptr<const Credentials>();
+  auto credentials = std::make_shared<Credentials>();
+  if (!certificates.empty()) {
+    MR_ASSIGN_OR_RETURN(credentials, CertificatesOf(certificates));
+  }
+  if (!token.empty()) {
+    MR_ASSIGN_OR_RETURN(const auto read, Credentials::Load({.token_file = token}));
+    credentials->token = read->token;
   }
   return std::shared_ptr<const Credentials>(std::move(credentials));
 }
@@ -179,9 +198,7 @@ Status ReadFronts(const CommandLine& flags, ModelServerOptions* options) {
   options->rest.cors = flags.BoolValue("rest_api_enable_cors_support", false);
   options->enable_health = flags.BoolValue("enable_grpc_healthcheck_service", true);
   options->enable_session_run = flags.BoolValue("enable_session_run", false);
-  if (flags.has("ssl_config_file")) {
-    MR_ASSIGN_OR_RETURN(options->credentials, CredentialsOf(flags.value("ssl_config_file")));
-  }
+  MR_ASSIGN_OR_RETURN(options->credentials, CredentialsOf(flags));
 
   // Bounds of REST.
   HttpServerOptions& http = options->http;
@@ -235,15 +252,97 @@ Status ReadVersions(const CommandLine& flags, ModelVersions::Options* versions) 
   return absl::OkStatus();
 }
 
+// Of TensorFlow Serving, for commands that have them: about what is not here, or is so anyway.
+constexpr const char* kIgnored[] = {"num_unload_threads",
+                                    "per_process_gpu_memory_fraction",
+                                    "num_tflite_pools",
+                                    "num_tflite_interpreters_per_pool",
+                                    "thread_pool_factory_config_file",
+                                    "mixed_precision"};
+constexpr const char* kIgnoredSwitches[] = {"flush_filesystem_caches",
+                                            "remove_unused_fields_from_bundle_metagraph",
+                                            "enable_profiler",
+                                            "prefer_tflite_model",
+                                            "xla_cpu_compilation_enabled",
+                                            "skip_initialize_tpu",
+                                            "use_saved_model"};
+constexpr char kIgnoredHelp[] = "is taken and does nothing";
+
+void WarnOfIgnored(const CommandLine& flags) {
+  std::vector<std::string> given;
+  const auto look = [&](const char* name) {
+    if (flags.has(name)) given.push_back(absl::StrCat("--", name));
+  };
+  for (const char* name : kIgnored) look(name);
+  for (const char* name : kIgnoredSwitches) look(name);
+  if (given.empty()) return;
+  LogWarning("These flags of TensorFlow Serving do nothing here: ", absl::StrJoin(given, ", "));
+}
+
+// The bytes of the file that a flag names; what is wrong with them gets its name.
+template <typename Read>
+Status ReadFlagFile(const CommandLine& flags, const std::string& name, const Read& read) {
+  const std::string file = flags.value(name);
+  if (file.empty()) return absl::OkStatus();
+  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+  return Prefixed(absl::StrCat("'", file, "'"), read(text));
+}
+
+// Threads of a model's session; the process's own otherwise. The file counts where no flag does.
+Status ReadSession(const CommandLine& flags, SessionConfig* config) {
+  MR_RETURN_IF_ERROR(
+      ReadFlagFile(flags, "tensorflow_session_config_file", [&](const std::string& text) -> Status {
+        MR_ASSIGN_OR_RETURN(*config, ReadSessionConfig(text));
+        return absl::OkStatus();
+      }));
+  MR_ASSIGN_OR_RETURN(const int both, flags.IntValue("tensorflow_session_parallelism", 0, 0, 1024));
+  MR_ASSIGN_OR_RETURN(const int intra,
+                      flags.IntValue("tensorflow_intra_op_parallelism", 0, 0, 1024));
+  MR_ASSIGN_OR_RETURN(const int inter,
+                      flags.IntValue("tensorflow_inter_op_parallelism", 0, 0, 1024));
+  if (both > 0 && (intra > 0 || inter > 0)) {
+    return InvalidArgument(
+        "--tensorflow_session_parallelism must be without --tensorflow_intra_op_parallelism and "
+        "--tensorflow_inter_op_parallelism, got both");
+  }
+  if (both + intra > 0) config->intra_op_parallelism_threads = both > 0 ? both : intra;
+  if (both + inter > 0) config->inter_op_parallelism_threads = both > 0 ? both : inter;
+  return absl::OkStatus();
+}
+
 FlagSpec Number(const char* name, const char* help) {
   return {.name = name, .value = "N", .help = help};
 }
-// Of TensorFlow Serving, for commands that have them.
-FlagSpec Ignored(const char* name) {
-  return {.name = name, .value = "ANY", .help = "is taken and does nothing"};
-}
 FlagSpec Switch(const char* name, const char* help) {
   return {.name = name, .help = help, .boolean = true};
+}
+
+// How it is reached, by whom, and what it tells.
+std::vector<FlagSpec> FlagsOfReachAndLogs() {
+  return {
+      Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
+      Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
+      {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
+      Switch("use_alts_credentials", "is refused when true: there is no ALTS"),
+      {.name = "platform_config_file",
+       .value = "FILE",
+       .help = "a PlatformConfigMap as text; flags about session, batching, tags and warm-up "
+               "do not count beside it"},
+      {.name = "token_file",
+       .value = "FILE",
+       .help = "a secret that each caller must show, by gRPC and REST"},
+      {.name = "monitoring_config_file",
+       .value = "FILE",
+       .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},
+      {.name = "monitoring_address",
+       .value = "HOST:PORT",
+       .help = "a port for metrics and status alone"},
+      Switch("enable_status_pages", "/millrace/status and pages of models by REST (true)"),
+      Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
+      Number("request_log_files", "of a logging_config's prefix that stay (10)"),
+      Number("request_log_file_mb", "of each of them (64)"),
+      Number("drain_seconds", "for requests that run at SIGTERM (30)"),
+  };
 }
 
 }  // namespace
@@ -263,8 +362,11 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
   options.require_all_models = flags.BoolValue("require_all_models", false);
   options.listen_early = flags.BoolValue("listen_early", false);
   options.enable_warm_up = flags.BoolValue("enable_model_warmup", true);
-  MR_ASSIGN_OR_RETURN(options.warm_up_iterations,
-                      flags.IntValue("num_request_iterations_for_warmup", 1, 1, INT32_MAX));
+  MR_ASSIGN_OR_RETURN(const int iterations,
+                      flags.IntValue("num_request_iterations_for_warmup", 1, INT32_MIN, INT32_MAX));
+  options.warm_up_iterations = std::max(iterations, 1);  // as there
+  MR_ASSIGN_OR_RETURN(options.warm_up_from_request_log,
+                      flags.IntValue("warmup_from_request_log", 0, 0, 1'000'000));
   MR_ASSIGN_OR_RETURN(options.batching, BatchingOf(flags));
   options.model.serialize_as_tensor_content =
       flags.BoolValue("enable_serialization_as_tensor_content", false);
@@ -273,25 +375,21 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
     options.model.load.tags =
         absl::StrSplit(flags.value("saved_model_tags"), ',', absl::SkipEmpty());
   }
-  // Threads of a model's session; the process's own otherwise.
-  MR_ASSIGN_OR_RETURN(const int both, flags.IntValue("tensorflow_session_parallelism", 0, 0, 1024));
-  MR_ASSIGN_OR_RETURN(const int intra,
-                      flags.IntValue("tensorflow_intra_op_parallelism", 0, 0, 1024));
-  MR_ASSIGN_OR_RETURN(const int inter,
-                      flags.IntValue("tensorflow_inter_op_parallelism", 0, 0, 1024));
-  if (both > 0 && (intra > 0 || inter > 0)) {
-    return InvalidArgument(
-        "--tensorflow_session_parallelism must be without --tensorflow_intra_op_parallelism and "
-        "--tensorflow_inter_op_parallelism, got both");
-  }
-  options.model.load.session.config.intra_op_parallelism_threads = both > 0 ? both : intra;
-  options.model.load.session.config.inter_op_parallelism_threads = both > 0 ? both : inter;
+  MR_RETURN_IF_ERROR(ReadSession(flags, &options.model.load.session.config));
+  MR_RETURN_IF_ERROR(ReadFlagFile(flags, "platform_config_file", [&](const std::string& text) {
+    return ReadPlatformConfig(text, &options);
+  }));
   MR_RETURN_IF_ERROR(ReadMonitoring(flags, &options.monitoring));
+  if (flags.BoolValue("use_alts_credentials", false)) {
+    return InvalidArgument(
+        "--use_alts_credentials must be false, got true; --ssl_config_file has TLS");
+  }
+  WarnOfIgnored(flags);
   return read;
 }
 
 ProgramHelp ModelServerHelp() {
-  return {
+  ProgramHelp help = {
       .name = "model_server",
       .about =
           "Serves exported models over gRPC and REST, for the clients of TensorFlow Serving.\n"
@@ -334,6 +432,8 @@ ProgramHelp ModelServerHelp() {
                  "takes a version as soon as its directory is there, as TensorFlow Serving does"),
           Switch("enable_model_warmup", "runs the warm-up requests of a version first (true)"),
           Number("num_request_iterations_for_warmup", "runs of each warm-up request (1)"),
+          Number("warmup_from_request_log",
+                 "of a model's last logged requests are run on a new version first (0)"),
           Switch("enable_batching",
                  "runs requests that wait together; without a file, nothing waits for others"),
           {.name = "batching_parameters_file",
@@ -360,30 +460,21 @@ ProgramHelp ModelServerHelp() {
           Number("rest_idle_seconds", "of a connection without a request (120)"),
           Switch("enable_session_run",
                  "SessionService: who may call it may run each op, as those that write files"),
+          {.name = "tensorflow_session_config_file",
+           .value = "FILE",
+           .help = "a ConfigProto as text, of a model's session; the next three count before it"},
           Number("tensorflow_session_parallelism",
                  "threads of a model's steps (0: of the process)"),
           Number("tensorflow_intra_op_parallelism", "the same, of one node"),
           Number("tensorflow_inter_op_parallelism", "the same, of several nodes"),
-          Ignored("num_unload_threads"),
-          Ignored("flush_filesystem_caches"),
-          Ignored("remove_unused_fields_from_bundle_metagraph"),
-          Ignored("enable_profiler"),
-          Ignored("per_process_gpu_memory_fraction"),
-          Number("rest_api_timeout_in_ms", "of a REST request (30000)"),
-          Switch("rest_api_enable_cors_support", "answers browsers of other origins"),
-          {.name = "ssl_config_file", .value = "FILE", .help = "an SSLConfig as text: TLS"},
-          {.name = "monitoring_config_file",
-           .value = "FILE",
-           .help = "a MonitoringConfig as text: metrics for Prometheus on the REST port"},
-          {.name = "monitoring_address",
-           .value = "HOST:PORT",
-           .help = "a port for metrics and status alone"},
-          Switch("enable_status_pages", "/millrace/status and pages of models by REST (true)"),
-          Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
-          Number("request_log_files", "of a logging_config's prefix that stay (10)"),
-          Number("request_log_file_mb", "of each of them (64)"),
-          Number("drain_seconds", "for requests that run at SIGTERM (30)"),
-          OpLibraryFlag()}};
+      }};
+  for (FlagSpec& flag : FlagsOfReachAndLogs()) help.flags.push_back(std::move(flag));
+  for (const char* name : kIgnored) {
+    help.flags.push_back({.name = name, .value = "ANY", .help = kIgnoredHelp});
+  }
+  for (const char* name : kIgnoredSwitches) help.flags.push_back(Switch(name, kIgnoredHelp));
+  help.flags.push_back(OpLibraryFlag());
+  return help;
 }
 
 }  // namespace millrace

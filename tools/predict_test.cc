@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -30,6 +32,7 @@
 #include "tools/instances.h"
 #include "tools/remote_model.h"
 
+// covers: serving: `predict` shows the token of its environment over gRPC and REST
 // covers: serving: `predict` prints the same table over gRPC and REST, TCP and unix sockets; exit
 //   codes tell mistakes from servers that are not there
 
@@ -55,13 +58,16 @@ class PredictTest : public ServingTest {
     ASSERT_OK(WriteFileAtomically(files, JoinPath(dir_, "words.txt"), "it's\n\n"));
     ASSERT_OK(WriteFileAtomically(files, JoinPath(dir_, "blank.txt"), "\n\n"));
   }
-  void Start(const std::string& grpc_address, const std::string& rest_address) {
+  void Start(const std::string& grpc_address, const std::string& rest_address,
+             const std::string& token = "") {
     ModelServerOptions options;
     options.models.push_back({.name = "m", .base_path = dir_});
     options.models[0].labels = {{"stable", 3}};
     options.grpc_address = grpc_address;
     options.rest_addresses = {rest_address};
-    options.credentials = std::make_shared<Credentials>();
+    auto credentials = std::make_shared<Credentials>();
+    credentials->token = token;
+    options.credentials = std::move(credentials);
     options.versions.source.trust_new_versions = true;
     options.versions.poll_period = absl::ZeroDuration();
     options.start_timeout = absl::Seconds(60);
@@ -128,6 +134,23 @@ TEST_F(PredictTest, PrintsTheSameTableOverGrpcAndRest) {
   const Ended reply = Run(absl::StrCat(Rest(), asked, "$/bare.json --format=json"));
   EXPECT_EQ(reply.code, 0);
   EXPECT_EQ(reply.text, "{\n    \"predictions\": [[-1.0, -2.0], [-3.0, -4.0]\n    ]\n}\n");
+}
+
+TEST_F(PredictTest, ShowsTheTokenOfItsEnvironment) {
+  const std::string token = "a-token-of-some-length-01234";
+  Start("127.0.0.1:0", "127.0.0.1:0", token);
+  const std::string file = JoinPath(dir_, "token");
+  ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), file, token));
+  std::filesystem::permissions(file, std::filesystem::perms::owner_read);
+  const std::string asked = "--model m --signature regress_x --json_instances $/bare.json";
+  for (const std::string& at : {Grpc(), Rest()}) {
+    const Ended refused = Run(absl::StrCat(at, asked));
+    EXPECT_NE(refused.code, 0);
+    EXPECT_TRUE(absl::StrContains(refused.text, "callers must show the token")) << refused.text;
+    setenv("MILLRACE_TOKEN_FILE", file.c_str(), 1);
+    ExpectRun(absl::StrCat(at, asked), "OUTPUTS\n[-1.0, -2.0]\n[-3.0, -4.0]\n");
+    unsetenv("MILLRACE_TOKEN_FILE");
+  }
 }
 
 TEST_F(PredictTest, AsksUnixSockets) {

@@ -11,6 +11,7 @@
 #include "core/tensor.h"
 #include "formats/json_nesting.h"
 #include "google/protobuf/util/json_util.h"
+#include "net/security.h"
 #include "nlohmann/json.hpp"
 #include "proto/meta_graph.pb.h"
 #include "proto/serving/get_model_metadata.pb.h"
@@ -100,10 +101,14 @@ StatusOr<std::string> Body(const RemoteModel& model, const std::string& method,
   } else if (!model.which.label.empty()) {
     absl::StrAppend(&target, "/labels/", UrlEscaped(model.which.label));
   }
+  MR_ASSIGN_OR_RETURN(const auto credentials, ClusterCredentials());
+  // Who wants TLS does not want the token to be seen: these calls have none.
+  const std::string token = credentials->is_tls() ? "" : credentials->token;
   MR_ASSIGN_OR_RETURN(HttpAnswer answer,
                       HttpCall(model.address, {.method = method,
                                                .target = target + suffix,
                                                .body = std::move(body),
+                                               .token = token,
                                                .deadline = absl::Now() + model.timeout}));
   if (answer.status == 200) return std::move(answer.body);
   const json error = ParsedReply(answer.body);

@@ -40,7 +40,8 @@ struct RemoteModel {
 // means then.
 StatusOr<LocalModel> OpenRemoteModel(const RemoteModel& model);
 
-// Over REST: the signatures, and the text of the reply to these instances, each a value of JSON.
+// Over REST, with the token of this process, unless it wants TLS: the signatures, and the text of
+// the reply to these instances, each a value of JSON.
 StatusOr<std::map<std::string, ModelSignature>> RestSignatures(const RemoteModel& model);
 StatusOr<std::string> RestPredict(const RemoteModel& model, const std::string& signature,
                                   absl::Span<const std::string> instances);

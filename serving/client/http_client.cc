@@ -296,6 +296,7 @@ StatusOr<HttpAnswer> HttpCall(const std::string& address, const HttpAsk& ask) {
   const std::string host = absl::StartsWith(address, "unix:") ? "localhost" : address;
   MR_RETURN_IF_ERROR(with.Send(absl::StrCat(
       ask.method, " ", ask.target, " HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n",
+      ask.token.empty() ? "" : absl::StrCat("Authorization: Bearer ", ask.token, "\r\n"),
       ask.body.empty() ? ""
                        : absl::StrCat("Content-Type: application/json\r\nContent-Length: ",
                                       ask.body.size(), "\r\n"),

@@ -26,6 +26,7 @@ struct HttpAsk {
   std::string method = "GET";
   std::string target = "/";  // "/v1/models/m:predict", escaped
   std::string body = "";     // JSON
+  std::string token = "";    // shown as "Authorization: Bearer ..."; "": none
   absl::Time deadline;
   int64_t max_body_bytes = int64_t{1} << 30;  // of the answer
 };

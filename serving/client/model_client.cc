@@ -17,6 +17,7 @@
 #include "proto/serving/model.pb.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/status.pb.h"
+#include "saver/model_signature.h"
 #include "serving/client/call_retries.h"
 
 namespace millrace {

@@ -35,7 +35,7 @@
 #include "core/status.h"
 #include "core/tensor.h"
 #include "net/security.h"
-#include "saver/model_signature.h"
+#include "serving/client/model_calls.h"  // IWYU pragma: export
 
 namespace millrace {
 
@@ -48,47 +48,6 @@ struct ModelClientOptions {
   absl::Duration timeout = absl::Seconds(60);
   // More tries of a call that surely did not run.
   int max_retries = 5;
-};
-
-// Which version of a model; nothing: the newest that is available.
-struct ModelVersionChoice {
-  std::optional<int64_t> version = std::nullopt;
-  std::string label = "";  // "stable"; not with `version`
-};
-
-struct ModelPredictOptions {
-  ModelVersionChoice which = {};
-  std::string signature = "";             // "": serving_default
-  std::vector<std::string> outputs = {};  // none: all
-  std::optional<absl::Duration> timeout = std::nullopt;
-};
-
-struct ModelPrediction {
-  std::map<std::string, Tensor> outputs;
-  int64_t version = 0;  // that answered
-  std::string signature;
-};
-
-// TensorFlow Serving's states and numbers.
-enum class ServedVersionState : int32_t {
-  kUnknown = 0,
-  kStart = 10,
-  kLoading = 20,
-  kAvailable = 30,
-  kUnloading = 40,
-  kEnd = 50,
-};
-
-struct ServedVersionStatus {
-  int64_t version = 0;
-  ServedVersionState state = ServedVersionState::kUnknown;
-  Status error;  // why it failed; OK otherwise
-};
-
-struct ServedModelMetadata {
-  int64_t version = 0;
-  // What callers feed and fetch, with dtypes and shapes.
-  std::map<std::string, ModelSignature> signatures;
 };
 
 class ModelClient {

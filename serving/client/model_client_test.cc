@@ -25,6 +25,7 @@
 #include "net/rpc_channel.h"
 #include "net/security.h"
 #include "proto/serving/method_paths.h"
+#include "saver/model_signature.h"
 #include "serving/client/call_retries.h"
 #include "serving/server/model_server.h"
 #include "serving/testing/test_model.h"

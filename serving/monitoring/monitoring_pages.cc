@@ -2,16 +2,14 @@
 #include "serving/monitoring/monitoring_pages.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "core/allocator.h"
-#include "core/version.h"
 #include "google/protobuf/text_format.h"
 #include "proto/serving/monitoring_config.pb.h"
+#include "serving/monitoring/current_status.h"
 #include "serving/monitoring/metrics.h"
 #include "serving/monitoring/status_pages.h"
 #include "serving/rest/rest_path.h"
@@ -49,16 +47,7 @@ bool MonitoringPages::Serve(HttpRequest* request) const {
   const bool is_models = absl::ConsumePrefix(&name, kModelsPath);
   const bool is_model = is_models && absl::ConsumePrefix(&name, "/") && !name.empty();
   if (path != kStatusPath && path != kModelsPath && !is_model) return false;
-  const ServerStatus status = {.build = kVersion,
-                               .uptime = metrics_->uptime(),
-                               .num_running = metrics_->num_running(),
-                               .num_waiting = metrics_->num_waiting(),
-                               .tensor_bytes = DefaultAllocatorStats().bytes_in_use,
-                               .resident_bytes = ProcessResidentBytes(),
-                               .models = versions_->GetStatuses(),
-                               .running_of = [this](absl::string_view model, int64_t version) {
-                                 return metrics_->num_running(model, version);
-                               }};
+  const ServerStatus status = CurrentStatus(*versions_, *metrics_);
   if (path == kStatusPath) {
     Answer(request, "application/json", StatusJson(status));
     return true;

@@ -127,7 +127,30 @@ int64_t FileNumber(absl::string_view name, absl::string_view prefix) {
   return is_ours ? number : 0;
 }
 
+// Those in the directory of the prefix, by their numbers.
+StatusOr<std::vector<std::pair<int64_t, std::string>>> NumberedFiles(FileSystem* fs,
+                                                                     const std::string& prefix) {
+  const std::string base = Basename(prefix);
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->GetChildren(Dirname(prefix)));
+  std::vector<std::pair<int64_t, std::string>> files;
+  for (const std::string& name : names) {
+    if (const int64_t number = FileNumber(name, base); number > 0) files.push_back({number, name});
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 }  // namespace
+
+StatusOr<std::vector<std::string>> RequestLogFiles(FileSystem* file_system,
+                                                   const std::string& prefix) {
+  const auto files = NumberedFiles(file_system, prefix);
+  if (absl::IsNotFound(files.status())) return std::vector<std::string>();
+  MR_RETURN_IF_ERROR(files.status());
+  std::vector<std::string> paths;
+  for (const auto& [number, name] : *files) paths.push_back(JoinPath(Dirname(prefix), name));
+  return paths;
+}
 
 StatusOr<std::shared_ptr<RequestLog>> RequestLog::Start(
     std::shared_ptr<const ModelVersions> versions, MetricValues* counts,
@@ -301,14 +324,9 @@ bool RequestLog::Reopen(Files* files) {
 
 Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
   FileSystem* const fs = options_.file_system;
-  const std::string directory = Dirname(prefix), base = Basename(prefix);
+  const std::string directory = Dirname(prefix);
   if (!directory.empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
-  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->GetChildren(directory));
-  std::vector<std::pair<int64_t, std::string>> old;
-  for (const std::string& name : names) {
-    if (const int64_t number = FileNumber(name, base); number > 0) old.push_back({number, name});
-  }
-  std::sort(old.begin(), old.end());
+  MR_ASSIGN_OR_RETURN(const auto old, NumberedFiles(fs, prefix));
   int64_t next = old.empty() ? 1 : old.back().first + 1;
   for (;;) {
     const std::string path = absl::StrCat(prefix, "-", absl::Dec(next, absl::kZeroPad8));

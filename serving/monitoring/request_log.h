@@ -59,6 +59,10 @@ struct RequestLogOptions {
   Clock* clock = Clock::Real();
 };
 
+// The files of a prefix, in the order in which they were begun; none: no directory, or none in it.
+StatusOr<std::vector<std::string>> RequestLogFiles(FileSystem* file_system,
+                                                   const std::string& prefix);
+
 class RequestLog : public RequestObserver {
  public:
   // Asks `versions` for its models' settings, again after each new list. `counts`, by model_name

@@ -148,6 +148,7 @@ struct ServerMetrics::State {
   // Ours.
   MetricValues* const version_count;
   MetricHistograms* const version_latency;
+  MetricValues* const replayed_count;
 
   std::weak_ptr<const ModelVersions> versions;  // set before the first page
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
@@ -269,7 +270,10 @@ ServerMetrics::State::State()
       version_latency(registry.AddHistogram({"millrace_request_latency_seconds",
                                              "Seconds from a request to its reply.",
                                              {"model_name", "version", "signature"}},
-                                            InSeconds(LatencyBounds()))) {}
+                                            InSeconds(LatencyBounds()))),
+      replayed_count(registry.AddCounter({"millrace_replayed_requests_total",
+                                          "Logged requests that warmed versions up.",
+                                          {"model_name", "status"}})) {}
 
 void ServerMetrics::State::AddReaders() {
   using Emit = MetricRegistry::Emit;
@@ -347,7 +351,8 @@ void ServerMetrics::State::Sweep() {
     const auto& [name, model] = entry;
     // Loaded versions hold theirs.
     if (name.empty() || listed.contains(name) || model.use_count() > 1) return false;
-    for (MetricValues* const family : {request_count, example_count_total, log_count}) {
+    for (MetricValues* const family :
+         {request_count, example_count_total, log_count, replayed_count}) {
       family->RemovePrefix({name});
     }
     for (MetricHistograms* const family : {request_latency, runtime_latency, example_counts}) {
@@ -389,6 +394,10 @@ void ServerMetrics::WarmedUp(const VersionToLoad& version, const Status& status,
   state_->warm_up_latency->Find({version.directory, CodeText(CodeIndex(status.code()))})
       ->Observe(absl::ToDoubleMicroseconds(time));
   state_->warm_up_records->Find({version.directory})->Add(num_records);
+}
+
+void ServerMetrics::Replayed(const std::string& model, absl::StatusCode code, int64_t count) {
+  state_->replayed_count->Find({model, CodeText(CodeIndex(code))})->Add(count);
 }
 
 namespace {

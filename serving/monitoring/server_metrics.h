@@ -49,6 +49,8 @@ class ServerMetrics : public RequestObserver {
   // A version ran its warm-up requests.
   void WarmedUp(const VersionToLoad& version, const Status& status, absl::Duration time,
                 int64_t num_records);
+  // A version was asked `count` logged requests, which ended with `code`.
+  void Replayed(const std::string& model, absl::StatusCode code, int64_t count);
   // Of the pool of this name.
   std::shared_ptr<BatchingObserver> BatchingOf(const std::string& thread_pool_name);
   // By model_name and status_code.

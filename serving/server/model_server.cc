@@ -11,138 +11,43 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "core/cancellation.h"
 #include "core/logging.h"
 #include "core/mutex.h"
-#include "serving/batching/batch_parameters.h"
-#include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/protocols/v2_grpc.h"
 #include "serving/protocols/v2_rest.h"
-#include "serving/request_observer.h"
-#include "serving/servable.h"
 #include "serving/server/grpc_front.h"
-#include "serving/step_bounds.h"
-#include "serving/warm_up.h"
+#include "serving/server/hosted_models.h"
+#include "serving/server/rest_protobuf.h"
+#include "serving/server/rest_token.h"
 
 namespace millrace {
-namespace {
-
-// Both may be null.
-ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
-                               std::shared_ptr<const Batching> batching,
-                               std::shared_ptr<ServerMetrics> metrics) {
-  return [chosen, batching = std::move(batching), metrics = std::move(metrics)](
-             const VersionToLoad& version,
-             CancellationManager* cancellation) -> StatusOr<std::shared_ptr<Servable>> {
-    const absl::Time began = absl::Now();
-    ServedModelOptions options = chosen;
-    if (batching != nullptr) {
-      const std::string label =
-          absl::StrCat("model '", version.model, "' version ", version.version);
-      MR_ASSIGN_OR_RETURN(options.runner, batching->RunnerOf(label, version.directory));
-    }
-    MR_ASSIGN_OR_RETURN(
-        std::unique_ptr<ServedModel> model,
-        ServedModel::Load(version.model, version.version, version.directory, options));
-    if (metrics != nullptr) model->set_note(metrics->NoteOf(*model, absl::Now() - began));
-    // Between its parts: a load of a SavedModel cannot be stopped.
-    if (cancellation->IsCancelled()) return absl::CancelledError("the load was told to end");
-    return std::shared_ptr<Servable>(std::move(model));
-  };
-}
-
-ModelVersions::WarmUp WarmUpOf(int iterations, std::shared_ptr<ServerMetrics> metrics) {
-  return
-      [iterations, metrics = std::move(metrics)](const VersionToLoad& version, Servable* servable,
-                                                 CancellationManager* cancellation) -> Status {
-        const WarmUpOptions options = {.iterations = iterations,
-                                       .bounds = {.cancellation = cancellation}};
-        const absl::Time began = absl::Now();
-        const StatusOr<int64_t> run =
-            WarmUp(*static_cast<const ServedModel*>(servable), version.directory, options);
-        // A version without such a file was not warmed up.
-        if (metrics != nullptr && (!run.ok() || *run > 0)) {
-          metrics->WarmedUp(version, run.status(), absl::Now() - began, run.value_or(0));
-        }
-        MR_ASSIGN_OR_RETURN(const int64_t records, run);
-        if (records > 0) {
-          LogInfo("Model ", version.model, " version ", version.version, ": ran ", records,
-                  " warm-up requests");
-        }
-        return absl::OkStatus();
-      };
-}
-
-}  // namespace
 
 StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions options) {
   std::unique_ptr<ModelServer> server(new ModelServer);
-  ModelVersions::Options versions = options.versions;
-  if (options.monitoring.metrics) server->metrics_ = std::make_shared<ServerMetrics>();
-  std::shared_ptr<const Batching> batching;
-  if (options.batching) {
-    BatchingOptions observed = *options.batching;
-    if (server->metrics_ != nullptr) {
-      observed.observer = server->metrics_->BatchingOf(
-          observed.parameters.value_or(BatchParameters()).thread_pool_name);
-    }
-    MR_ASSIGN_OR_RETURN(batching, Batching::Create(observed));
-  }
-  versions.loader = LoaderOf(options.model, batching, server->metrics_);
-  if (options.enable_warm_up) {
-    versions.warm_up = WarmUpOf(options.warm_up_iterations, server->metrics_);
-  }
-  versions.on_change = [readiness = server->readiness_] { readiness->NoteChange(); };
-  MR_ASSIGN_OR_RETURN(server->versions_, ModelVersions::Create(std::move(versions)));
-  MR_ASSIGN_OR_RETURN(const std::shared_ptr<RequestObserver> observer,
-                      server->Observe(options.monitoring));
-  server->requests_ =
-      std::make_shared<const ModelRequests>(server->versions_, absl::Minutes(10), observer);
+  HostedModelsOptions hosted = {
+      .model = options.model,
+      .batching = options.batching,
+      .enable_warm_up = options.enable_warm_up,
+      .warm_up_iterations = options.warm_up_iterations,
+      .warm_up_from_request_log = options.warm_up_from_request_log,
+      .metrics = options.monitoring.metrics,
+      .request_log = options.monitoring.request_log,
+      .request_log_options = options.monitoring.request_log_options,
+      .access_log_sampling = options.monitoring.access_log_sampling,
+      .versions = options.versions,
+  };
+  hosted.versions.on_change = [readiness = server->readiness_] { readiness->NoteChange(); };
+  MR_ASSIGN_OR_RETURN(server->hosted_, HostedModels::Create(hosted));
+  server->metrics_ = server->hosted_->metrics();
+  server->versions_ = server->hosted_->versions();
+  server->requests_ = server->hosted_->requests();
   if (options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
-
-  const absl::Time deadline = absl::Now() + options.start_timeout;
-  std::vector<ModelSettings> models = options.models;
-  for (ModelSettings& model : models) model.labels.clear();
-  MR_RETURN_IF_ERROR(server->versions_->SetModels(models));
-  const auto failed = server->versions_->WaitUntilTried(deadline);
-  for (const auto& [name, why] : failed) {
-    LogWarning("Model ", name, " is not available: ", why.ToString());
-  }
-  if (!failed.empty() && (options.require_all_models || options.models.size() == 1)) {
-    return ModelsNotAvailable(failed);
-  }
-  // Each model's: those of one that is not available harm no other.
-  for (size_t i = 0; i < models.size(); ++i) {
-    if (options.models[i].labels.empty()) continue;
-    std::vector<ModelSettings> labelled = models;
-    labelled[i].labels = options.models[i].labels;
-    const Status set = server->versions_->Reload(labelled, deadline);
-    if (set.ok()) {
-      models = std::move(labelled);
-    } else {
-      LogWarning("Model ", models[i].name, " has no labels: ", set.message());
-    }
-  }
+  MR_RETURN_IF_ERROR(
+      server->hosted_->Load(options.models, options.require_all_models, options.start_timeout));
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
   server->readiness_->SetReady();
   return server;
-}
-
-StatusOr<std::shared_ptr<RequestObserver>> ModelServer::Observe(
-    const ModelServerMonitoring& monitoring) {
-  if (metrics_ != nullptr) metrics_->Watch(versions_);
-  if (monitoring.request_log) {
-    MR_ASSIGN_OR_RETURN(
-        request_log_,
-        RequestLog::Start(versions_, metrics_ == nullptr ? nullptr : metrics_->request_log_count(),
-                          monitoring.request_log_options));
-  }
-  std::shared_ptr<RequestObserver> access_log;
-  if (monitoring.access_log_sampling > 0) {
-    access_log = std::make_shared<AccessLog>(monitoring.access_log_sampling);
-  }
-  return AllObservers({metrics_, request_log_, access_log});
 }
 
 std::function<bool(HttpRequest*)> ModelServer::PagesOf(const ModelServerMonitoring& monitoring,
@@ -156,13 +61,8 @@ std::function<bool(HttpRequest*)> ModelServer::PagesOf(const ModelServerMonitori
 }
 
 Status ModelServer::Listen(const ModelServerOptions& options) {
-  if (options.credentials != nullptr) {
-    MR_RETURN_IF_ERROR(options.credentials->CheckServer());
-    if (!options.credentials->token.empty() && !options.rest_addresses.empty()) {
-      return InvalidArgument(
-          "ModelServer: REST must be without a token, which it does not ask for");
-    }
-  }
+  if (options.credentials != nullptr) MR_RETURN_IF_ERROR(options.credentials->CheckServer());
+  const std::string token = options.credentials == nullptr ? "" : options.credentials->token;
   if (!options.grpc_address.empty()) {
     RpcServer::Options rpc;
     rpc.address = options.grpc_address;
@@ -216,13 +116,15 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
         return waiting->load(std::memory_order_relaxed);
       });
     }
-    HttpHandler handler = RestFront(requests_, std::move(rest));
+    HttpHandler handler = RestFront(requests_, rest);
+    handler = ProtobufRestFront(requests_, rest, std::move(handler));
     handler = V2RestFront(requests_, readiness_,
                           {.timeout = options.rest.timeout,
                            .cors = options.rest.cors,
                            .limits = options.rest.limits,
                            .lanes = lanes_.get()},
                           std::move(handler));
+    handler = AskForToken(token, std::move(handler));
     MR_ASSIGN_OR_RETURN(http_, HttpServer::Start(std::move(http), std::move(handler)));
     LogInfo("Serves REST on port ", http_->port());
   }
@@ -234,10 +136,11 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     HttpServerOptions http;
     http.addresses = {options.monitoring.address};
     http.num_threads = 1;
-    MR_ASSIGN_OR_RETURN(
-        pages_, HttpServer::Start(std::move(http), [serve](std::unique_ptr<HttpRequest> request) {
-          if (!serve(request.get())) request->Answer(404, {}, "");
-        }));
+    HttpHandler handler = [serve](std::unique_ptr<HttpRequest> request) {
+      if (!serve(request.get())) request->Answer(404, {}, "");
+    };
+    MR_ASSIGN_OR_RETURN(pages_,
+                        HttpServer::Start(std::move(http), AskForToken(token, std::move(handler))));
     LogInfo("Serves its status on port ", pages_->port());
   }
   return absl::OkStatus();
@@ -268,7 +171,7 @@ ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 void ModelServer::Stop(absl::Duration drain) {
   MutexLock one_at_a_time(&stop_mu_);
   readiness_->SetStopping();
-  versions_->EndWaits();
+  if (versions_ != nullptr) versions_->EndWaits();
   if (health_ != nullptr) health_->Stop();
   if (reflection_ != nullptr) reflection_->Stop();
   // Both refuse from now on, and have the same time.
@@ -285,7 +188,7 @@ void ModelServer::Stop(absl::Duration drain) {
   if (rest.has_value()) rest->join();
   if (http_ != nullptr) http_->Stop(std::max(until - absl::Now(), absl::ZeroDuration()));
   lanes_.reset();  // waits for what its threads still run, whose clients have been answered
-  if (request_log_ != nullptr) request_log_->Stop();
+  if (hosted_ != nullptr) hosted_->Stop();
   if (pages_ != nullptr) pages_->Stop(absl::ZeroDuration());
 }
 

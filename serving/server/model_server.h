@@ -45,10 +45,10 @@
 #include "serving/protocols/health.h"
 #include "serving/protocols/readiness.h"
 #include "serving/protocols/reflection.h"
-#include "serving/request_observer.h"
 #include "serving/rest/http_server.h"
 #include "serving/rest/rest_lanes.h"
 #include "serving/served_model.h"
+#include "serving/server/hosted_models.h"
 #include "serving/server/rest_front.h"
 
 namespace millrace {
@@ -78,7 +78,7 @@ struct ModelServerOptions {
   std::vector<std::string> more_grpc_addresses = {};
   std::vector<std::pair<std::string, std::string>> grpc_channel_arguments = {};
   std::vector<std::string> rest_addresses = {};  // as HttpServerOptions; none: no REST
-  // Of both; null: no TLS, no token. REST does not ask for a token: with one there is gRPC alone.
+  // Of all ports; null: no TLS, no token. The port of ModelServerMonitoring has no TLS.
   std::shared_ptr<const Credentials> credentials = nullptr;
   HttpServerOptions http = {};  // without addresses and TLS
   RestFrontOptions rest = {};   // without lanes
@@ -93,6 +93,8 @@ struct ModelServerOptions {
   std::optional<BatchingOptions> batching = std::nullopt;
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
+  // The last logged requests of a model, so many, warm up its versions too (replay_requests.h).
+  int64_t warm_up_from_request_log = 0;
   ModelServerMonitoring monitoring = {};
   ModelVersions::Options versions = {};  // without loader, warm_up and on_change
 };
@@ -120,8 +122,6 @@ class ModelServer {
 
  private:
   ModelServer() = default;
-  // What sees the requests; null: nothing.
-  StatusOr<std::shared_ptr<RequestObserver>> Observe(const ModelServerMonitoring& monitoring);
   Status Listen(const ModelServerOptions& options);
   // Answers what is asked for outside of /v1/.
   std::function<bool(HttpRequest*)> PagesOf(const ModelServerMonitoring& monitoring,
@@ -135,7 +135,7 @@ class ModelServer {
   std::shared_ptr<HealthService> health_;
   std::shared_ptr<ReflectionService> reflection_;
   std::shared_ptr<ModelVersions> versions_;
-  std::shared_ptr<RequestLog> request_log_;
+  std::unique_ptr<HostedModels> hosted_;
   std::shared_ptr<const ModelRequests> requests_;
   std::shared_ptr<RpcServer> rpc_;
   Mutex stop_mu_;
