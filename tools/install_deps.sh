@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what Millrace is built from: Debian packages only. Does nothing when they are there.
 #
-# Usage: tools/install_deps.sh [--dev | --format]     --dev adds the tools of tools/presubmit.sh,
-#                                                     --format what .ci/run needs of them
+# Usage: tools/install_deps.sh [--dev | --format | --outside]
+#   --dev adds the tools of tools/presubmit.sh, --format what .ci/run needs of them, --outside the
+#   programs of tests/serving/outside_clients.sh, some of which Debian starts as services.
 set -euo pipefail
 source "$(dirname "$0")/program.sh"
 
@@ -19,6 +20,11 @@ if [[ $# -eq 1 && "$1" == "--dev" ]]; then
   packages+=(clang-16 clang-format-16 clang-tidy-16 clangd-16)
 elif [[ $# -eq 1 && "$1" == "--format" ]]; then
   packages+=(clang-format-16)
+elif [[ $# -eq 1 && "$1" == "--outside" ]]; then
+  packages+=(curl nginx-light haproxy prometheus python3-grpcio python3-protobuf)
+  # Node.js may come with its npm from elsewhere.
+  command -v node >/dev/null || packages+=(nodejs)
+  command -v npm >/dev/null || packages+=(npm)
 elif [[ $# -gt 0 ]]; then
   wrong_arguments "unrecognized arguments: $1"
 fi

@@ -48,6 +48,9 @@ constexpr size_t kMaxLingers = 256;
 // How long the replies of a server that stops may take to get out.
 constexpr absl::Duration kFlushTime = absl::Seconds(5);
 
+// The versions that gRPC's port speaks; GnuTLS by itself still takes 1.0 and 1.1.
+constexpr char kTlsPriorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
 // The library knows whole seconds.
 unsigned IdleSeconds(absl::Duration time) {
   constexpr int64_t kYear = int64_t{24} * 3'600 * 365;
@@ -343,6 +346,7 @@ Status Server::StartLoops() {
     flags |= MHD_USE_TLS;
     tls.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, text(options_.tls_key)});
     tls.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, text(options_.tls_certificate)});
+    tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsPriorities)});
     if (!options_.client_ca.empty()) {
       tls.push_back({MHD_OPTION_HTTPS_MEM_TRUST, 0, text(options_.client_ca)});
     }

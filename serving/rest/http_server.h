@@ -99,8 +99,8 @@ struct HttpServerOptions {
   // is replaced). Port 0: a free one; addresses() says which.
   std::vector<std::string> addresses = {"127.0.0.1:0"};
 
-  // PEM texts. With key and certificate all addresses speak TLS alone; with `client_ca` as well
-  // a client without a certificate by it is answered 403.
+  // PEM texts. With key and certificate all addresses speak TLS (1.2, 1.3) alone; with `client_ca`
+  // as well a client without a certificate by it is answered 403.
   std::string tls_key = "", tls_certificate = "", client_ca = "";
 
   int num_threads = 0;  // 0: UsableCores()

@@ -910,14 +910,20 @@ class SigPipeBlocked {
 };
 
 // The status of one request; 0 when there is no reply. `identity` null: without a certificate.
+// `version`: the only one that is offered, even if it is old; 0: those of the library.
 int AskWithTls(int port, const std::string& ca_file, const TestCertificate* identity,
-               const std::string& request) {
+               const std::string& request, int version = 0) {
   const SigPipeBlocked blocked;
   RawHttpClient socket(port);
   const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_client_method()),
                                                              SSL_CTX_free);
   EXPECT_EQ(SSL_CTX_load_verify_locations(context.get(), ca_file.c_str(), nullptr), 1);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+  if (version != 0) {
+    SSL_CTX_set_security_level(context.get(), 0);
+    EXPECT_EQ(SSL_CTX_set_min_proto_version(context.get(), version), 1);
+    EXPECT_EQ(SSL_CTX_set_max_proto_version(context.get(), version), 1);
+  }
   if (identity != nullptr) {
     EXPECT_EQ(SSL_CTX_use_certificate_chain_file(context.get(), identity->certificate_file.c_str()),
               1);
@@ -971,6 +977,18 @@ TEST_F(HttpServerTlsTest, RequestsComeOverTlsAlone) {
       << "the server has our certificate";
   RawHttpClient plain(server->port());
   EXPECT_NE(plain.Ask(Get("/x")).status, 200);
+}
+
+TEST_F(HttpServerTlsTest, OldVersionsAreRefused) {
+  const auto server = Started(Echo, options_);
+  ASSERT_NE(server, nullptr);
+  const auto status = [&](int version) {
+    return AskWithTls(server->port(), ours_.ca_file(), nullptr, Get("/x"), version);
+  };
+  EXPECT_EQ(status(TLS1_VERSION), 0);
+  EXPECT_EQ(status(TLS1_1_VERSION), 0);
+  EXPECT_EQ(status(TLS1_2_VERSION), 200);
+  EXPECT_EQ(status(TLS1_3_VERSION), 200);
 }
 
 TEST_F(HttpServerTlsTest, ClientsShowCertificatesOfTheirAuthority) {

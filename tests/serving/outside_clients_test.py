@@ -1,153 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are not ours in front of a model server: curl, Python's gRPC, nginx, haproxy,
-promtool. Each test is skipped, with the reason, where its program is absent; with OUTSIDE_ALL=1 it
-fails there."""
+"""Programs that are not ours ask a model server over HTTP: curl, promtool, Prometheus, prism.
 
-# covers: serving: clients and proxies that are not ours ask a server: curl (JSON, gzip both ways,
-#   Expect, HEAD, TLS), Python's gRPC with messages by protoc, nginx and haproxy with keep-alive,
-#   promtool; each is skipped where its program is absent
+outside_programs.py says what happens where one is absent."""
+
+# covers: serving: curl asks a server: JSON, gzip both ways, chunks, Expect, pipelining, HEAD, HTTP
+#   1.0, an offer of HTTP/2, unix sockets, TLS, certificates of clients
+# covers: serving: promtool reads the page of metrics; Prometheus itself scrapes it and answers
+#   queries about it
+# covers: serving: prism, between a client and `/v2`, finds each request and reply as
+#   `docs/open_inference_rest.yaml` says
 
 import gzip
 import json
 import os
 import re
-import shutil
-import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 import unittest
+import urllib.parse
 
-TMP = os.environ["TEST_TMPDIR"]
-SERVER = os.path.join("tools", "model_server")
-EXPORTER = os.path.join("tests", "serving", "export_scaling")
-SCALE = 3
-HANG = 120  # seconds
-BODY = {"instances": [{"x": [1, 2], "w": "a"}, {"x": [3, 4], "w": "b"}]}
-REPLY = {"predictions": [{"y": [3.0, 6.0], "s": "a"}, {"y": [9.0, 12.0], "s": "b"}]}
+from outside_programs import (BODY, HANG, NOT_FOUND, PREDICT, REPLY, TMP, Keys, Outside,
+                              npm_program, program, read, run_on_port, socket_path, write)
+
 METRICS = "/monitoring/prometheus/metrics"
-
-
-def missing(what):
-    if os.environ.get("OUTSIDE_ALL") == "1":
-        raise AssertionError(what)
-    raise unittest.SkipTest(what)
-
-
-def program(name):
-    """The path of a program of the system; the test is skipped without it."""
-    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    return path or missing(f"this machine has no {name}")
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def write(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path
-
-
-def with_imports(proto):
-    """A .proto of ours and all that it needs of ours."""
-    found, to_read = set(), [proto]
-    while to_read:
-        name = to_read.pop()
-        if name in found:
-            continue
-        found.add(name)
-        with open(name, encoding="utf-8") as file:
-            to_read += re.findall(r'^import "(proto/[^"]*)"', file.read(), re.MULTILINE)
-    return sorted(found)
-
-
-class Running:
-    """A program that is ended at the end, and its output."""
-
-    def __init__(self, command):
-        self.lines = []
-        self.changed = threading.Condition()
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True)
-        self.ended = False
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.lines.append(line)
-                self.changed.notify_all()
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def await_line(self, text):
-        """False when the program ends without it."""
-        end = time.monotonic() + HANG
-        with self.changed:
-            while not any(text in line for line in self.lines):
-                if self.ended or time.monotonic() > end:
-                    return False
-                self.changed.wait(1)
-        return True
-
-    def output(self):
-        with self.changed:
-            return "".join(self.lines)
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
-        self.process.stdout.close()
-
-
-def serve(*flags):
-    """A server of the model "m", and its ports: another process may take one of them meanwhile."""
-    for _ in range(5):
-        grpc, rest = free_port(), free_port()
-        server = Running([SERVER, "--model_name=m", "--model_base_path=" + os.path.join(TMP, "m"),
-                          f"--port={grpc}", f"--rest_api_port={rest}", *flags])
-        if server.await_line("Serves REST on port"):
-            server.grpc, server.rest = grpc, rest
-            return server
-        server.stop()
-        if "in use" not in server.output():
-            break
-    raise AssertionError(server.output())
-
-
-def setUpModule():
-    subprocess.run([EXPORTER, os.path.join(TMP, "m", "1"), str(SCALE)], check=True)
-
-
-class Outside(unittest.TestCase):
-    FLAGS = []
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = serve(*cls.FLAGS)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
-    def curl(self, *args):
-        done = subprocess.run([program("curl"), "--silent", "--show-error", "--max-time", str(HANG),
-                               *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
-
-    def url(self, path="/v1/models/m:predict", scheme="http"):
-        return f"{scheme}://localhost:{self.server.rest}{path}"
+V2_INPUTS = [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]},
+             {"name": "w", "shape": [1], "datatype": "BYTES", "data": ["a"]}]
 
 
 class Curl(Outside):
@@ -171,14 +50,22 @@ class Curl(Outside):
                           "-H", "Content-Type: application/json", "--data-binary", "@" + path,
                           self.url())
         self.assertEqual(json.loads(reply), {"predictions": REPLY["predictions"] * 500})
-        with open(head, encoding="utf-8") as file:
-            self.assertIn("content-encoding: gzip", file.read().lower())
+        self.assertIn("content-encoding: gzip", read(head).lower())
+
+    def ask_large(self, *args):
+        """100,000 rows; what curl tells of the conversation."""
+        path = write(os.path.join(TMP, "large"), json.dumps({"instances": BODY["instances"] * 50000}))
+        done = self.run_curl("--verbose", "--data-binary", "@" + path, *args, self.url())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), {"predictions": REPLY["predictions"] * 50000})
+        return done.stderr
 
     def test_a_large_body_that_expects_100_continue(self):
-        rows = {"instances": BODY["instances"] * 50000}
-        path = write(os.path.join(TMP, "large"), json.dumps(rows))
-        reply = self.curl("-H", "Expect: 100-continue", "--data-binary", "@" + path, self.url())
-        self.assertEqual(len(json.loads(reply)["predictions"]), 100000)
+        self.assertIn(b"< HTTP/1.1 100 Continue",
+                      self.ask_large("-H", "Expect: 100-continue", "--expect100-timeout", str(HANG)))
+
+    def test_a_large_body_in_chunks(self):
+        self.ask_large("-H", "Transfer-Encoding: chunked", "-H", "Expect:")
 
     def test_one_connection_for_many_requests(self):
         urls = [self.url("/v1/models/m")] * 20
@@ -187,154 +74,115 @@ class Curl(Outside):
         lines = out.decode().split("\n")[:-1]
         self.assertEqual(lines, ["1 200"] + ["0 200"] * 19)
 
+    def test_many_connections_at_once(self):
+        urls = [self.url("/v1/models/m")] * 100
+        out = self.curl("--parallel", "--parallel-immediate", "--parallel-max", "50",
+                        "--write-out", "%{http_code}\n",
+                        *[arg for url in urls for arg in ("-o", os.devnull, url)])
+        self.assertEqual(out.decode().split(), ["200"] * 100)
+
+    def test_requests_that_wait_for_no_reply_are_answered_in_their_order(self):
+        # curl sends what it reads, as it is.
+        asked, paths = b"", ["/v1/models/m", "/v2/health/live", "/v1/models/n", "/v2"] * 5
+        for i, path in enumerate(paths):
+            close = "Connection: close\r\n" if i + 1 == len(paths) else ""
+            asked += f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{close}\r\n".encode()
+        replies = self.curl(f"telnet://localhost:{self.server.rest}", stdin=asked).decode()
+        self.assertEqual(re.findall(r"HTTP/1\.1 (\d+)", replies), ["200", "200", "404", "200"] * 5)
+
     def test_head_and_errors(self):
         self.assertIn(b"200", self.curl("--head", self.url("/v2/health/ready")).split(b"\n")[0])
         error = json.loads(self.curl("-d", "{}", self.url("/v1/models/n:predict")))
-        self.assertIn("Servable not found for request: Latest(n)", error["error"])
+        self.assertIn(NOT_FOUND, error["error"])
+
+    def test_other_versions_of_http(self):
+        for flag, version in (("--http1.0", "1.0"), ("--http2", "1.1")):  # 2 is offered, not taken
+            done = self.curl(flag, "-d", json.dumps(BODY), "--write-out", "\n%{http_version}",
+                             self.url()).decode()
+            reply, got = done.rsplit("\n", 1)
+            self.assertEqual(json.loads(reply), REPLY)
+            self.assertIn(got, ("1.1", version))
 
     def test_v2(self):
-        body = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]},
-                           {"name": "w", "shape": [1], "datatype": "BYTES", "data": ["a"]}]}
-        reply = json.loads(self.curl("-d", json.dumps(body), self.url("/v2/models/m/infer")))
+        reply = json.loads(self.curl("-d", json.dumps({"inputs": V2_INPUTS}),
+                                     self.url("/v2/models/m/infer")))
         self.assertEqual({out["name"]: out["data"] for out in reply["outputs"]},
                          {"y": [3.0, 6.0], "s": ["a"]})
 
 
-class Tls(Outside):
+class CurlOnUnixSocket(Outside):
     @classmethod
     def setUpClass(cls):
-        key, cert = os.path.join(TMP, "key.pem"), os.path.join(TMP, "cert.pem")
-        subprocess.run([program("openssl"), "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                        "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
-                        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-                        "-keyout", key, "-out", cert],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        with open(key, encoding="utf-8") as k, open(cert, encoding="utf-8") as c:
-            text = f"server_key: {json.dumps(k.read())}\nserver_cert: {json.dumps(c.read())}\n"
-        cls.cert = cert
-        cls.FLAGS = ["--ssl_config_file=" + write(os.path.join(TMP, "ssl"), text)]
+        cls.path = socket_path()
+        cls.FLAGS = ["--rest_socket_path=" + cls.path]
         super().setUpClass()
 
-    def test_curl(self):
-        reply = self.curl("--cacert", self.cert, "-d", json.dumps(BODY), self.url(scheme="https"))
-        self.assertEqual(json.loads(reply), REPLY)
+    def test_one_connection_for_many_requests(self):
+        replies = [os.path.join(TMP, f"reply{i}") for i in range(3)]
+        out = self.curl("--unix-socket", self.path, "--write-out", "%{num_connects}\n", "-d",
+                        json.dumps(BODY),
+                        *[arg for reply in replies for arg in ("-o", reply, "http://localhost" + PREDICT)])
+        self.assertEqual(out.decode().split(), ["1", "0", "0"])
+        self.assertEqual([json.loads(read(reply)) for reply in replies], [REPLY] * 3)
+
+
+class Tls(Outside):
+    OF_CLIENTS = False
+
+    @classmethod
+    def setUpClass(cls):
+        cls.keys = Keys()
+        cls.FLAGS = ["--ssl_config_file=" + cls.keys.ssl_config(cls.OF_CLIENTS)]
+        super().setUpClass()
+
+    def ask(self, *args):
+        return self.run_curl("-d", json.dumps(BODY), *args, self.url(scheme="https"))
+
+    def assert_answers(self, *args):
+        done = self.ask("--cacert", self.keys.ca, *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout), REPLY)
+
+    @staticmethod
+    def certificate(pair):
+        return ["--key", pair[0], "--cert", pair[1]]
+
+
+class CurlTls(Tls):
+
+    def test_each_version(self):
+        for version in ("1.2", "1.3"):
+            self.assert_answers("--tlsv" + version, "--tls-max", version)
+
+    def test_old_versions_are_refused(self):
+        for version in ("1.0", "1.1"):
+            done = self.ask("--cacert", self.keys.ca, "--tlsv" + version, "--tls-max", version,
+                            "--ciphers", "DEFAULT@SECLEVEL=0")
+            self.assertEqual(done.returncode, 35, done.stderr)  # "SSL connect error"
 
     def test_curl_trusts_no_other(self):
-        done = subprocess.run([program("curl"), "--silent", self.url(scheme="https")],
-                              stdout=subprocess.DEVNULL, check=False)
-        self.assertEqual(done.returncode, 60)  # "cannot be authenticated with known CA certificates"
+        self.assertEqual(self.ask().returncode, 60)  # its certificates do not say who this is
+
+    def test_a_client_that_speaks_without_tls_gets_no_answer(self):
+        self.assertNotEqual(self.run_curl(self.url("/v2/health/live")).returncode, 0)
+        self.assert_answers()
 
 
-class PythonGrpc(Outside):
+class CurlTlsOfClients(Tls):
+    OF_CLIENTS = True
 
-    def test_predict_by_messages_of_protoc(self):
-        try:
-            import grpc
-        except ImportError:
-            missing("Python has no grpc")
-        stubs = tempfile.mkdtemp(dir=TMP)
-        subprocess.run([program("protoc"), "-I.", "--python_out=" + stubs,
-                        *with_imports("proto/serving/predict.proto")], check=True)
-        sys.path.insert(0, stubs)
-        try:
-            from proto.serving import predict_pb2
-        except (ImportError, TypeError) as error:  # protoc and Python's protobuf do not fit
-            missing(f"Python cannot read what protoc wrote: {error}")
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = "m"
-        x = request.inputs["x"]
-        x.dtype = 1
-        for size in (1, 2):
-            x.tensor_shape.dim.add().size = size
-        x.float_val.extend([1, 2])
-        w = request.inputs["w"]
-        w.dtype = 7
-        w.tensor_shape.dim.add().size = 1
-        w.string_val.append(b"a")
-        with grpc.insecure_channel(f"127.0.0.1:{self.server.grpc}") as channel:
-            predict = channel.unary_unary(
-                "/tensorflow.serving.PredictionService/Predict",
-                request_serializer=predict_pb2.PredictRequest.SerializeToString,
-                response_deserializer=predict_pb2.PredictResponse.FromString)
-            response = predict(request, timeout=HANG)
-            self.assertEqual(list(response.outputs["y"].float_val), [3, 6])
-            self.assertEqual(response.model_spec.version.value, 1)
-            request.model_spec.name = "n"
-            with self.assertRaises(grpc.RpcError) as raised:
-                predict(request, timeout=HANG)
-            self.assertEqual(raised.exception.code(), grpc.StatusCode.NOT_FOUND)
-            self.assertEqual(raised.exception.details(),
-                             "Servable not found for request: Latest(n)")
+    def test_a_client_with_a_certificate(self):
+        for version in ("1.2", "1.3"):
+            self.assert_answers("--tlsv" + version, "--tls-max", version,
+                                *self.certificate(self.keys.client))
 
-
-class Proxies(Outside):
-    """Many requests through a proxy that keeps its connections to the server."""
-
-    def ask_through(self, port):
-        end = time.monotonic() + HANG
-        while True:  # until it listens
-            done = subprocess.run([program("curl"), "--silent", "-d", json.dumps(BODY),
-                                   f"http://127.0.0.1:{port}/v1/models/m:predict"],
-                                  stdout=subprocess.PIPE, check=False)
-            if done.returncode == 0 or time.monotonic() > end:
-                break
-        for _ in range(50):
-            reply = self.curl("-d", json.dumps(BODY),
-                              f"http://127.0.0.1:{port}/v1/models/m:predict")
-            self.assertEqual(json.loads(reply), REPLY)
-
-    def test_nginx(self):
-        nginx, port = program("nginx"), free_port()
-        folder = tempfile.mkdtemp(dir=TMP)
-        temporary = "".join(f"{kind}_temp_path {folder}/{kind};\n"
-                            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-        config = write(os.path.join(folder, "nginx.conf"), f"""
-daemon off;
-master_process off;
-pid {folder}/pid;
-error_log stderr;
-events {{}}
-http {{
-  access_log off;
-  {temporary}
-  upstream models {{ server 127.0.0.1:{self.server.rest}; keepalive 4; }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
-      proxy_pass http://models;
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
-    }}
-  }}
-}}
-""")
-        proxy = Running([nginx, "-p", folder, "-c", config])
-        try:
-            self.ask_through(port)
-        finally:
-            proxy.stop()
-
-    def test_haproxy(self):
-        haproxy, port = program("haproxy"), free_port()
-        folder = tempfile.mkdtemp(dir=TMP)
-        config = write(os.path.join(folder, "haproxy.cfg"), f"""
-defaults
-  mode http
-  timeout connect 60s
-  timeout client 60s
-  timeout server 60s
-frontend front
-  bind 127.0.0.1:{port}
-  default_backend models
-backend models
-  option httpchk GET /v2/health/ready
-  server one 127.0.0.1:{self.server.rest} check
-""")
-        proxy = Running([haproxy, "-db", "-f", config])
-        try:
-            self.ask_through(port)
-        finally:
-            proxy.stop()
+    def test_clients_without_and_of_strangers_get_no_answer(self):
+        for args in ([], self.certificate(self.keys.stranger)):
+            for version in ("1.2", "1.3"):
+                # 403, or no reply at all.
+                done = self.ask("--cacert", self.keys.ca, "--tlsv" + version, "--tls-max", version,
+                                "--output", os.devnull, "--write-out", "%{http_code}", *args)
+                self.assertIn(done.stdout, (b"403", b"000"), done.stderr)
 
 
 class Prometheus(Outside):
@@ -343,10 +191,16 @@ class Prometheus(Outside):
         config = write(os.path.join(TMP, "monitoring"), "prometheus_config { enable: true }")
         cls.FLAGS = ["--monitoring_config_file=" + config]
         super().setUpClass()
+        cls.asked = 0
+
+    def ask(self, count):
+        for _ in range(count):
+            self.curl("-d", json.dumps(BODY), self.url())
+            Prometheus.asked += 1
 
     def test_promtool_reads_the_page(self):
         promtool = program("promtool")
-        self.curl("-d", json.dumps(BODY), self.url())
+        self.ask(1)
         page = self.curl(self.url(METRICS))
         self.assertIn(b":tensorflow:serving:request_count", page)
         checked = subprocess.run([promtool, "check", "metrics"], input=page, stdout=subprocess.PIPE,
@@ -354,6 +208,148 @@ class Prometheus(Outside):
         # 3: it could be read, and names are not as its advice has them: TensorFlow Serving's.
         self.assertIn(checked.returncode, (0, 3), checked.stdout)
         self.assertNotIn(b"error while linting", checked.stdout)
+
+    def test_prometheus_scrapes_the_page(self):
+        prometheus = program("prometheus")
+        self.ask(7)
+        folder = tempfile.mkdtemp(dir=TMP)
+        config = write(os.path.join(folder, "prometheus.yml"), f"""
+global:
+  scrape_interval: 1s
+scrape_configs:
+  - job_name: models
+    metrics_path: {METRICS}
+    static_configs:
+      - targets: ["127.0.0.1:{self.server.rest}"]
+""")
+        scraper = run_on_port(
+            lambda port: [prometheus, "--config.file=" + config, f"--storage.tsdb.path={folder}/data",
+                          f"--web.listen-address=127.0.0.1:{port}"],
+            lambda running, port: running.await_line("Server is ready to receive web requests"))
+        try:
+            self.assertEqual(self.await_value(scraper, 'up{job="models"}', 1), 1)
+            count = ':tensorflow:serving:request_count{model_name="m",status="OK"}'
+            self.assertEqual(self.await_value(scraper, count, self.asked), self.asked)
+            self.ask(3)  # and the next scrape sees them
+            self.assertEqual(self.await_value(scraper, count, self.asked), self.asked)
+            median = ("histogram_quantile(0.5, sum by (le) "
+                      '(:tensorflow:serving:request_latency_bucket{model_name="m"}))')
+            self.assertGreater(self.query(scraper, median), 0)  # µs
+            targets = json.loads(self.curl(f"http://127.0.0.1:{scraper.port}/api/v1/targets"))
+            self.assertEqual([(target["health"], target["lastError"])
+                              for target in targets["data"]["activeTargets"]], [("up", "")])
+        finally:
+            scraper.stop()
+
+    def query(self, scraper, text):
+        """The value of the one series; None without one."""
+        reply = json.loads(self.curl(f"http://127.0.0.1:{scraper.port}/api/v1/query?query=" +
+                                     urllib.parse.quote(text)))
+        self.assertEqual(reply["status"], "success", reply)
+        series = reply["data"]["result"]
+        self.assertLessEqual(len(series), 1, reply)
+        return float(series[0]["value"][1]) if series else None
+
+    def await_value(self, scraper, text, wanted):
+        end = time.monotonic() + HANG
+        while True:
+            value = self.query(scraper, text)
+            if value == wanted or time.monotonic() > end:
+                return value
+            with scraper.changed:
+                scraper.changed.wait(0.2)
+
+
+class Prism(Outside):
+    """A proxy that refuses requests and replies that are not as the description says."""
+    DESCRIPTION = os.path.join("docs", "open_inference_rest.yaml")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        try:
+            cls.prism = cls.run_prism(cls.DESCRIPTION)
+        except BaseException:
+            super().tearDownClass()
+            raise
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.prism.stop()
+        super().tearDownClass()
+
+    @classmethod
+    def run_prism(cls, description):
+        prism = npm_program("prism")
+        return run_on_port(
+            lambda port: [prism, "proxy", description, f"http://127.0.0.1:{cls.server.rest}",
+                          "--errors", "--host", "127.0.0.1", "--port", str(port)],
+            lambda running, port: running.await_line("Prism is listening"))
+
+    def ask(self, path, body=None, prism=None):
+        """The status and the reply of the server, or of prism, which has a "type"."""
+        data = [] if body is None else ["-H", "Content-Type: application/json", "-d",
+                                        json.dumps(body)]
+        out = self.curl(*data, "--write-out", "\n%{http_code}",
+                        f"http://127.0.0.1:{(prism or self.prism).port}{path}").decode()
+        reply, status = out.rsplit("\n", 1)
+        return int(status), json.loads(reply)
+
+    def test_the_server(self):
+        for path, body in (("/v2/health/live", {"live": True}), ("/v2/health/ready", {"ready": True})):
+            self.assertEqual(self.ask(path), (200, body))
+        status, reply = self.ask("/v2")
+        self.assertEqual((status, reply.get("name")), (200, "millrace"), reply)
+
+    def test_a_model(self):
+        for model in ("/v2/models/m", "/v2/models/m/versions/1"):
+            status, reply = self.ask(model)
+            self.assertEqual((status, reply.get("versions")), (200, ["1"]), reply)
+            self.assertEqual([(tensor["name"], tensor["datatype"], tensor["shape"])
+                              for tensor in reply["inputs"]],
+                             [("w", "BYTES", [-1]), ("x", "FP32", [-1, 2])])
+            self.assertEqual(self.ask(model + "/ready"), (200, {"name": "m", "ready": True}))
+        for model in ("/v2/models/n", "/v2/models/n/ready"):
+            self.assertEqual(self.ask(model), (404, {"error": NOT_FOUND}))
+        self.assertEqual(self.ask("/v2/models/m/versions/9/ready"),
+                         (404, {"error": "Servable not found for request: Specific(m, 9)"}))
+
+    def test_inference(self):
+        y = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [3, 6]}
+        s = {"name": "s", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+        m = {"model_name": "m", "model_version": "1"}
+        for model in ("/v2/models/m", "/v2/models/m/versions/1"):
+            self.assertEqual(self.ask(model + "/infer", {"id": "7", "inputs": V2_INPUTS}),
+                             (200, {**m, "id": "7", "outputs": [s, y]}))
+        nested = [{**V2_INPUTS[0], "data": [[1, 2]]}, {**V2_INPUTS[1], "data": [{"b64": "YQ=="}]}]
+        asked = {"parameters": {"signature_name": "serving_default"}, "inputs": nested,
+                 "outputs": [{"name": "y"}]}
+        self.assertEqual(self.ask("/v2/models/m/infer", asked), (200, {**m, "outputs": [y]}))
+
+    def test_errors_of_inference(self):
+        short = [{**V2_INPUTS[0], "shape": [1, 3]}, V2_INPUTS[1]]
+        signature = {"parameters": {"signature_name": "none"}, "inputs": V2_INPUTS}
+        for model, asked, status in (("n", {"inputs": V2_INPUTS}, 404), ("m", {"inputs": short}, 400),
+                                     ("m", {"inputs": V2_INPUTS[:1]}, 400), ("m", signature, 400)):
+            got, reply = self.ask(f"/v2/models/{model}/infer", asked)
+            self.assertEqual((got, list(reply)), (status, ["error"]), reply)
+
+    def test_prism_refuses_what_is_not_described(self):
+        status, reply = self.ask("/v2/models/m/infer", {"id": "7"})
+        self.assertEqual(status, 422, reply)
+        self.assertIn("must have required property 'inputs'", json.dumps(reply))
+        # And replies: the test above would see a wrong one.
+        text = read(self.DESCRIPTION)
+        described = "live: {type: boolean}"
+        self.assertIn(described, text)
+        other = self.run_prism(write(os.path.join(TMP, "other.yaml"),
+                                     text.replace(described, "live: {type: string}")))
+        try:
+            status, reply = self.ask("/v2/health/live", prism=other)
+        finally:
+            other.stop()
+        self.assertEqual(status, 500, reply)
+        self.assertIn("errors#VIOLATIONS", reply["type"])
 
 
 if __name__ == "__main__":
