@@ -84,7 +84,8 @@ TEST_F(RestProtobufTest, AnswersWithMessages) {
   }
 
   tensorflow::serving::ClassificationRequest classify;
-  classify.mutable_model_spec()->set_signature_name("classify");
+  // The classes of "classify" are bytes, not text.
+  classify.mutable_model_spec()->set_signature_name("classify_scores");
   *classify.mutable_input() = InputOf({1, 2});
   const RawHttpReply classes =
       Rest("POST", "/v1/models/m:classify", classify.SerializeAsString(), kProtobuf);
