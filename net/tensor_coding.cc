@@ -299,14 +299,16 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
   DType dtype = DT_INVALID;
   Shape shape;
   std::optional<Tensor> result;
-  bool plain = true;  // only the fields that are read here, in their usual order
+  bool plain = true;  // only the fields that are read here, once each, in their usual order
+  bool has_shape = false;
   while (plain && in->left() > end) {
     uint64_t tag, value;
     if (!in->ReadTag(&tag)) return Malformed(what, "a tensor that ends early");
-    if (tag == Tag(kDtypeField, kVarint) && !result) {
+    if (tag == Tag(kDtypeField, kVarint) && !result && dtype == DT_INVALID) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
       MR_ASSIGN_OR_RETURN(dtype, DTypeFromNumber(value > INT32_MAX ? -1 : static_cast<int>(value)));
-    } else if (tag == Tag(kShapeField, kBytes) && !result) {
+    } else if (tag == Tag(kShapeField, kBytes) && !result && !has_shape) {
+      has_shape = true;
       if (!in->ReadVarint(&value) || in->left() < end || value > in->left() - end ||
           value > kMaxShapeBytes) {
         return Malformed(what, "a shape that is longer than the message");
@@ -372,6 +374,8 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
     } else if (tag == Tag(kDeadField, kVarint)) {
       entry.is_dead = value != 0;
     } else if (tag == Tag(kValueField, kBytes)) {
+      // Protobuf would merge them.
+      if (entry.value.has_value()) return Malformed(what, "an entry with two values");
       MR_ASSIGN_OR_RETURN(entry.value, ReadTensor(what, in, value, budget));
     } else if (is_bytes) {
       in->Skip(value);
@@ -582,7 +586,8 @@ StatusOr<grpc::ByteBuffer> EncodeMessage(const google::protobuf::MessageLite& me
 
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
-                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes) {
+                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes,
+                     size_t max_tensors) {
   SplatBudget budget(max_splat_bytes);
   std::vector<grpc::Slice> slices;
   if (buffer.Length() > 0 && !buffer.Dump(&slices).ok()) {
@@ -600,6 +605,9 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     }
     uint64_t size;
     if (!in.ReadVarint(&size) || size > in.left()) return Malformed(what, "an end within a tensor");
+    if (tensors->size() >= max_tensors) {
+      return Malformed(what, absl::StrCat("more than ", max_tensors, " tensors"));
+    }
     if (form == TensorField::kTensor) {
       DecodedTensor tensor;
       MR_ASSIGN_OR_RETURN(tensor.value, ReadTensor(what, &in, size, &budget));

@@ -104,10 +104,12 @@ enum class TensorField { kTensor, kNamedOrIndexed };
 // Reads a message: fields number `field` (0: none) are tensors of the given form and go to
 // `tensors`, all others are merged into `rest`. `what` names the message in errors. Elements that
 // the tensors do not list may have `max_splat_bytes`: ResourceExhausted, which says that servers'
-// bound is ServerLimits::max_splat_bytes.
+// bound is ServerLimits::max_splat_bytes. More than `max_tensors` are no such message: a
+// DecodedTensor takes a hundred bytes, on the wire it may be two.
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
-                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes = kMaxSplatBytes);
+                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes = kMaxSplatBytes,
+                     size_t max_tensors = SIZE_MAX);
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest);
 

@@ -46,8 +46,9 @@ Status CopyMessages(const RequestRecord& record, Log* log) {
   return absl::OkStatus();
 }
 
-// A front that had no messages has tensors.
+// A front that had no messages has tensors, and the rest of the request, or not even that.
 Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog* log) {
+  if (record.request != nullptr) log->mutable_request()->CopyFrom(*record.request);
   for (const AliasedTensor& input : record.inputs) {
     MR_RETURN_IF_ERROR(TensorToContentProto(
         input.tensor, &(*log->mutable_request()->mutable_inputs())[input.alias]));
@@ -57,8 +58,10 @@ Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog*
         output.tensor, &(*log->mutable_response()->mutable_outputs())[output.alias]));
   }
   auto* const spec = log->mutable_request()->mutable_model_spec();
-  spec->set_name(std::string(record.model));
-  spec->set_signature_name(std::string(record.signature));
+  if (record.request == nullptr) {
+    spec->set_name(std::string(record.model));
+    spec->set_signature_name(std::string(record.signature));
+  }
   *log->mutable_response()->mutable_model_spec() = *spec;
   log->mutable_response()->mutable_model_spec()->mutable_version()->set_value(
       record.served->version());
@@ -68,8 +71,8 @@ Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog*
 Status FillLog(const RequestRecord& record, PredictionLog* log) {
   switch (record.api) {
     case RequestApi::kPredict:
-      return record.request == nullptr ? CopyTensors(record, log->mutable_predict_log())
-                                       : CopyMessages(record, log->mutable_predict_log());
+      return record.response == nullptr ? CopyTensors(record, log->mutable_predict_log())
+                                        : CopyMessages(record, log->mutable_predict_log());
     case RequestApi::kClassify:
       return CopyMessages(record, log->mutable_classify_log());
     case RequestApi::kRegress:
@@ -93,7 +96,7 @@ int64_t LeastBytes(const RequestRecord& record) {
   for (const google::protobuf::Message* message : {record.request, record.response}) {
     if (message != nullptr) bytes += message->ByteSizeLong();
   }
-  if (record.request != nullptr) return static_cast<int64_t>(bytes);
+  if (record.response != nullptr) return static_cast<int64_t>(bytes);
   for (const absl::Span<const AliasedTensor> tensors : {record.inputs, record.outputs}) {
     for (const AliasedTensor& one : tensors) bytes += TensorBytes(one.tensor);
   }

@@ -197,6 +197,12 @@ TEST_F(RequestLogTest, RequestsOfTensorsAreLogged) {
   record.served = &**model;
   record.inputs = inputs;
   record.outputs = outputs;
+  serving::PredictRequest rest;  // what the front knows but for the inputs
+  rest.mutable_model_spec()->set_name("m");
+  rest.mutable_model_spec()->set_signature_name("s");
+  rest.mutable_model_spec()->set_version_label("stable");
+  rest.add_output_filter("y");
+  record.request = &rest;
   log_->Ended(record);
   log_->Stop();
   const std::vector<PredictionLog> logs = Records("m-00000001");
@@ -208,6 +214,8 @@ TEST_F(RequestLogTest, RequestsOfTensorsAreLogged) {
   ASSERT_OK(x);
   EXPECT_EQ(x->dim(1), 2);
   EXPECT_TRUE(log.response().outputs().contains("y"));
+  EXPECT_EQ(log.request().output_filter(0), "y");
+  EXPECT_EQ(log.request().model_spec().version_label(), "stable");
 }
 
 TEST_F(RequestLogTest, FilesAreRotatedAndTheOldestDeleted) {
