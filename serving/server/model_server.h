@@ -84,7 +84,8 @@ struct ModelServerOptions {
   RestFrontOptions rest = {};   // without lanes
   RestLanes::Options lanes = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
-  // Of gRPC, that wait for those: others are ResourceExhausted. REST: lanes.max_waiting.
+  // Of gRPC, that wait for those: others are ResourceExhausted. Health, status and reflection are
+  // none of them. REST: lanes.max_waiting.
   int max_waiting_requests = 20'000;
   bool enable_health = true;        // grpc.health.v1
   bool enable_session_run = false;  // SessionService: who may call it may run each op
