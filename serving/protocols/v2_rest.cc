@@ -129,6 +129,7 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
     const bool may_take_long =
         target.kind == Target::Kind::kInfer || target.kind == Target::Kind::kModel;
     if (options_.lanes == nullptr || !may_take_long) {
+      if (may_take_long && !request->Unpack()) return absl::OkStatus();
       AnswerTo(request.get(), ReplyTo(*request, target, {.deadline = deadline}));
       return absl::OkStatus();
     }

@@ -191,6 +191,9 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
   if (!options.rest_addresses.empty()) {
     HttpServerOptions http = options.http;
     http.addresses = options.rest_addresses;
+    // What these may inflate to takes a loop a millisecond; others are the lanes'.
+    constexpr int64_t kTinyGzip = 1'024;
+    http.max_gzip_bytes_on_loop = kTinyGzip;
     if (options.credentials != nullptr && options.credentials->is_tls()) {
       http.tls_key = options.credentials->key;
       http.tls_certificate = options.credentials->certificate;

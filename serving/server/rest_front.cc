@@ -165,6 +165,7 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
   const Status taken = NoExceptions("REST", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(RestTarget target, ParseRestPath(request->method(), request->path()));
     if (options_.lanes == nullptr || !MayTakeLong(target)) {
+      if (MayTakeLong(target) && !request->Unpack()) return absl::OkStatus();
       AnswerTo(request.get(), Reply(target, *request, {.deadline = deadline}));
       return absl::OkStatus();
     }
