@@ -76,6 +76,27 @@ ModelVersions::WarmUp WarmUpOf(int iterations, std::shared_ptr<ServerMetrics> me
 
 }  // namespace
 
+// Ends the waits of a start when that is cancelled.
+class ModelServer::StartEnd {
+ public:
+  StartEnd(CancellationManager* cancellation, ModelServer* server) : cancellation_(cancellation) {
+    if (cancellation_ == nullptr) return;
+    is_registered_ = cancellation_->Register(&token_, [server] { server->EndWaits(); });
+    if (!is_registered_) server->EndWaits();
+  }
+  ~StartEnd() {
+    if (is_registered_) cancellation_->Deregister(token_);
+  }
+  StartEnd(const StartEnd&) = delete;
+  StartEnd& operator=(const StartEnd&) = delete;
+  bool has_come() const { return cancellation_ != nullptr && cancellation_->IsCancelled(); }
+
+ private:
+  CancellationManager* const cancellation_;
+  CancellationManager::Token token_ = 0;
+  bool is_registered_ = false;
+};
+
 StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions options) {
   std::unique_ptr<ModelServer> server(new ModelServer);
   ModelVersions::Options versions = options.versions;
@@ -101,11 +122,14 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
       std::make_shared<const ModelRequests>(server->versions_, absl::Minutes(10), observer);
   if (options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
 
+  const StartEnd end(options.start_cancellation, server.get());
+  if (end.has_come()) return server;
   const absl::Time deadline = absl::Now() + options.start_timeout;
   std::vector<ModelSettings> models = options.models;
   for (ModelSettings& model : models) model.labels.clear();
   MR_RETURN_IF_ERROR(server->versions_->SetModels(models));
   const auto failed = server->versions_->WaitUntilTried(deadline);
+  if (end.has_come()) return server;
   for (const auto& [name, why] : failed) {
     LogWarning("Model ", name, " is not available: ", why.ToString());
   }
@@ -124,6 +148,7 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
       LogWarning("Model ", models[i].name, " has no labels: ", set.message());
     }
   }
+  if (end.has_come()) return server;
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
   server->readiness_->SetReady();
   return server;
@@ -266,12 +291,16 @@ Status ModelServer::AddProtocols(const ModelServerOptions& options, RpcServer::O
   return absl::OkStatus();
 }
 
+void ModelServer::EndWaits() {
+  readiness_->SetStopping();
+  if (versions_ != nullptr) versions_->EndWaits();  // null: its start failed early
+}
+
 ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 
 void ModelServer::Stop(absl::Duration drain) {
   MutexLock one_at_a_time(&stop_mu_);
-  readiness_->SetStopping();
-  versions_->EndWaits();
+  EndWaits();
   if (health_ != nullptr) health_->Stop();
   if (reflection_ != nullptr) reflection_->Stop();
   // Both refuse from now on, and have the same time.

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "net/rpc_server.h"
@@ -72,6 +73,9 @@ struct ModelServerOptions {
   bool listen_early = false;
   // How long Start waits for the models; a load goes on behind it.
   absl::Duration start_timeout = absl::InfiniteDuration();
+  // Ends the wait: Start then returns the server as it is, which never becomes ready, to be
+  // stopped. Until Start has returned.
+  CancellationManager* start_cancellation = nullptr;
 
   // "": none. "host:0": any port; "unix:/path".
   std::string grpc_address = "";
@@ -120,7 +124,11 @@ class ModelServer {
   void Stop(absl::Duration drain);
 
  private:
+  class StartEnd;
+
   ModelServer() = default;
+  // Readiness becomes stopping; requests and reloads wait no longer for models.
+  void EndWaits();
   // What sees the requests; null: nothing.
   StatusOr<std::shared_ptr<RequestObserver>> Observe(const ModelServerMonitoring& monitoring);
   Status Listen(const ModelServerOptions& options);
