@@ -65,6 +65,8 @@ StatusOr<int64_t> RunRecords(const ServedModel& model, const std::string& path,
                              const WarmUpOptions& options) {
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<RecordReader> reader,
                       RecordReader::Open(options.file_system, path));
+  StepBounds bounds = options.bounds;
+  bounds.runs_alone = true;
   PredictionLog log;
   for (int64_t number = 0;; ++number) {
     const StatusOr<absl::string_view> record = reader->Next();
@@ -88,7 +90,7 @@ StatusOr<int64_t> RunRecords(const ServedModel& model, const std::string& path,
     }
     for (int i = 0; i < options.iterations; ++i) {
       MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Warm-up record ", number, " of ", path),
-                                  RunRecord(model, options.bounds, log)));
+                                  RunRecord(model, bounds, log)));
     }
   }
 }

@@ -29,7 +29,7 @@
 
 // covers: serving: what joins a batch, when it closes, what is refused and which queue is next are
 //   TensorFlow Serving's, but for inputs that do not fit together: they share no batch
-// covers: serving: a batch that fails is run again task by task; rows are handed out only when the
+// covers: serving: a batch that fails is run again in halves; rows are handed out only when the
 //   outputs of the step are proven to be per row
 
 namespace millrace {
