@@ -265,9 +265,15 @@ Status RequestLog::Write(const Queued& record) {
 void RequestLog::Settle(const Status& status, Files* files) {
   for (const Queued* record : files->pending) Count(record->model, status.code());
   files->pending.clear();
-  if (status.ok()) return;
+  if (status.ok()) {
+    if (std::exchange(files->is_new, false)) DeleteOld(files->prefix);
+    return;
+  }
   // A torn record is the last one of its file.
   files->writer = nullptr;
+  if (std::exchange(files->is_new, false)) {
+    options_.file_system->DeleteFile(files->path).IgnoreError();  // nothing of it can be read
+  }
   files->path.clear();
   if (error_log_.ShouldLog()) LogWarning(status.ToString());
 }
@@ -301,14 +307,9 @@ bool RequestLog::Reopen(Files* files) {
 
 Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
   FileSystem* const fs = options_.file_system;
-  const std::string directory = Dirname(prefix), base = Basename(prefix);
+  const std::string directory = Dirname(prefix);
   if (!directory.empty()) MR_RETURN_IF_ERROR(fs->RecursivelyCreateDirectory(directory));
-  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->GetChildren(directory));
-  std::vector<std::pair<int64_t, std::string>> old;
-  for (const std::string& name : names) {
-    if (const int64_t number = FileNumber(name, base); number > 0) old.push_back({number, name});
-  }
-  std::sort(old.begin(), old.end());
+  MR_ASSIGN_OR_RETURN(const auto old, FilesOf(prefix));
   int64_t next = old.empty() ? 1 : old.back().first + 1;
   for (;;) {
     const std::string path = absl::StrCat(prefix, "-", absl::Dec(next, absl::kZeroPad8));
@@ -316,19 +317,39 @@ Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
     if (file.ok()) {
       files->writer = std::make_unique<RecordWriter>(*std::move(file));
       files->path = path;
+      files->prefix = prefix;
+      files->is_new = true;
       files->bytes = 0;
-      break;
+      return absl::OkStatus();
     }
     // Of another process with the same prefix.
     if (!absl::IsAlreadyExists(file.status())) return file.status();
     ++next;
   }
-  const auto most_old = static_cast<size_t>(options_.max_files - 1);
-  for (size_t i = 0; i + most_old < old.size(); ++i) {
-    const Status deleted = fs->DeleteFile(JoinPath(directory, old[i].second));
+}
+
+StatusOr<std::vector<std::pair<int64_t, std::string>>> RequestLog::FilesOf(
+    const std::string& prefix) const {
+  const std::string base = Basename(prefix);
+  MR_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                      options_.file_system->GetChildren(Dirname(prefix)));
+  std::vector<std::pair<int64_t, std::string>> found;
+  for (const std::string& name : names) {
+    if (const int64_t number = FileNumber(name, base); number > 0) found.push_back({number, name});
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void RequestLog::DeleteOld(const std::string& prefix) const {
+  const auto all = FilesOf(prefix);
+  if (!all.ok()) return LogWarning(all.status().ToString());
+  const auto most = static_cast<size_t>(options_.max_files);
+  for (size_t i = 0; i + most < all->size(); ++i) {
+    const Status deleted =
+        options_.file_system->DeleteFile(JoinPath(Dirname(prefix), (*all)[i].second));
     if (!deleted.ok()) LogWarning(deleted.ToString());
   }
-  return absl::OkStatus();
 }
 
 void RequestLog::Flush() {
