@@ -125,6 +125,20 @@ class SliceReader {
     }
   }
 
+  // The next n <= left() bytes, as they lie in `copy`, which has the same slices. A slice of few
+  // bytes has them within itself.
+  void SkipIn(const std::vector<grpc::Slice>& copy, uint64_t n, ReceivedBytes* bytes) {
+    bytes->size = n;
+    while (n > 0) {
+      const uint64_t here = std::min(n, HereLeft());
+      const auto offset = at_ - slices_[slice_].begin();
+      bytes->pieces.emplace_back(reinterpret_cast<const char*>(copy[slice_].begin()) + offset,
+                                 here);
+      n -= here;
+      Advance(here);
+    }
+  }
+
   struct Position {
     size_t slice;
     const uint8_t* at;
@@ -589,6 +603,61 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
   std::vector<google::protobuf::io::ZeroCopyInputStream*> streams;
   for (const grpc::Slice& slice : slices) {
     streams.push_back(&pieces.emplace_back(slice.begin(), static_cast<int>(slice.size())));
+  }
+  google::protobuf::io::ConcatenatingInputStream all(streams.data(),
+                                                     static_cast<int>(streams.size()));
+  if (!rest->ParseFromZeroCopyStream(&all)) return Malformed(what, "fields of another message");
+  return absl::OkStatus();
+}
+
+Status DecodeMessageAround(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
+                           std::vector<grpc::Slice>* slices, std::vector<ReceivedBytes>* fields,
+                           google::protobuf::MessageLite* rest) {
+  if (buffer.Length() > 0 && !buffer.Dump(slices).ok()) {
+    return Malformed(what, "bytes that cannot be read");
+  }
+  // The others, in runs as they lie.
+  SliceReader in(*slices);
+  std::vector<ReceivedBytes> others;
+  while (in.left() > 0) {
+    const SliceReader::Position begin = in.position();
+    uint64_t tag, size = 0;
+    if (!in.ReadVarint(&tag)) return Malformed(what, "an end within a field");
+    if (tag == Tag(field, kBytes)) {
+      if (!in.ReadVarint(&size) || size > in.left()) {
+        return Malformed(what, "an end within a field");
+      }
+      in.SkipIn(*slices, size, &fields->emplace_back());
+      continue;
+    }
+    switch (tag & 7) {
+      case kVarint:
+        if (!in.ReadVarint(&size)) return Malformed(what, "an end within a field");
+        size = 0;
+        break;
+      case kFixed64:
+        size = 8;
+        break;
+      case kFixed32:
+        size = 4;
+        break;
+      case kBytes:
+        if (!in.ReadVarint(&size)) return Malformed(what, "an end within a field");
+        break;
+      default:
+        return Malformed(what, "fields of another message");
+    }
+    if (size > in.left()) return Malformed(what, "an end within a field");
+    const uint64_t whole = begin.left - in.left() + size;
+    in.Return(begin);
+    in.SkipIn(*slices, whole, &others.emplace_back());
+  }
+  std::deque<google::protobuf::io::ArrayInputStream> pieces;
+  std::vector<google::protobuf::io::ZeroCopyInputStream*> streams;
+  for (const ReceivedBytes& run : others) {
+    for (const absl::string_view piece : run.pieces) {
+      streams.push_back(&pieces.emplace_back(piece.data(), static_cast<int>(piece.size())));
+    }
   }
   google::protobuf::io::ConcatenatingInputStream all(streams.data(),
                                                      static_cast<int>(streams.size()));

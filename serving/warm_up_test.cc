@@ -23,6 +23,7 @@
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/prediction_log.pb.h"
 #include "proto/serving/regression.pb.h"
+#include "runtime/session.h"
 #include "saver/model_signature.h"
 #include "serving/served_model.h"
 #include "serving/step_bounds.h"
