@@ -83,13 +83,15 @@ Status CallGuard::Admit(const grpc::GenericServerContext& call, CallKind kind, T
   // With its port: a connection.
   std::string caller = call.peer();
   const auto of = static_cast<size_t>(kind);
+  const bool has_own = kind == CallKind::kOther && limits_.max_other_calls > 0;
+  const int64_t most = has_own ? limits_.max_other_calls : limits_.max_calls;
   MutexLock lock(&mu_);
-  if (calls_[of] >= limits_.max_calls) {
-    return BeyondLimit(call.method(), "calls at a time", "max_calls", limits_.max_calls,
-                       calls_[of] + 1);
+  if (calls_[of] >= most) {
+    return BeyondLimit(call.method(), "calls at a time", has_own ? "max_other_calls" : "max_calls",
+                       most, calls_[of] + 1);
   }
   const auto it = calls_of_.try_emplace(std::move(caller), Counts{}).first;
-  if (it->second[of] >= limits_.max_calls_of_connection) {
+  if (!has_own && it->second[of] >= limits_.max_calls_of_connection) {
     const Status refused =
         BeyondLimit(call.method(), absl::StrCat("calls at a time of ", it->first),
                     "max_calls_of_connection", limits_.max_calls_of_connection, it->second[of] + 1);

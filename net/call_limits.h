@@ -36,6 +36,8 @@ struct CallLimits {
   // Of these, on one connection: a process has one to each address that it calls, a program of
   // another kind may have more.
   int64_t max_calls_of_connection = 5'000;
+  // Of others than heavy ones, in place of both; 0: as above.
+  int64_t max_other_calls = 0;
 };
 
 // `where`: "RegisterGraph on /job:ps/task:0"; `what`: "graphs of one session"; `name` is the

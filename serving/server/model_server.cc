@@ -14,6 +14,7 @@
 #include "core/cancellation.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "net/call_limits.h"
 #include "serving/batching/batch_parameters.h"
 #include "serving/monitoring/access_log.h"
 #include "serving/monitoring/monitoring_pages.h"
@@ -204,6 +205,7 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     rpc.limits.max_splat_bytes = options.model.max_splat_bytes;
     rpc.limits.max_calls = int64_t{options.max_running_requests} + options.max_waiting_requests;
     rpc.limits.max_calls_of_connection = rpc.limits.max_calls;
+    rpc.limits.max_other_calls = CallLimits().max_calls;  // however few requests may run
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(rpc)));
     if (metrics_ != nullptr) {
       metrics_->AddWaiting([front = std::weak_ptr<const RpcServer>(rpc_)]() -> int64_t {

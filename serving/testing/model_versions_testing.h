@@ -148,7 +148,8 @@ class FakeServable : public Servable {
 };
 
 // Waits at the door, unless it is to heed a cancellation, which opens it.
-inline Status PassDoor(const std::shared_ptr<Door>& door, bool heeds, CancellationManager* cancellation) {
+inline Status PassDoor(const std::shared_ptr<Door>& door, bool heeds,
+                       CancellationManager* cancellation) {
   if (door == nullptr) return absl::OkStatus();
   CancellationManager::Token token;
   if (heeds && !cancellation->Register(&token, [door] { door->Open(); })) {
