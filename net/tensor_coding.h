@@ -113,6 +113,18 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest);
 
+// Bytes of a message where they were received, in their order.
+struct ReceivedBytes {
+  std::vector<absl::string_view> pieces;
+  uint64_t size = 0;  // of all
+};
+// Reads a message but for its fields number `field`, which are bytes: they are not copied, but go
+// to `fields` and lie in `slices`, whose elements must live as long. All others are merged into
+// `rest`. More than 4,096 fields are no such message.
+Status DecodeMessageAround(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
+                           std::vector<grpc::Slice>* slices, std::vector<ReceivedBytes>* fields,
+                           google::protobuf::MessageLite* rest);
+
 // `text` with bytes that are no UTF-8 written as \xNN. Protobuf refuses a whole message for such a
 // byte in a `string` field, and messages of errors may quote any input.
 std::string WireText(absl::string_view text);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What it costs to add sparse gradients: rows of 64 floats with random ids of a million, in
-// gradients of 4,096 rows or of all at once, and to take them; beside a direct update of a table. For people:
+// gradients of 4,096 rows or of all at once, and to take them; beside a direct update of a table.
+// For people:
 //
 //   bazel run -c opt //ops/kernels:accumulator_benchmark
 

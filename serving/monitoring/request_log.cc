@@ -291,9 +291,15 @@ Status RequestLog::Write(const Queued& record) {
 void RequestLog::Settle(const Status& status, Files* files) {
   for (const Queued* record : files->pending) Count(record->model, status.code());
   files->pending.clear();
-  if (status.ok()) return;
+  if (status.ok()) {
+    if (std::exchange(files->is_new, false)) DeleteOld(files->prefix);
+    return;
+  }
   // A torn record is the last one of its file.
   files->writer = nullptr;
+  if (std::exchange(files->is_new, false)) {
+    options_.file_system->DeleteFile(files->path).IgnoreError();  // nothing of it can be read
+  }
   files->path.clear();
   if (error_log_.ShouldLog()) LogWarning(status.ToString());
 }
@@ -337,19 +343,26 @@ Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
     if (file.ok()) {
       files->writer = std::make_unique<RecordWriter>(*std::move(file));
       files->path = path;
+      files->prefix = prefix;
+      files->is_new = true;
       files->bytes = 0;
-      break;
+      return absl::OkStatus();
     }
     // Of another process with the same prefix.
     if (!absl::IsAlreadyExists(file.status())) return file.status();
     ++next;
   }
-  const auto most_old = static_cast<size_t>(options_.max_files - 1);
-  for (size_t i = 0; i + most_old < old.size(); ++i) {
-    const Status deleted = fs->DeleteFile(JoinPath(directory, old[i].second));
+}
+
+void RequestLog::DeleteOld(const std::string& prefix) const {
+  const auto all = NumberedFiles(options_.file_system, prefix);
+  if (!all.ok()) return LogWarning(all.status().ToString());
+  const auto most = static_cast<size_t>(options_.max_files);
+  for (size_t i = 0; i + most < all->size(); ++i) {
+    const Status deleted =
+        options_.file_system->DeleteFile(JoinPath(Dirname(prefix), (*all)[i].second));
     if (!deleted.ok()) LogWarning(deleted.ToString());
   }
-  return absl::OkStatus();
 }
 
 void RequestLog::Flush() {

@@ -324,6 +324,33 @@ TEST_F(RequestLogTest, WhatIsNotFlushedIsNotCountedOk) {
   }
 }
 
+TEST_F(RequestLogTest, AFullDiskTakesNoOldFileAway) {
+  RequestLogOptions options;
+  options.max_file_bytes = 1;  // a record each
+  options.max_files = 2;
+  Start(1, options);
+  for (int i = 0; i < 2; ++i) ASSERT_OK(Predict());
+  log_->Stop();
+  const Paths kept = {"m-00000001", "m-00000002"};
+  EXPECT_EQ(LogFiles(), kept);
+  FullDisk disk(JoinPath(base_, "logs"));
+  options.file_system = &disk;
+  StartLog(options);
+  for (int i = 0; i < 3; ++i) ASSERT_OK(Predict());
+  log_->Stop();
+  EXPECT_EQ(LogFiles(), kept);
+  EXPECT_EQ(Records("m-00000001").size(), 1u);
+  EXPECT_EQ(Logged("OK"), 2);
+  requests_.reset();
+  log_.reset();  // before its disk
+  // There is room again.
+  options.file_system = files_;
+  StartLog(options);
+  ASSERT_OK(Predict());
+  log_->Stop();
+  EXPECT_EQ(LogFiles(), Paths({"m-00000002", "m-00000003"}));
+}
+
 // Each record closes the other prefix' file.
 TEST_F(RequestLogTest, AFileThatWasClosedForOthersGoesOn) {
   RequestLogOptions options;
