@@ -79,10 +79,10 @@ class BatchClaims {
 
  private:
   struct Seen {
-    int number = -1;         // the last claim's; -1: none
-    bool is_read = false;    // what follows is known
-    std::string text = {};   // the file's
-    absl::Time since = {};   // when it became that
+    int number = -1;        // the last claim's; -1: none
+    bool is_read = false;   // what follows is known
+    std::string text = {};  // the file's
+    absl::Time since = {};  // when it became that
   };
   std::string PathOf(const std::string& item, int number) const;
 

@@ -184,10 +184,10 @@ StatusOr<BatchLineCounts> BatchDirectory::WriteShards(const std::vector<BatchPar
       const size_t size = left.find('\n') + 1;
       const bool is_result = left[0] == kBatchResultMark;
       if (!is_result && left[0] != kBatchErrorMark) {
-        return absl::DataLossError(absl::StrCat(
-            "'", JoinPath(parts_, std::prev(part)->Name()), "': its lines must begin with '",
-            std::string(1, kBatchResultMark), "' or '", std::string(1, kBatchErrorMark),
-            "', got another one"));
+        return absl::DataLossError(
+            absl::StrCat("'", JoinPath(parts_, std::prev(part)->Name()),
+                         "': its lines must begin with '", std::string(1, kBatchResultMark),
+                         "' or '", std::string(1, kBatchErrorMark), "', got another one"));
       }
       (is_result ? counts.results : counts.errors) += 1;
       MR_RETURN_IF_ERROR(writer.Append(is_result, left.substr(1, size - 1)));

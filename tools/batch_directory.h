@@ -47,8 +47,8 @@ class BatchDirectory {
   const std::string& parts() const { return parts_; }
   const std::string& claims() const { return claims_; }
   const std::string& done() const { return done_; }
-  Status Create() const;                    // before all others
-  Status CreateParts(bool claimed) const;   // `claimed`: by several tasks
+  Status Create() const;                   // before all others
+  Status CreateParts(bool claimed) const;  // `claimed`: by several tasks
   // OUT/.batch_predict/NAME, as FileSystem::TryLockFile: Unavailable when somebody has it.
   StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& name,
                                               const std::string& holder) const;

@@ -43,10 +43,9 @@ Status CheckBatchPartsFollow(const std::vector<BatchPart>& parts, const std::str
   int64_t done = 0;
   for (const BatchPart& part : parts) {
     if (part.begin != done || part.end <= part.begin || part.lines < 0) {
-      return absl::DataLossError(
-          absl::StrCat("'", JoinPath(directory, part.Name()),
-                       "': parts must follow each other, got a gap before it: row ", done,
-                       " is missing"));
+      return absl::DataLossError(absl::StrCat(
+          "'", JoinPath(directory, part.Name()),
+          "': parts must follow each other, got a gap before it: row ", done, " is missing"));
     }
     done = part.end;
   }

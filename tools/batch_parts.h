@@ -55,10 +55,7 @@ class BatchPartWriter {
  private:
   BatchPartWriter(FileSystem* fs, std::string directory, std::string path,
                   std::unique_ptr<WritableFile> file)
-      : fs_(fs),
-        directory_(std::move(directory)),
-        path_(std::move(path)),
-        file_(std::move(file)) {}
+      : fs_(fs), directory_(std::move(directory)), path_(std::move(path)), file_(std::move(file)) {}
 
   FileSystem* const fs_;
   const std::string directory_, path_;

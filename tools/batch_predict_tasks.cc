@@ -57,12 +57,12 @@ class BatchPredictTaskRun {
       return Prefixed(absl::StrCat("batch_predict: ", task_.name, " must run once"), lock.status());
     }
     if (!lock.ok() && !absl::IsUnimplemented(lock.status())) return lock.status();
-    MR_RETURN_IF_ERROR(AwaitBegin());
     StatusOr<BatchLineCounts> counts = RunToEnd();
     if (!counts.ok()) {
       // The others may have ended the job and cleared its files away.
+      const StatusOr<bool> has_begun = directory_.HasBegun();
       const StatusOr<std::optional<BatchLineCounts>> done = directory_.Finished();
-      if (!done.ok() || !*done) return counts.status();
+      if (!has_begun.ok() || !*has_begun || !done.ok() || !*done) return counts.status();
       counts = **done;
     }
     return BatchPredictSummary{.results = counts->results,
@@ -82,11 +82,13 @@ class BatchPredictTaskRun {
         if (!lock.ok() && !absl::IsUnimplemented(lock.status())) return lock.status();
         return directory_.Begin();
       }
-      MR_RETURN_IF_ERROR(Wait(absl::StrCat("the one that begins the job: ", lock.status().message())));
+      MR_RETURN_IF_ERROR(
+          Wait(absl::StrCat("the one that begins the job: ", lock.status().message())));
     }
   }
 
   StatusOr<BatchLineCounts> RunToEnd() {
+    MR_RETURN_IF_ERROR(AwaitBegin());
     MR_ASSIGN_OR_RETURN(std::optional<BatchLineCounts> done, directory_.Finished());
     if (done) {
       done_before_ = done->results + done->errors;
@@ -204,8 +206,8 @@ class BatchPredictTaskRun {
       is_whole = !*more || part.end == begin + options_.part_rows;
       if (!is_whole && batch.size() < static_cast<size_t>(options_.batch_size)) continue;
       std::string lines;
-      MR_RETURN_IF_ERROR(
-          AskBatchRows(batch, rows->are_json(), model_, [claim] { claim->Beat(); }, &lines));
+      MR_RETURN_IF_ERROR(AskBatchRows(
+          batch, rows->are_json(), model_, [claim] { claim->Beat(); }, &lines));
       MR_RETURN_IF_ERROR(writer.Append(lines));
       part.lines += static_cast<int64_t>(batch.size());
       batch.clear();
@@ -287,9 +289,9 @@ class BatchPredictTaskRun {
   FileSystem* const fs_;
   Clock* const clock_;
   BatchClaims claims_;
-  std::map<int64_t, BatchPart> parts_;                        // that are done, by their first rows
-  std::set<std::string, std::less<>> done_items_;              // the same, by their claims
-  std::optional<int64_t> total_;                              // rows; none until all were read
+  std::map<int64_t, BatchPart> parts_;             // that are done, by their first rows
+  std::set<std::string, std::less<>> done_items_;  // the same, by their claims
+  std::optional<int64_t> total_;                   // rows; none until all were read
   int64_t done_before_ = 0, own_ = 0;
   absl::Time progressed_;  // when this task has last seen a part come, or worked
   LogThrottle throttle_;

@@ -21,14 +21,14 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 StatusOr<BatchRows> BatchRows::Open(const BatchRowsOptions& options, const LocalModel& model) {
-    data::RowFilesOptions of_files = {.has_header = options.has_header,
-                                      .columns = options.columns,
-                                      .file_system = options.file_system};
-    of_files.field_delim = options.field_delim;
-    if (options.format == BatchRowFormat::kCsv) of_files.format = data::RowFormat::kCsv;
-    if (options.format == BatchRowFormat::kRecords) of_files.format = data::RowFormat::kExamples;
-    MR_ASSIGN_OR_RETURN(auto rows, data::RowFiles::Open(options.inputs, std::move(of_files)));
-    return BatchRows(options.format, std::move(rows), &model);
+  data::RowFilesOptions of_files = {.has_header = options.has_header,
+                                    .columns = options.columns,
+                                    .file_system = options.file_system};
+  of_files.field_delim = options.field_delim;
+  if (options.format == BatchRowFormat::kCsv) of_files.format = data::RowFormat::kCsv;
+  if (options.format == BatchRowFormat::kRecords) of_files.format = data::RowFormat::kExamples;
+  MR_ASSIGN_OR_RETURN(auto rows, data::RowFiles::Open(options.inputs, std::move(of_files)));
+  return BatchRows(options.format, std::move(rows), &model);
 }
 
 StatusOr<bool> BatchRows::Next(std::optional<BatchRow>* row) {
@@ -59,7 +59,6 @@ StatusOr<bool> BatchRows::Next(std::optional<BatchRow>* row) {
   return true;
 }
 
-
 bool BatchRows::are_json() const {
   return format_ == BatchRowFormat::kJson ||
          (format_ == BatchRowFormat::kCsv && !rows_->columns().empty());
@@ -81,7 +80,6 @@ std::string BatchRows::JsonOfFields() const {
   }
   return object.dump();
 }
-
 
 Status CheckBatchRowInputs(const BatchRowsOptions& options, const LocalModel& model) {
   const bool are_strings =
@@ -109,8 +107,8 @@ bool EndsJob(const Status& status) {
 }
 
 // A line for each row.
-StatusOr<std::vector<std::string>> AskedTogether(absl::Span<const BatchRow* const> rows, bool are_json,
-                                                 const LocalModel& model) {
+StatusOr<std::vector<std::string>> AskedTogether(absl::Span<const BatchRow* const> rows,
+                                                 bool are_json, const LocalModel& model) {
   Instances instances;
   if (are_json) {
     std::string lines;

@@ -24,8 +24,7 @@ StatusOr<BatchTaskRole> RoleIn(const std::string& cluster, const std::string& jo
 }
 
 TEST(BatchTaskTest, TfConfigSaysWhichTask) {
-  const std::string cluster =
-      R"("ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "d:1", "e:1"])";
+  const std::string cluster = R"("ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "d:1", "e:1"])";
   ASSERT_OK_AND_ASSIGN(const BatchTaskRole chief, RoleIn(cluster, "chief", 0));
   ASSERT_TRUE(chief.task.has_value());
   EXPECT_EQ(chief.task->name, "chief 0");
@@ -65,7 +64,8 @@ TEST(BatchTaskTest, FlagsSayWhichTask) {
   EXPECT_STATUS(BatchTaskRoleOf(3, 3, ClusterConfig()), absl::StatusCode::kInvalidArgument,
                 "--task_index must be in [0, --num_tasks = 3), got 3");
   EXPECT_STATUS(BatchTaskRoleOf(3, std::nullopt, ClusterConfig()),
-                absl::StatusCode::kInvalidArgument, "must be given together, got only --task_index");
+                absl::StatusCode::kInvalidArgument,
+                "must be given together, got only --task_index");
 }
 
 }  // namespace
