@@ -32,9 +32,9 @@
 #include "serving/testing/test_model.h"
 
 // covers: serving: `batch_predict` that is killed several times writes each row once in the end
-// covers: serving: three processes of `batch_predict` share the rows out and write what one writes,
-//   one of them killed with SIGKILL; `launch --no_ps` starts them; a ps is told that it is not
-//   needed
+// covers: scenario F15: (b) on a cluster: three processes of `batch_predict` share the rows out and
+//   write what one writes, one of them killed with SIGKILL; `launch --no_ps` starts them, and a ps
+//   is told that it is not needed
 // covers: serving: `batch_predict` asks a server what it asks a local model
 
 namespace millrace {
