@@ -145,6 +145,11 @@ Status ModelVersions::Reload(std::vector<ModelSettings> models, absl::Time deadl
   return Guarded([&] { return core_->Reload(std::move(models), deadline); });
 }
 
+Status ModelVersions::ReloadAfter(uint64_t num_lists, std::vector<ModelSettings> models,
+                                  absl::Time deadline) {
+  return Guarded([&] { return core_->Reload(std::move(models), deadline, num_lists); });
+}
+
 std::vector<ModelSettings> ModelVersions::models() const {
   MutexLock lock(&core_->mu);
   std::vector<ModelSettings> list;
@@ -156,6 +161,11 @@ std::vector<ModelSettings> ModelVersions::models() const {
 
 uint64_t ModelVersions::num_lists() const {
   return core_->lists_taken.load(std::memory_order_acquire);
+}
+
+void ModelVersions::EndAll() {
+  MutexLock lock(&core_->mu);
+  core_->EndAll();
 }
 
 void ModelVersions::EndWaits() {
@@ -206,13 +216,14 @@ std::vector<ModelStatus> ModelVersions::GetStatuses() const {
 std::vector<std::pair<std::string, Status>> ModelVersions::WaitUntilTried(
     absl::Time deadline) const {
   MutexLock lock(&core_->mu);
+  absl::Time looked = core_->clock->Now();
   for (;;) {
     bool all = true;
     for (const auto& [name, model] : core_->models) {
       all &= !model.now || core_->IsTried(model, *model.now);
     }
     if (all || core_->waits_end || core_->clock->Now() >= deadline) break;
-    core_->clock->WaitUntil(&core_->changed, &core_->mu, deadline);
+    core_->WaitForChange(deadline, &looked);
   }
   std::vector<std::pair<std::string, Status>> missing;
   for (const auto& [name, model] : core_->models) {

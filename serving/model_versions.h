@@ -188,9 +188,15 @@ class ModelVersions {
   // another base path or policy, and those that labels name. Unavailable, at once, while another
   // one runs; then SetModels is, too.
   Status Reload(std::vector<ModelSettings> models, absl::Time deadline);
+  // The same, if the list that serves is still the one of that number (num_lists): else Aborted.
+  // Waits for the end of another reload, until the deadline.
+  Status ReloadAfter(uint64_t num_lists, std::vector<ModelSettings> models, absl::Time deadline);
   // For a server that stops: Reload, WaitUntilTried and requests that wait for loads return, and
   // later ones do not wait. Versions go on answering.
   void EndWaits();
+  // For one that has stopped: the same, and all versions unload, also while a reload runs; no list
+  // is taken any more by Reload, and nothing is looked for. Waits for nothing.
+  void EndAll();
   std::vector<ModelSettings> models() const;
   // How many lists SetModels has taken: another number, another list. Takes no lock.
   uint64_t num_lists() const;
@@ -205,7 +211,7 @@ class ModelVersions {
   std::vector<ModelStatus> GetStatuses() const;  // by name
 
   // Until each listed model has an available version or nothing more to try for the first time, or
-  // the deadline. Returns the models without an available version, by name, and why.
+  // the deadline. With an infinite poll_period it polls itself while files settle, as Reload does. Returns the models without an available version, by name, and why.
   std::vector<std::pair<std::string, Status>> WaitUntilTried(absl::Time deadline) const;
   // Until `reached` says so of the status of a model's versions; false when the deadline comes
   // first. `reached` is called at each change, under a lock: it calls nothing of this object.

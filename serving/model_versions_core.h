@@ -172,7 +172,9 @@ struct ModelVersions::Core {
   void Unload(Version* version);
 
   Status SetModels(std::vector<ModelSettings> list);
-  Status Reload(std::vector<ModelSettings> list, absl::Time deadline);
+  // Where `after` is set, as ReloadAfter.
+  Status Reload(std::vector<ModelSettings> list, absl::Time deadline,
+                std::optional<uint64_t> after = std::nullopt);
   StatusOr<std::shared_ptr<const AvailableVersion>> Ask(absl::string_view name,
                                                         std::optional<int64_t> version,
                                                         const StepBounds& bounds);
@@ -206,6 +208,10 @@ struct ModelVersions::Core {
   void WakePolls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   bool PollSources();
+  // Until the next change or the deadline, or earlier. Where no thread polls, it looks itself for
+  // what settles, each settle_time after `*looked`: without `mu` meanwhile.
+  void WaitForChange(absl::Time deadline, absl::Time* looked) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool AnySettles() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeFound(const std::string& name, const VersionSource* source, int64_t round,
                  StatusOr<FoundVersions> found);
   Status CheckLabels(const std::vector<ModelSettings>& list) const

@@ -213,11 +213,19 @@ bool ModelVersions::Core::IsSettled(const KnownModel& model) const {
   return true;
 }
 
-Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time deadline) {
+Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time deadline,
+                                   std::optional<uint64_t> after) {
   MR_RETURN_IF_ERROR(CheckSettings(list));
   {
     MutexLock lock(&mu);
+    while (after && reloading && !waits_end && clock->Now() < deadline) {
+      clock->WaitUntil(&changed, &mu, deadline);
+    }
     if (reloading) return ReloadRuns();
+    // Only a reload that has ended, or SetModels, makes another number.
+    if (after && *after != lists_taken.load(std::memory_order_relaxed)) {
+      return absl::AbortedError("Another list of models has been taken since");
+    }
     reloading = true;
   }
   // Whatever happens, an exception among it: the old list serves on, unless the new one was taken.
@@ -229,6 +237,7 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
       core->DropNext();
       core->WakePolls();  // what the old list wants may have changed
       core->ProceedOrNot();
+      core->changed.SignalAll();  // who waits for the end of this
     }
   } end{this};
   {
@@ -243,6 +252,7 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
     Proceed();
   }
   if (options.poll_period == absl::InfiniteDuration()) PollAll();  // no thread does
+  absl::Time looked = clock->Now();
   MutexLock lock(&mu);
   for (;;) {
     if (ending || waits_end) {
@@ -251,7 +261,7 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
     const bool is_settled = std::all_of(models.begin(), models.end(),
                                         [&](const auto& entry) { return IsSettled(entry.second); });
     if (is_settled || clock->Now() >= deadline) break;
-    clock->WaitUntil(&changed, &mu, deadline);
+    WaitForChange(deadline, &looked);
   }
   MR_RETURN_IF_ERROR(CheckLabels(list));
   TakeNext();

@@ -204,5 +204,98 @@ TEST_F(ModelVersionsTest, NewLabelsMayNameVersionsThatAreNotAvailableWhereAllowe
   EXPECT_EQ(pin.version(), 2);
 }
 
+// covers: serving: where no thread polls, who waits for models looks again until their files have
+//   settled
+TEST_F(ModelVersionsTest, WhoWaitsLooksAgainWhereNoThreadDoes) {
+  // The files are an hour old.
+  constexpr absl::Duration kSettle = absl::Hours(3);
+  for (const bool by_reload : {false, true}) {
+    SCOPED_TRACE(by_reload);
+    const std::string name = by_reload ? "n" : "m";
+    Write(name, 1);
+    ModelVersions::Options options = Options();
+    options.source.settle_time = kSettle;
+    options.plan.max_load_time = absl::InfiniteDuration();
+    Start(std::move(options));
+    if (!by_reload) {
+      EXPECT_OK(versions_->SetModels({Settings(name)}));
+      versions_->Poll();
+    }
+    Status reloaded;
+    std::thread wait([&] {
+      if (by_reload) {
+        reloaded = versions_->Reload({Settings(name)}, absl::InfiniteFuture());
+      } else {
+        EXPECT_TRUE(versions_->WaitUntilTried(absl::InfiniteFuture()).empty());
+      }
+    });
+    // The thread of the times, and this one: it has looked, and found files that settle.
+    clock_.AwaitWaiters(2);
+    clock_.Advance(kSettle);
+    wait.join();
+    EXPECT_OK(reloaded);
+    EXPECT_EQ(Latest(name), 1);
+    versions_.reset();
+    clock_.Advance(-kSettle);
+  }
+}
+
+// covers: serving: a list that is made from another one is not taken once a third one has been
+TEST_F(ModelVersionsTest, ReloadAfterWaitsForAnotherAndYieldsToIt) {
+  StartWithOne();
+  Write("n", 1);
+  const auto door = std::make_shared<Door>();
+  world_->Set("n/1", {.at_load = door});
+  const uint64_t before = versions_->num_lists();
+  ModelSettings refused = Settings("n");
+  refused.labels = {{"stable", 2}};
+  Status first;
+  std::thread reload([&] { first = versions_->Reload({refused}, absl::InfiniteFuture()); });
+  door->AwaitVisitor();
+  ModelSettings labelled = Settings("m");
+  labelled.labels = {{"stable", 1}};
+  // At its deadline that one still runs.
+  EXPECT_STATUS(versions_->ReloadAfter(before, {labelled}, clock_.Now()),
+                absl::StatusCode::kUnavailable, "is being reloaded");
+  Status second = absl::UnknownError("");
+  std::thread after(
+      [&] { second = versions_->ReloadAfter(before, {labelled}, absl::InfiniteFuture()); });
+  door->Open();
+  reload.join();
+  after.join();
+  // What was refused has changed nothing.
+  EXPECT_STATUS(first, absl::StatusCode::kFailedPrecondition, "version 2 of model n");
+  EXPECT_OK(second);
+  EXPECT_OK(versions_->GetLabelled("m", "stable").status());
+  EXPECT_EQ(versions_->num_lists(), before + 1);
+
+  EXPECT_STATUS(versions_->ReloadAfter(before, {Settings("n")}, absl::InfiniteFuture()),
+                absl::StatusCode::kAborted, "Another list");
+  EXPECT_OK(versions_->GetLabelled("m", "stable").status());
+  EXPECT_OK(versions_->ReloadAfter(before + 1, {Settings("m")}, absl::InfiniteFuture()));
+}
+
+// covers: serving: an end of all versions is not refused while a reload runs
+TEST_F(ModelVersionsTest, EndOfAllDoesNotWaitForAReload) {
+  StartWithOne();
+  Write("n", 1);
+  const auto door = std::make_shared<Door>();
+  world_->Set("n/1", {.at_load = door});
+  Status reloaded;
+  std::thread reload([&] {
+    reloaded = versions_->Reload({Settings("m"), Settings("n")}, absl::InfiniteFuture());
+  });
+  door->AwaitVisitor();
+  EXPECT_STATUS(versions_->SetModels({}), absl::StatusCode::kUnavailable, "is being reloaded");
+  versions_->EndAll();
+  reload.join();
+  EXPECT_STATUS(reloaded, absl::StatusCode::kUnavailable, "must end before its server does");
+  AwaitVersion("m", 1, State::kEnded);
+  EXPECT_EQ(Latest("m"), 0);
+  EXPECT_TRUE(versions_->models().empty());
+  EXPECT_STATUS(versions_->Reload({Settings("m")}, absl::InfiniteFuture()),
+                absl::StatusCode::kUnavailable, "must end before its server does");
+}
+
 }  // namespace
 }  // namespace millrace

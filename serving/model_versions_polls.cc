@@ -94,6 +94,34 @@ bool ModelVersions::Core::PollSources() {
   return all;
 }
 
+bool ModelVersions::Core::AnySettles() const {
+  for (const auto& [name, model] : models) {
+    for (const std::optional<Listed>* const listed : {&model.now, &model.next}) {
+      if (*listed && std::any_of((*listed)->incomplete.begin(), (*listed)->incomplete.end(),
+                                 [](const IncompleteVersion& v) { return v.settles; })) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void ModelVersions::Core::WaitForChange(absl::Time deadline, absl::Time* looked) {
+  if (options.poll_period == absl::InfiniteDuration() && AnySettles()) {
+    const absl::Time now = clock->Now();
+    const absl::Time next = *looked + options.source.settle_time;
+    if (now >= next || now < *looked) {
+      mu.Unlock();
+      PollAll();
+      mu.Lock();
+      *looked = clock->Now();
+      return;
+    }
+    deadline = std::min(deadline, next);
+  }
+  clock->WaitUntil(&changed, &mu, deadline);
+}
+
 void ModelVersions::Core::RunPolls() {
   const absl::Duration period = options.poll_period;
   if (period == absl::InfiniteDuration()) return;
@@ -109,15 +137,7 @@ void ModelVersions::Core::RunPolls() {
     const absl::Time begin = clock->Now();
     absl::Time next = begin + period;
     if (period <= absl::ZeroDuration()) {
-      next = absl::InfiniteFuture();
-      for (const auto& [name, model] : models) {
-        for (const std::optional<Listed>* const listed : {&model.now, &model.next}) {
-          if (!*listed) continue;
-          for (const IncompleteVersion& v : (*listed)->incomplete) {
-            if (v.settles) next = begin + options.source.settle_time;
-          }
-        }
-      }
+      next = AnySettles() ? begin + options.source.settle_time : absl::InfiniteFuture();
     }
     if (poll_failed) next = std::min(next, begin + absl::Seconds(1));
     for (;;) {

@@ -146,25 +146,49 @@ StatusOr<std::shared_ptr<RequestObserver>> HostedModels::Observe(
   return AllObservers({metrics_, request_log_, access_log});
 }
 
+namespace {
+
+std::vector<ModelSettings> WithoutLabels(std::vector<ModelSettings> models) {
+  for (ModelSettings& model : models) model.labels.clear();
+  return models;
+}
+
+}  // namespace
+
+Status HostedModels::SetModels(const std::vector<ModelSettings>& models) {
+  MR_RETURN_IF_ERROR(versions_->SetModels(WithoutLabels(models)));
+  num_lists_ = versions_->num_lists();
+  models_ = models;
+  return absl::OkStatus();
+}
+
 Status HostedModels::Load(const std::vector<ModelSettings>& models, bool require_all,
                           absl::Duration timeout) {
+  MR_RETURN_IF_ERROR(SetModels(models));
+  return AwaitModels(require_all, timeout);
+}
+
+Status HostedModels::AwaitModels(bool require_all, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
-  std::vector<ModelSettings> listed = models;
-  for (ModelSettings& model : listed) model.labels.clear();
-  MR_RETURN_IF_ERROR(versions_->SetModels(listed));
   if (polls_by_hand_) versions_->Poll();
   const auto failed = versions_->WaitUntilTried(deadline);
   for (const auto& [name, why] : failed) {
     LogWarning("Model ", name, " is not available: ", why.ToString());
   }
-  if (!failed.empty() && (require_all || models.size() == 1)) return ModelsNotAvailable(failed);
+  if (!failed.empty() && (require_all || models_.size() == 1)) return ModelsNotAvailable(failed);
   // Each model's: those of one that is not available harm no other.
+  std::vector<ModelSettings> listed = WithoutLabels(models_);
   for (size_t i = 0; i < listed.size(); ++i) {
-    if (models[i].labels.empty()) continue;
+    if (models_[i].labels.empty()) continue;
     std::vector<ModelSettings> labelled = listed;
-    labelled[i].labels = models[i].labels;
-    const Status set = versions_->Reload(labelled, deadline);
+    labelled[i].labels = models_[i].labels;
+    const Status set = versions_->ReloadAfter(num_lists_, labelled, deadline);
+    if (absl::IsAborted(set)) {
+      LogWarning("The list of models of the start is not the one that serves: ", set.message());
+      break;
+    }
     if (set.ok()) {
+      ++num_lists_;  // this one
       listed = std::move(labelled);
     } else {
       LogWarning("Model ", listed[i].name, " has no labels: ", set.message());

@@ -10,11 +10,13 @@
 //   MR_RETURN_IF_ERROR(hosted->Load(models, false, absl::InfiniteDuration()));
 //   hosted->requests()->Predict(...);
 //
-// Thread-safety: all methods, from any thread; one Load.
+// Thread-safety: all methods, from any thread; one Load, or SetModels and then AwaitModels, by one
+// thread.
 // Lifetime: what requests() returns keeps the models; Stop ends the request log alone.
 // Failure: Create: as ModelVersions::Create, Batching::Create and RequestLog::Start. Load: as
 // ModelVersions::SetModels; "N model(s) did not become available: {...}".
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,10 +54,14 @@ class HostedModels {
   HostedModels(const HostedModels&) = delete;
   HostedModels& operator=(const HostedModels&) = delete;
 
-  // Looks for the models and waits until each has an available version, or has failed its first
-  // try, or the time is over. One that did not become available is an error when it is the only
-  // one, or `require_all`; else it is in the log. Then their labels are set: those that cannot be
-  // are in the log.
+  // The models from now on, without their labels. Before there are clients, whose lists come later.
+  Status SetModels(const std::vector<ModelSettings>& models);
+  // Waits until each of these has an available version, or has failed its first try, or the time is
+  // over. One that did not become available is an error when it is the only one, or `require_all`;
+  // else it is in the log. Then their labels are set: those that cannot be are in the log. The list
+  // of a client that came meanwhile stays as it is.
+  Status AwaitModels(bool require_all, absl::Duration timeout);
+  // Both.
   Status Load(const std::vector<ModelSettings>& models, bool require_all, absl::Duration timeout);
 
   const std::shared_ptr<ModelVersions>& versions() const { return versions_; }
@@ -71,7 +77,9 @@ class HostedModels {
   // What sees the requests; null: nothing.
   StatusOr<std::shared_ptr<RequestObserver>> Observe(const HostedModelsOptions& options);
 
-  bool polls_by_hand_ = false;  // no thread does
+  bool polls_by_hand_ = false;         // no thread does
+  std::vector<ModelSettings> models_;  // that were set, with their labels
+  uint64_t num_lists_ = 0;             // as of ModelVersions, with these
   std::shared_ptr<ServerMetrics> metrics_;
   std::shared_ptr<ModelVersions> versions_;
   std::shared_ptr<RequestLog> request_log_;

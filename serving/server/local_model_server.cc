@@ -110,9 +110,10 @@ StepBounds BoundsOf(absl::Duration timeout) {
 }  // namespace
 
 struct LocalModelServer::Impl {
-  // An error of a server that has stopped.
+  // The error of a call that Stop took its models from.
   Status StoppedOr(Status status) const {
-    if (!status.ok() && has_stopped.load(std::memory_order_relaxed)) return Stopped();
+    const bool is_of_stop = absl::IsNotFound(status) || absl::IsUnavailable(status);
+    if (is_of_stop && has_stopped.load(std::memory_order_relaxed)) return Stopped();
     return status;
   }
   static Status Stopped() {
@@ -236,15 +237,18 @@ Status LocalModelServer::MultiInference(const tensorflow::serving::MultiInferenc
 
 StatusOr<std::vector<ServedVersionStatus>> LocalModelServer::GetModelStatus(
     const std::string& model, std::optional<int64_t> version) const {
-  MR_ASSIGN_OR_RETURN(const std::vector<VersionStatus> versions,
-                      impl_->hosted->versions()->GetStatus(model, version));
-  std::vector<ServedVersionStatus> statuses;
-  for (const VersionStatus& one : versions) {
-    statuses.push_back({.version = one.version,
-                        .state = static_cast<ServedVersionState>(ServingStateNumber(one.state)),
-                        .error = one.status});
-  }
-  return statuses;
+  return NoExceptions(kWhere, [&]() -> StatusOr<std::vector<ServedVersionStatus>> {
+    MR_RETURN_IF_ERROR(impl_->CheckRuns());
+    MR_ASSIGN_OR_RETURN(const std::vector<VersionStatus> versions,
+                        impl_->hosted->versions()->GetStatus(model, version));
+    std::vector<ServedVersionStatus> statuses;
+    for (const VersionStatus& one : versions) {
+      statuses.push_back({.version = one.version,
+                          .state = static_cast<ServedVersionState>(ServingStateNumber(one.state)),
+                          .error = one.status});
+    }
+    return statuses;
+  });
 }
 
 StatusOr<ServedModelMetadata> LocalModelServer::GetMetadata(const std::string& model,
@@ -277,9 +281,7 @@ void LocalModelServer::Stop() {
   MutexLock one_at_a_time(&impl_->stop_mu);
   if (impl_->has_stopped.exchange(true, std::memory_order_relaxed)) return;
   ModelVersions* const versions = impl_->hosted->versions().get();
-  versions->EndWaits();
-  // A reload that still ends is no reason to wait: the destructor frees what is left.
-  versions->SetModels({}).IgnoreError();
+  versions->EndAll();
   impl_->hosted->Stop();
 }
 

@@ -293,6 +293,8 @@ TEST_F(LocalModelServerTest, RefusesCallsAfterStop) {
   tensorflow::serving::PredictResponse response;
   EXPECT_STATUS(server_->Predict(request, &response), absl::StatusCode::kUnavailable, "");
   EXPECT_STATUS(server_->Reload({}), absl::StatusCode::kUnavailable, "");
+  EXPECT_STATUS(server_->GetModelStatus("m").status(), absl::StatusCode::kUnavailable,
+                "must come before Stop");
   EXPECT_FALSE(server_->StatusText().empty());
 }
 

@@ -64,12 +64,14 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   server->metrics_ = server->hosted_->metrics();
   server->versions_ = server->hosted_->versions();
   server->requests_ = server->hosted_->requests();
+  // Before a client can send another list.
+  MR_RETURN_IF_ERROR(server->hosted_->SetModels(options.models));
   if (options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
 
   const StartEnd end(options.start_cancellation, server.get());
   if (end.has_come()) return server;
   const Status loaded =
-      server->hosted_->Load(options.models, options.require_all_models, options.start_timeout);
+      server->hosted_->AwaitModels(options.require_all_models, options.start_timeout);
   if (end.has_come()) return server;
   MR_RETURN_IF_ERROR(loaded);
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/file_system.h"
@@ -35,6 +36,7 @@
 #include "serving/model_versions.h"
 #include "serving/rest/testing/raw_http_client.h"
 #include "serving/server/grpc_front.h"
+#include "serving/server/hosted_models.h"
 #include "serving/testing/test_model.h"
 #include "serving/version_source.h"
 #include "serving/version_state.h"
@@ -396,6 +398,22 @@ TEST_F(ModelServerTest, LabelsAreSetAtStartWhereTheyCanBe) {
     EXPECT_EQ(status.status, 200) << status.body;
     EXPECT_EQ(status.body, Rest("GET", "/v1/models/good").body);
   }
+}
+
+// It came before its models were tried: neither they nor their labels take its place.
+TEST_F(ModelServerTest, TheListOfAClientDuringTheStartStays) {
+  AddVersion("m", 1);
+  AddVersion("n", 1);
+  const ModelServerOptions options = Options({"m", "n"});
+  ASSERT_OK_AND_ASSIGN(const auto hosted, HostedModels::Create({.versions = options.versions}));
+  ModelSettings labelled = options.models[0];
+  labelled.labels = {{"stable", 1}};
+  ASSERT_OK(hosted->SetModels({labelled}));
+  ASSERT_OK(hosted->versions()->Reload({options.models[1]}, absl::Now() + absl::Seconds(60)));
+  EXPECT_OK(hosted->AwaitModels(true, absl::Seconds(60)));
+  ASSERT_EQ(hosted->versions()->models().size(), 1u);
+  EXPECT_EQ(hosted->versions()->models()[0].name, "n");
+  EXPECT_OK(hosted->versions()->Get("n").status());
 }
 
 // What a client sent comes back in messages, but not all of it.
