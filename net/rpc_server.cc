@@ -279,10 +279,11 @@ void GrpcServerCall::Accepted(bool ok) {
     return;
   }
   server_->AcceptNext();
-  ServedMethod* const served = methods_->Find(method());
-  const bool is_heavy =
-      served != nullptr && !served->duplex && served->handler.weight == CallWeight::kHeavy;
-  const Status admitted = NoExceptions(method(), [&] {
+  ServedMethod* served = nullptr;
+  const Status admitted = NoExceptions("RpcServer", [&] {
+    served = methods_->Find(method());  // its name may be text that gRPC makes now
+    const bool is_heavy =
+        served != nullptr && !served->duplex && served->handler.weight == CallWeight::kHeavy;
     return guard_->Admit(context_, is_heavy ? CallKind::kHeavy : CallKind::kOther, &ticket_);
   });
   if (!admitted.ok()) return FinishWithStatus(admitted);

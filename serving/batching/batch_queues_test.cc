@@ -357,6 +357,42 @@ TEST_F(RunBatchTest, OneBadTaskIsFoundByHalving) {
   EXPECT_EQ(step.rows(), (std::vector<int64_t>{16, 8, 4, 1, 4, 2, 1, 1, 2, 8}));
 }
 
+// Where both halves have bad ones, the second one is not halved again.
+TEST_F(RunBatchTest, ManyBadTasksAreRunOneByOne) {
+  RowStep step;
+  std::vector<std::unique_ptr<TestTask>> tasks;
+  std::vector<TestTask*> batch;
+  for (int i = 0; i < 8; ++i) {
+    tasks.push_back(std::make_unique<TestTask>(TensorOf<float>({1, 1}, {-1})));
+    batch.push_back(tasks.back().get());
+  }
+  Run(&step, batch);
+  for (TestTask* task : batch) {
+    EXPECT_STATUS(task->task.status, StatusCode::kInvalidArgument, "negative");
+  }
+  // All, 0-3, 0-1 and each, 2-3 and each, 4-7 and each.
+  EXPECT_EQ(step.rows(), (std::vector<int64_t>{8, 4, 2, 1, 1, 2, 1, 1, 4, 1, 1, 1, 1}));
+}
+
+// One whose client goes while the batch runs is in no step after that one.
+TEST_F(RunBatchTest, WhatEndsMeanwhileIsInNoHalf) {
+  CancellationManager cancellation;
+  RowStep step([&](const Tensor& input) {
+    if (input.dim(0) == 4) cancellation.StartCancel();
+    return RowStep::TenTimesPlusOne(input);
+  });
+  TestTask a(TensorOf<float>({1, 1}, {1})), gone(TensorOf<float>({1, 1}, {2}));
+  TestTask c(TensorOf<float>({1, 1}, {3})), bad(TensorOf<float>({1, 1}, {-1}));
+  gone.task.bounds.cancellation = &cancellation;
+  Run(&step, {&a, &gone, &c, &bad});
+  EXPECT_OK(a.task.status);
+  EXPECT_OK(c.task.status);
+  EXPECT_STATUS(gone.task.status, StatusCode::kCancelled, "before its step began");
+  EXPECT_STATUS(bad.task.status, StatusCode::kInvalidArgument, "negative");
+  // All; of the first half the one that is left; the second half, and each of its two.
+  EXPECT_EQ(step.rows(), (std::vector<int64_t>{4, 1, 2, 1, 1}));
+}
+
 // A step that fails for more than two rows at a time serves all of them.
 TEST_F(RunBatchTest, WhatIsTooMuchAtOnceRunsInParts) {
   RowStep step([](const Tensor& input) -> StatusOr<Tensor> {

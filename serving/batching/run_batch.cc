@@ -100,9 +100,28 @@ bool IsReadyToRun(const BatchOfStep& batch, const BatchTask& task) {
          PaddedBatchSize(batch.parameters->allowed_batch_sizes, task.rows) == task.rows;
 }
 
-// Steps 2 to 5. As deep as the halves are many: log2 of the tasks.
-void RunTasks(const BatchOfStep& batch, BatchTasks tasks,
+// Step 1.
+void EndThoseThatEnded(const BatchOfStep& batch, BatchTasks* tasks,
+                       absl::FunctionRef<void(BatchTask* task)> end) {
+  const absl::Time now = batch.clock->Now();
+  for (auto i = tasks->begin(); i != tasks->end();) {
+    BatchTask* const task = *i;
+    task->status = NoExceptions(kWhere, [&] { return EndedInQueue(task->bounds, now); });
+    if (task->status.ok()) {
+      ++i;
+      continue;
+    }
+    i = tasks->erase(i);
+    end(task);
+  }
+}
+
+// All steps. As deep as the halves are many: log2 of the tasks. Says whether a step of several
+// tasks failed. Where that of `another` half did so, too, more halves would find no good ones.
+bool RunTasks(const BatchOfStep& batch, BatchTasks tasks, bool another,
               absl::FunctionRef<void(BatchTask* task)> end) {
+  EndThoseThatEnded(batch, &tasks, end);
+  if (tasks.empty()) return false;
   const bool is_one = tasks.size() == 1;
   bool ran_alone = false;  // the first one
   if (!(is_one && IsReadyToRun(batch, *tasks.front())) && !batch.rows->is_alone()) {
@@ -112,15 +131,17 @@ void RunTasks(const BatchOfStep& batch, BatchTasks tasks,
     if (is_final && is_one && !ran_alone) tasks.front()->status = status;
     if (is_final) {
       for (BatchTask* task : tasks) end(task);
-      return;
+      return false;
     }
-    if (!is_one && !ran_alone && !batch.rows->is_alone()) {
+    // Too much at once is not too much in parts.
+    const bool in_halves = !another || absl::IsResourceExhausted(status);
+    if (!is_one && !ran_alone && !batch.rows->is_alone() && in_halves) {
       BatchTasks half;
       half.splice(half.begin(), tasks, tasks.begin(),
                   std::next(tasks.begin(), static_cast<std::ptrdiff_t>(tasks.size() / 2)));
-      RunTasks(batch, std::move(half), end);
-      RunTasks(batch, std::move(tasks), end);
-      return;
+      const bool failed = RunTasks(batch, std::move(half), /*another=*/false, end);
+      RunTasks(batch, std::move(tasks), failed, end);
+      return true;
     }
   }
   for (BatchTask* task : tasks) {
@@ -128,6 +149,7 @@ void RunTasks(const BatchOfStep& batch, BatchTasks tasks,
     ran_alone = false;
     end(task);
   }
+  return !is_one;
 }
 
 }  // namespace
@@ -151,21 +173,12 @@ void RunBatch(const BatchOfStep& batch, BatchTasks tasks,
     done(task);
   };
   const absl::Time now = batch.clock->Now();
-  for (auto i = tasks.begin(); i != tasks.end();) {
-    BatchTask* const task = *i;
+  for (const BatchTask* const task : tasks) {
     if (batch.observer != nullptr && task->request_rows > 0) {
       batch.observer->LeftQueue(task->request_rows, now - task->queued);
     }
-    task->status = NoExceptions(kWhere, [&] { return EndedInQueue(task->bounds, now); });
-    if (task->status.ok()) {
-      ++i;
-      continue;
-    }
-    i = tasks.erase(i);
-    end(task);
   }
-  if (tasks.empty()) return;
-  RunTasks(batch, std::move(tasks), end);
+  RunTasks(batch, std::move(tasks), /*another=*/false, end);
 }
 
 }  // namespace millrace

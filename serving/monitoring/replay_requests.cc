@@ -93,6 +93,7 @@ class Replay {
         continue;
       }
       if (log.log_metadata().model_spec().name() != model_.name()) continue;
+      if (static_cast<int64_t>(record->size()) > options_.max_bytes) continue;
       kept->emplace_back(*record);
       bytes += static_cast<int64_t>(record->size());
       while (!kept->empty() && !HasRoom(static_cast<int64_t>(kept->size()), bytes)) {

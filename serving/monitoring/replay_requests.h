@@ -16,8 +16,12 @@
 // have changed), is counted, and the first error kept. Such a request may have failed its clients
 // otherwise; here it has no client.
 //
+// A signature that changes state (a counter, a table, a file) does so once more for each request
+// that is run again: models with such signatures are better without.
+//
 // Bounds: max_requests records and max_bytes of them are kept at a time; files are read from the
-// newest to the oldest, no more of them than are needed.
+// newest to the oldest, no more of them than are needed. A record of more than max_bytes is passed
+// over.
 //
 // Thread-safety: any thread, also while the log is written.
 // Failure: none; what ended early says so in first_error.

@@ -136,8 +136,16 @@ TEST_F(ReplayRequestsTest, BytesAndBoundsEndIt) {
   const auto size = static_cast<int64_t>(Record("regress").size());
   EXPECT_EQ(Replay(10, {.max_bytes = 2 * size}).num_run(), 2);
   EXPECT_EQ(Replay(10, {.max_bytes = 2 * size - 1}).num_run(), 1);
-  EXPECT_EQ(Replay(10, {.max_bytes = size - 1}).num_run(), 0);
+  // Those that are too large by themselves are passed over: "nil" is four letters shorter.
+  EXPECT_EQ(Count(Replay(10, {.max_bytes = size - 1}), absl::StatusCode::kInvalidArgument), 1);
+  EXPECT_EQ(Replay(10, {.max_bytes = size - 5}).num_run(), 0);
 
+  // Both others are there, of two files.
+  Write(1, {Record("regress")});
+  Write(2, {Record(std::string(static_cast<size_t>(2 * size), 'x')), Record("regress")});
+  const ReplayedRequests both = Replay(10, {.max_bytes = 2 * size});
+  EXPECT_EQ(both.num_run(), 2);
+  EXPECT_EQ(Count(both, absl::StatusCode::kOk), 2);
   const ReplayedRequests late = Replay(10, {.bounds = {.deadline = absl::Now()}});
   EXPECT_EQ(late.num_run(), 0);
   EXPECT_TRUE(absl::IsDeadlineExceeded(late.first_error)) << late.first_error;

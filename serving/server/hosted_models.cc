@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/server/hosted_models.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,6 +20,8 @@
 
 namespace millrace {
 namespace {
+
+constexpr absl::Duration kMostReplayTime = absl::Minutes(1);
 
 // Both may be null.
 ModelVersions::Loader LoaderOf(const ServedModelOptions& chosen,
@@ -85,9 +88,9 @@ void RunLoggedRequests(const VersionToLoad& version, const ServedModel& model,
 }
 
 // `metrics` may be null.
-ModelVersions::WarmUp WarmUpOf(int iterations, int64_t num_logged,
+ModelVersions::WarmUp WarmUpOf(int iterations, int64_t num_logged, absl::Duration replay_time,
                                std::shared_ptr<ServerMetrics> metrics) {
-  return [iterations, num_logged, metrics = std::move(metrics)](
+  return [iterations, num_logged, replay_time, metrics = std::move(metrics)](
              const VersionToLoad& version, Servable* servable,
              CancellationManager* cancellation) -> Status {
     const auto& model = *static_cast<const ServedModel*>(servable);
@@ -95,7 +98,9 @@ ModelVersions::WarmUp WarmUpOf(int iterations, int64_t num_logged,
     MR_RETURN_IF_ERROR(RunExportedRequests(
         version, model, {.iterations = iterations, .bounds = bounds}, metrics.get()));
     if (num_logged > 0) {
-      RunLoggedRequests(version, model, {.max_requests = num_logged, .bounds = bounds},
+      const StepBounds of_replay = {.deadline = absl::Now() + replay_time,
+                                    .cancellation = cancellation};
+      RunLoggedRequests(version, model, {.max_requests = num_logged, .bounds = of_replay},
                         metrics.get());
     }
     return absl::OkStatus();
@@ -119,8 +124,10 @@ StatusOr<std::unique_ptr<HostedModels>> HostedModels::Create(const HostedModelsO
   }
   versions.loader = LoaderOf(options.model, batching, hosted->metrics_);
   if (options.enable_warm_up) {
-    versions.warm_up =
-        WarmUpOf(options.warm_up_iterations, options.warm_up_from_request_log, hosted->metrics_);
+    // They must not make a load one that takes too long.
+    const absl::Duration replay_time = std::min(versions.plan.max_load_time / 10, kMostReplayTime);
+    versions.warm_up = WarmUpOf(options.warm_up_iterations, options.warm_up_from_request_log,
+                                replay_time, hosted->metrics_);
   }
   hosted->polls_by_hand_ = versions.poll_period == absl::InfiniteDuration();
   MR_ASSIGN_OR_RETURN(hosted->versions_, ModelVersions::Create(std::move(versions)));

@@ -39,7 +39,8 @@ struct HostedModelsOptions {
   std::optional<BatchingOptions> batching = std::nullopt;
   bool enable_warm_up = true;
   int warm_up_iterations = 1;
-  // Logged requests of a model that warm up its versions, the last ones; with enable_warm_up.
+  // Logged requests of a model that warm up its versions, the last ones; with enable_warm_up. For a
+  // tenth of PlanOptions::max_load_time, and a minute, at most.
   int64_t warm_up_from_request_log = 0;
   bool metrics = true;      // counts requests
   bool request_log = true;  // of models whose settings have one

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
+#include "core/clock.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/record.h"
@@ -28,7 +29,9 @@
 #include "net/rpc_channel.h"
 #include "net/tensor_coding.h"
 #include "proto/serving/get_model_status.pb.h"
+#include "proto/serving/logging.pb.h"
 #include "proto/serving/method_paths.h"
+#include "proto/serving/model.pb.h"
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/prediction_log.pb.h"
@@ -397,6 +400,35 @@ TEST_F(ModelServerTest, LabelsAreSetAtStartWhereTheyCanBe) {
     const RawHttpReply status = Rest("GET", absl::StrCat("/v1/models/good/labels/", label));
     EXPECT_EQ(status.status, 200) << status.body;
     EXPECT_EQ(status.body, Rest("GET", "/v1/models/good").body);
+  }
+}
+
+// The time of logged requests is a part of a load's. The clock of loads stands still: this one has
+// its time, though a tenth of it is none.
+TEST_F(ModelServerTest, LoggedRequestsTakeNoLoadItsTime) {
+  AddVersion("m", 1);
+  ASSERT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(base_));
+  const std::string prefix = JoinPath(base_, "requests.log");
+  tensorflow::serving::PredictionLog log;
+  log.mutable_log_metadata()->mutable_model_spec()->set_name("m");
+  *log.mutable_predict_log()->mutable_request() = PredictOf("m");
+  ASSERT_OK_AND_ASSIGN(const auto writer,
+                       RecordWriter::Open(FileSystem::Posix(), absl::StrCat(prefix, "-00000001")));
+  ASSERT_OK(writer->Write(log.SerializeAsString()));
+  ASSERT_OK(writer->Close());
+  FakeClock clock(absl::Now());
+  for (const absl::Duration load_time : {absl::Hours(1), absl::Nanoseconds(1)}) {
+    HostedModelsOptions options = {.warm_up_from_request_log = 10,
+                                   .versions = Options({}).versions};
+    options.versions.source.clock = &clock;
+    options.versions.plan.max_load_time = load_time;
+    ASSERT_OK_AND_ASSIGN(const auto hosted, HostedModels::Create(options));
+    ModelSettings model = Options({"m"}).models[0];
+    model.request_log.filename_prefix = prefix;
+    ASSERT_OK(hosted->Load({model}, true, absl::InfiniteDuration()));
+    EXPECT_EQ(absl::StrContains(hosted->metrics()->Page(), "millrace_replayed_requests_total{"),
+              load_time == absl::Hours(1))
+        << hosted->metrics()->Page();
   }
 }
 
