@@ -36,10 +36,14 @@ namespace {
 
 constexpr int kMaxPort = 65'535;
 
-StatusOr<int64_t> Int64Value(const CommandLine& flags, const std::string& name, int64_t fallback) {
+StatusOr<int64_t> Int64Value(const CommandLine& flags, const std::string& name, int64_t fallback,
+                             int64_t least = INT64_MIN) {
   if (!flags.has(name)) return fallback;
   int64_t value;
-  if (absl::SimpleAtoi(flags.value(name), &value)) return value;
+  if (absl::SimpleAtoi(flags.value(name), &value)) {
+    if (value >= least) return value;
+    return InvalidArgument("--", name, " must be at least ", least, ", got ", value);
+  }
   return InvalidArgument("--", name, " must be an integer, got '", flags.value(name), "'");
 }
 
@@ -203,7 +207,7 @@ Status ReadFronts(const CommandLine& flags, ModelServerOptions* options) {
   // Bounds of REST.
   HttpServerOptions& http = options->http;
   MR_ASSIGN_OR_RETURN(http.max_body_bytes,
-                      Int64Value(flags, "rest_max_body_bytes", http.max_body_bytes));
+                      Int64Value(flags, "rest_max_body_bytes", http.max_body_bytes, 1));
   constexpr int64_t kMostJson = 200'000'000;  // the reader's own bound (JsonLimits)
   if (http.max_body_bytes > kMostJson) {
     return InvalidArgument("--rest_max_body_bytes must be at most ", kMostJson, ", got ",
@@ -211,9 +215,9 @@ Status ReadFronts(const CommandLine& flags, ModelServerOptions* options) {
   }
   options->rest.limits.max_body_bytes = http.max_body_bytes;
   MR_ASSIGN_OR_RETURN(http.max_bytes_of_bodies,
-                      Int64Value(flags, "rest_max_bytes_of_bodies", http.max_bytes_of_bodies));
+                      Int64Value(flags, "rest_max_bytes_of_bodies", http.max_bytes_of_bodies, 1));
   MR_ASSIGN_OR_RETURN(http.max_header_bytes,
-                      Int64Value(flags, "rest_max_header_bytes", http.max_header_bytes));
+                      Int64Value(flags, "rest_max_header_bytes", http.max_header_bytes, 1));
   MR_ASSIGN_OR_RETURN(http.max_connections,
                       flags.IntValue("rest_max_connections", http.max_connections, 1, 1'000'000));
   MR_ASSIGN_OR_RETURN(
@@ -244,7 +248,7 @@ Status ReadVersions(const CommandLine& flags, ModelVersions::Options* versions) 
   versions->load_on_demand = flags.BoolValue("load_on_demand", false);
   MR_ASSIGN_OR_RETURN(const int idle, flags.IntValue("idle_unload_seconds", 0, 0, INT32_MAX));
   if (idle > 0) versions->plan.idle_unload = absl::Seconds(idle);
-  MR_ASSIGN_OR_RETURN(versions->plan.memory_limit, Int64Value(flags, "model_memory_limit", 0));
+  MR_ASSIGN_OR_RETURN(versions->plan.memory_limit, Int64Value(flags, "model_memory_limit", 0, 0));
   versions->source.trust_new_versions = flags.BoolValue("trust_new_versions", false);
   versions->allow_labels_of_unavailable =
       flags.BoolValue("allow_version_labels_for_unavailable_models", false);
@@ -277,6 +281,36 @@ void WarnOfIgnored(const CommandLine& flags) {
   for (const char* name : kIgnoredSwitches) look(name);
   if (given.empty()) return;
   LogWarning("These flags of TensorFlow Serving do nothing here: ", absl::StrJoin(given, ", "));
+}
+
+// Which the file takes the place of.
+void WarnBesidePlatform(const CommandLine& flags) {
+  std::vector<std::string> given;
+  for (const char* const name :
+       {"tensorflow_session_config_file", "tensorflow_session_parallelism",
+        "tensorflow_intra_op_parallelism", "tensorflow_inter_op_parallelism", "saved_model_tags",
+        "enable_batching", "batching_parameters_file", "enable_per_model_batching_parameters",
+        "enable_model_warmup", "num_request_iterations_for_warmup"}) {
+    if (flags.has(name)) given.push_back(absl::StrCat("--", name));
+  }
+  if (!flags.has("platform_config_file") || given.empty()) return;
+  LogWarning("These flags do not count beside --platform_config_file: ",
+             absl::StrJoin(given, ", "));
+}
+
+// What a server with a token or TLS does not do.
+void WarnOfReach(const ModelServerOptions& options) {
+  if (options.credentials == nullptr) return;
+  const bool has_token = !options.credentials->token.empty();
+  if (has_token && options.rest.cors) {
+    LogWarning(
+        "--rest_api_enable_cors_support does nothing beside --token_file: what browsers ask first "
+        "shows no token, and is refused");
+  }
+  if (!options.monitoring.address.empty() && options.credentials->is_tls()) {
+    LogWarning("The port of --monitoring_address has no TLS",
+               has_token ? ": callers show it their token in plain text" : "");
+  }
 }
 
 // The bytes of the file that a flag names; what is wrong with them gets its name.
@@ -385,6 +419,8 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
         "--use_alts_credentials must be false, got true; --ssl_config_file has TLS");
   }
   WarnOfIgnored(flags);
+  WarnBesidePlatform(flags);
+  WarnOfReach(options);
   return read;
 }
 

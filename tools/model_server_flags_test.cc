@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "core/file_system.h"
@@ -175,6 +176,50 @@ TEST_F(ModelServerFlagsTest, APlatformConfigTakesThePlaceOfFlags) {
                 absl::StatusCode::kUnimplemented, "session_target must be empty");
   EXPECT_STATUS(Refused({absl::StrCat("--platform_config_file=", File("none", ""))}),
                 absl::StatusCode::kInvalidArgument, "got none");
+  EXPECT_STATUS(Refused({with("tensorflow", "experimental_fixed_input_tensors { name: 'a' }")}),
+                absl::StatusCode::kUnimplemented, "must be empty, got 1");
+
+  // What does not count is in the log.
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(Refused({with("tensorflow", "enable_session_metadata: true"), "--enable_batching",
+                     "--saved_model_tags=slow"}));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(absl::StrContains(log, "do nothing here: enable_session_metadata\n")) << log;
+  EXPECT_TRUE(absl::StrContains(
+      log, "do not count beside --platform_config_file: --saved_model_tags, --enable_batching\n"))
+      << log;
+}
+
+TEST_F(ModelServerFlagsTest, BoundsOfBytesAreNotNegative) {
+  for (const char* const name :
+       {"rest_max_body_bytes", "rest_max_bytes_of_bodies", "rest_max_header_bytes"}) {
+    EXPECT_STATUS(Refused({absl::StrCat("--", name, "=-1")}), absl::StatusCode::kInvalidArgument,
+                  absl::StrCat("--", name, " must be at least 1, got -1"));
+  }
+  EXPECT_STATUS(Refused({"--model_memory_limit=-1"}), absl::StatusCode::kInvalidArgument,
+                "must be at least 0, got -1");
+}
+
+TEST_F(ModelServerFlagsTest, WhatATokenAndTlsDoNotCoverIsInTheLog) {
+  const std::string secret = File("secret", "a-token-of-some-length-01234");
+  std::filesystem::permissions(secret, std::filesystem::perms::owner_read);
+  const std::string token = absl::StrCat("--token_file=", secret);
+  const std::string ssl =
+      absl::StrCat("--ssl_config_file=", File("ssl", "server_key: 'k' server_cert: 'c'"));
+  const auto log_of = [](const std::vector<std::string>& args) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_OK(Refused(args));
+    return ::testing::internal::GetCapturedStderr();
+  };
+  std::string log = log_of({token, "--monitoring_address=:1"});
+  EXPECT_FALSE(absl::StrContains(log, "has no TLS")) << log;
+  log = log_of({ssl, "--rest_api_enable_cors_support"});
+  EXPECT_FALSE(absl::StrContains(log, "does nothing")) << log;
+  log = log_of({token, "--rest_api_enable_cors_support"});
+  EXPECT_TRUE(absl::StrContains(log, "does nothing beside --token_file")) << log;
+  log = log_of({token, ssl, "--monitoring_address=:1"});
+  EXPECT_TRUE(absl::StrContains(log, "has no TLS: callers show it their token in plain text"))
+      << log;
 }
 
 TEST_F(ModelServerFlagsTest, ATokenIsForBothFronts) {

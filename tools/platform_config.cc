@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_join.h"
+#include "core/logging.h"
 #include "google/protobuf/text_format.h"
 #include "proto/config.pb.h"
 #include "proto/serving/platform_config.pb.h"
@@ -38,6 +41,36 @@ StatusOr<BatchingOptions> BatchingOf(const serving::SessionBundleConfig& config)
   return batching;
 }
 
+// What would change the work or the memory there, and does nothing here.
+void WarnOfIgnored(const serving::SessionBundleConfig& config) {
+  const std::pair<const char*, bool> fields[] = {
+      {"session_run_load_threadpool_index", config.has_session_run_load_threadpool_index()},
+      {"experimental_transient_ram_bytes_during_load",
+       config.experimental_transient_ram_bytes_during_load() != 0},
+      {"num_model_warmup_threads", config.model_warmup_options().has_num_model_warmup_threads()},
+      {"enable_all_batch_sizes_warmup",
+       config.model_warmup_options().enable_all_batch_sizes_warmup()},
+      {"enable_session_metadata", config.enable_session_metadata()},
+      {"remove_unused_fields_from_bundle_metagraph",
+       config.remove_unused_fields_from_bundle_metagraph()},
+      {"prefer_tflite_model", config.prefer_tflite_model()},
+      {"resource_estimation_uses_validation_result",
+       config.resource_estimation_uses_validation_result()},
+      {"num_tflite_interpreters", config.num_tflite_interpreters() != 0},
+      {"num_tflite_interpreters_per_pool", config.num_tflite_interpreters_per_pool() != 0},
+      {"num_tflite_pools", config.num_tflite_pools() != 0},
+      {"wrap_session_with_no_threading_params", config.wrap_session_with_no_threading_params()},
+      {"enable_saved_model_config", config.enable_saved_model_config()},
+  };
+  std::vector<std::string> given;
+  for (const auto& [name, is_given] : fields) {
+    if (is_given) given.push_back(name);
+  }
+  if (given.empty()) return;
+  LogWarning("These fields of the platform configuration do nothing here: ",
+             absl::StrJoin(given, ", "));
+}
+
 }  // namespace
 
 StatusOr<SessionConfig> ReadSessionConfig(absl::string_view text) {
@@ -67,6 +100,11 @@ Status ReadPlatformConfig(absl::string_view text, ModelServerOptions* options) {
   if (!config.session_target().empty()) {
     return Unimplemented("session_target must be empty, got '", config.session_target(), "'");
   }
+  if (!config.experimental_fixed_input_tensors().empty()) {
+    return Unimplemented("experimental_fixed_input_tensors must be empty, got ",
+                         config.experimental_fixed_input_tensors_size());
+  }
+  WarnOfIgnored(config);
   options->model.load.session.config = SessionConfigOf(config.session_config());
   options->model.load.tags.assign(config.saved_model_tags().begin(),
                                   config.saved_model_tags().end());

@@ -6,7 +6,8 @@
 // ModelServer.
 //
 // Thread-safety: functions. Failure: InvalidArgument for a text that is no such message and for
-// platforms other than `tensorflow`; Unimplemented for a session on another server.
+// platforms other than `tensorflow`; Unimplemented for a session on another server and
+// for fixed inputs. What does nothing here is in the log.
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"

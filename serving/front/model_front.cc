@@ -139,6 +139,14 @@ Status ModelFront::OpenState(const ModelFrontOptions& options) {
 
 StatusOr<std::unique_ptr<ModelFront>> ModelFront::Start(ModelFrontOptions options) {
   MR_RETURN_IF_ERROR(CheckCatalogName("Project", options.default_project));
+  for (const std::string& flag : options.node_flags) {
+    // The front asks its nodes by plain HTTP and shows no token.
+    for (const char* const refused : {"--token_file", "--ssl_config_file"}) {
+      if (absl::StartsWith(flag, refused)) {
+        return InvalidArgument("Flags of nodes must be without ", refused, ", got '", flag, "'");
+      }
+    }
+  }
   if (access(options.model_server.c_str(), X_OK) != 0) {
     return FailedPrecondition("Model server '", options.model_server,
                               "': it must be a program, got ", std::strerror(errno));

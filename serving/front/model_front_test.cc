@@ -210,6 +210,16 @@ TEST_F(ModelFrontTest, AnotherFrontFindsModelsAndNamesAreNotMixedUp) {
   EXPECT_EQ(Ask("GET", "/v1/models/m/versions").json["versions"].size(), 2u);
 }
 
+TEST_F(ModelFrontTest, NodesThatWouldAnswerItNothingAreRefused) {
+  for (const char* const flag : {"--token_file=/token", "--ssl_config_file=/ssl"}) {
+    ModelFrontOptions options = Options();
+    options.state_dir = absl::StrCat(dir_, "/other");
+    options.node_flags = {flag};
+    EXPECT_STATUS(ModelFront::Start(options).status(), absl::StatusCode::kInvalidArgument,
+                  "Flags of nodes must be without --");
+  }
+}
+
 TEST_F(ModelFrontTest, AFileThatIsNoCatalogIsNamed) {
   front_.reset();
   ASSERT_OK(WriteFileAtomically(FileSystem::Posix(), absl::StrCat(dir_, "/state/models.json"),

@@ -62,10 +62,10 @@ class NodeClient {
   NodeClient(const NodeClient&) = delete;
   NodeClient& operator=(const NodeClient&) = delete;
 
-  // Posts `body`; `deadline` by the system's clock. `target` and `content_type` have no line
-  // breaks.
+  // Posts `body`; `deadline` by the system's clock. `target`, `content_type` and `accept` ("": no
+  // such header) have no line breaks.
   NodeExchange Post(absl::string_view target, absl::string_view content_type,
-                    absl::string_view body, absl::Time deadline);
+                    absl::string_view body, absl::Time deadline, absl::string_view accept = "");
   NodeExchange Get(absl::string_view target, absl::Time deadline);
 
   // Does somebody listen there? Sends nothing.

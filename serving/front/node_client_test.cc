@@ -56,6 +56,7 @@ class NodeClientTest : public ::testing::Test {
                  recv(fd.get(), &byte, 1, 0) == 1) {
             request += byte;
           }
+          requests_.push_back(request);
           send(fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
         }
         fd.Close();
@@ -75,7 +76,8 @@ class NodeClientTest : public ::testing::Test {
 
   std::string dir_, path_;
   OwnedFd listener_;
-  std::atomic<int> num_closed_{0};  // connections
+  std::atomic<int> num_closed_{0};     // connections
+  std::vector<std::string> requests_;  // the server's, until it is joined
   std::thread server_;
 };
 
@@ -94,6 +96,19 @@ TEST_F(NodeClientTest, AConnectionIsKeptForTheNextRequest) {
   EXPECT_EQ(one.reply.body, "one");
   EXPECT_EQ(one.reply.header("content-type"), "text/plain");
   EXPECT_EQ(Post(&client).reply.body, "two");
+}
+
+TEST_F(NodeClientTest, AcceptIsHandedOn) {
+  Serve({{ReplyOf("one"), ReplyOf("two")}});
+  NodeClient client(path_);
+  EXPECT_EQ(
+      client.Post("/x", "application/json", "x", absl::Now() + absl::Seconds(60), "a/b").reply.body,
+      "one");
+  EXPECT_EQ(Post(&client).reply.body, "two");
+  server_.join();
+  ASSERT_EQ(requests_.size(), 2u);
+  EXPECT_NE(requests_[0].find("\r\nAccept: a/b\r\n\r\nx"), std::string::npos) << requests_[0];
+  EXPECT_EQ(requests_[1].find("Accept"), std::string::npos) << requests_[1];
 }
 
 // covers: serving: a connection that a node has closed costs the front's next request nothing

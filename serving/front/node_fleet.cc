@@ -322,7 +322,8 @@ void NodeFleet::Send(Version* version, const std::shared_ptr<Node>& node, Waitin
       request.method() == "GET"
           ? node->client->Get(absl::StrCat(model, "/metadata"), deadline)
           : node->client->Post(absl::StrCat(model, ":predict"),
-                               type.empty() ? "application/json" : type, request.body(), deadline);
+                               type.empty() ? "application/json" : type, request.body(), deadline,
+                               request.header("Accept"));
   const bool not_sent = done.result == Result::kRefused || done.result == Result::kNotSent;
   const bool again = not_sent && ++waiting.tries < kMostTries;
   const std::string where =

@@ -14,6 +14,10 @@
 namespace millrace {
 namespace {
 
+constexpr int kGatewayTimeout = 504;
+constexpr char kTooLate[] =
+    "{\n    \"error\": \"The request's time was over before a thread took it\"\n}";
+
 // Cancelled when the client has gone. Shared: what the server calls then may come late.
 struct Departure {
   CancellationManager cancellation;
@@ -94,6 +98,11 @@ Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view k
       const auto departure = std::make_shared<Departure>();
       taken->OnDisconnect([departure] { departure->cancellation.StartCancel(); });
       const absl::Time began = options_.clock->Now();
+      // To inflate it takes long, and nobody waits for it any more. Others see it themselves.
+      if (taken->is_packed() && (began >= deadline || departure->cancellation.IsCancelled())) {
+        taken->Answer(kGatewayTimeout, {{"Content-Type", "application/json"}}, kTooLate);
+        return absl::OkStatus();
+      }
       const bool succeeded =
           taken->Unpack() &&
           work(taken.get(), {.deadline = deadline, .cancellation = &departure->cancellation});

@@ -8,7 +8,8 @@
 //
 //   short, as far as we know        on the loop that read it
 //   long, large, or of a new kind,  on one of a bounded number of threads, at most `max_waiting`
-//   or its body is still gzip       behind them; there it is inflated
+//   or its body is still gzip       behind them; there it is inflated, unless its time is over or
+//                                   its client has gone: then it is answered 504
 //
 // How long requests of a kind and size take is learnt of those that succeed: the longest of late
 // counts, and fades. One that fails early says nothing of the others.

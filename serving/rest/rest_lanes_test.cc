@@ -49,6 +49,7 @@ class FakeRequest : public HttpRequest {
 class PackedRequest : public FakeRequest {
  public:
   explicit PackedRequest(bool is_sound) : is_sound_(is_sound) {}
+  void OnDisconnect(absl::AnyInvocable<void()>) override {}  // its client stays
   bool is_packed() const override { return !unpacked_by_; }
   bool Unpack() override {
     unpacked_by_ = std::this_thread::get_id();
@@ -144,6 +145,45 @@ TEST(RestLanesTest, APackedBodyIsUnpackedOnNoLoop) {
   last.done.Wait();
   EXPECT_FALSE(broken_ran);
   EXPECT_EQ(lanes.num_on_loops(), 0);
+}
+
+// It is answered, and neither unpacked nor run.
+class LateRequest : public PackedRequest {
+ public:
+  LateRequest(bool is_gone, int* status, bool* was_unpacked)
+      : PackedRequest(true), is_gone_(is_gone), status_(status), was_unpacked_(was_unpacked) {}
+  ~LateRequest() override { *was_unpacked_ = unpacked_by().has_value(); }
+  void Answer(int status, HttpHeaders, std::string) override { *status_ = status; }
+  void OnDisconnect(absl::AnyInvocable<void()> gone) override {
+    if (is_gone_) gone();
+  }
+
+ private:
+  const bool is_gone_;
+  int* const status_;
+  bool* const was_unpacked_;
+};
+
+TEST(RestLanesTest, APackedBodyThatNobodyWaitsForIsNotUnpacked) {
+  FakeClock clock;
+  for (const bool is_gone : {false, true}) {
+    SCOPED_TRACE(is_gone);
+    int status = 0;
+    bool was_unpacked = true, has_run = false;
+    {
+      RestLanes lanes({.num_threads = 1, .clock = &clock});
+      std::unique_ptr<HttpRequest> request =
+          std::make_unique<LateRequest>(is_gone, &status, &was_unpacked);
+      ASSERT_OK(lanes.Run(&request, "a", is_gone ? absl::InfiniteFuture() : clock.Now(),
+                          [&](HttpRequest*, const StepBounds&) {
+                            has_run = true;
+                            return true;
+                          }));
+    }
+    EXPECT_EQ(status, 504);
+    EXPECT_FALSE(was_unpacked);
+    EXPECT_FALSE(has_run);
+  }
 }
 
 TEST(RestLanesTest, OneThatTookLongIsHandedOverUntilThatHasFaded) {
