@@ -211,7 +211,8 @@ class ModelVersions {
   std::vector<ModelStatus> GetStatuses() const;  // by name
 
   // Until each listed model has an available version or nothing more to try for the first time, or
-  // the deadline. With an infinite poll_period it polls itself while files settle, as Reload does. Returns the models without an available version, by name, and why.
+  // the deadline. With an infinite poll_period it polls itself while files settle, as Reload does.
+  // Returns the models without an available version, by name, and why.
   std::vector<std::pair<std::string, Status>> WaitUntilTried(absl::Time deadline) const;
   // Until `reached` says so of the status of a model's versions; false when the deadline comes
   // first. `reached` is called at each change, under a lock: it calls nothing of this object.

@@ -39,9 +39,9 @@
 namespace millrace {
 
 struct ModelFrontOptions {
-  std::string state_dir;               // is made
-  std::vector<std::string> addresses;  // as HttpServerOptions
-  std::string model_server;            // the program
+  std::string state_dir;                     // is made
+  std::vector<std::string> addresses;        // as HttpServerOptions
+  std::string model_server;                  // the program
   std::vector<std::string> node_flags = {};  // without --token_file and --ssl_config_file
   std::string default_project = "default";
   std::string socket_parent = "/tmp";

@@ -218,8 +218,9 @@ void NodeClient::Keep(OwnedFd fd) {
 NodeExchange NodeClient::Post(absl::string_view target, absl::string_view content_type,
                               absl::string_view body, absl::Time deadline,
                               absl::string_view accept) {
-  std::string head = absl::StrCat("POST ", target, " HTTP/1.1\r\nHost: node\r\nContent-Type: ",
-                                  content_type, "\r\nContent-Length: ", body.size(), "\r\n");
+  std::string head =
+      absl::StrCat("POST ", target, " HTTP/1.1\r\nHost: node\r\nContent-Type: ", content_type,
+                   "\r\nContent-Length: ", body.size(), "\r\n");
   if (!accept.empty()) absl::StrAppend(&head, "Accept: ", accept, "\r\n");
   head += "\r\n";
   return Ask(head, body, deadline);

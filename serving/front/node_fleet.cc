@@ -318,12 +318,11 @@ void NodeFleet::Send(Version* version, const std::shared_ptr<Node>& node, Waitin
   const absl::string_view type = request.header("Content-Type");
   const std::string model = absl::StrCat("/v1/models/", version->settings.model);
   const absl::Time deadline = absl::Now() + options_.request_time;
-  NodeExchange done =
-      request.method() == "GET"
-          ? node->client->Get(absl::StrCat(model, "/metadata"), deadline)
-          : node->client->Post(absl::StrCat(model, ":predict"),
-                               type.empty() ? "application/json" : type, request.body(), deadline,
-                               request.header("Accept"));
+  NodeExchange done = request.method() == "GET"
+                          ? node->client->Get(absl::StrCat(model, "/metadata"), deadline)
+                          : node->client->Post(absl::StrCat(model, ":predict"),
+                                               type.empty() ? "application/json" : type,
+                                               request.body(), deadline, request.header("Accept"));
   const bool not_sent = done.result == Result::kRefused || done.result == Result::kNotSent;
   const bool again = not_sent && ++waiting.tries < kMostTries;
   const std::string where =

@@ -76,7 +76,8 @@ struct LocalModelServerOptions {
   bool warm_up = true;  // by the requests that stand next to a version
   // And by so many of the last requests that a model_config's logging_config has logged.
   int64_t warm_up_from_request_log = 0;
-  // Between two looks for versions; infinite: by Start until files have settled, then by Poll and Reload alone.
+  // Between two looks for versions; infinite: by Start until files have settled, then by Poll and
+  // Reload alone.
   absl::Duration poll_period = absl::Seconds(1);
   // Takes a version as soon as its directory is there.
   bool trust_new_versions = false;

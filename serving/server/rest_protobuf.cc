@@ -24,6 +24,7 @@
 #include "serving/rest/json_replies.h"
 #include "serving/rest/rest_lanes.h"
 #include "serving/rest/rest_path.h"
+#include "serving/server/message_cost.h"
 #include "serving/step_bounds.h"
 
 namespace millrace {
@@ -33,6 +34,9 @@ namespace serving = tensorflow::serving;
 
 constexpr absl::string_view kTypes[] = {"application/x-protobuf", "application/protobuf"};
 constexpr int64_t kMostBytes = INT32_MAX;  // protobuf's
+// A message may take so many times the bytes that a body may have. Examples of short features take
+// eight times their own.
+constexpr int64_t kMemoryOfByte = 4;
 constexpr size_t kMaxErrorBytes = 16 << 10;
 constexpr size_t kMaxShownName = 1024;
 
@@ -198,6 +202,8 @@ StatusOr<std::string> Front::Ask(Status (ModelRequests::*ask)(const Request&, co
   if (static_cast<int64_t>(body.size()) > most) {
     return InvalidArgument("REST: a body may have at most ", most, " bytes, got ", body.size());
   }
+  const Status cost = CheckMessageCost(*Request::descriptor(), body, kMemoryOfByte * most);
+  if (!cost.ok()) return Prefixed("REST", cost);
   Request message;
   if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
     return InvalidArgument("REST: the body must be a ", message.GetTypeName(), ", got ",

@@ -14,8 +14,9 @@
 // a version or label that only the message has counts. Signature and output filter are the
 // message's.
 //
-// A body is bounded as one of JSON, what its tensors do not list by ServedModelOptions; messages
-// within messages by protobuf's own bound, 100.
+// A body is bounded as one of JSON, what its message takes in memory by four times as much, what
+// its tensors do not list by ServedModelOptions; messages within messages by protobuf's own bound,
+// 100.
 //
 // Thread-safety: of the handler as HttpServer asks. Lifetime: it shares what it needs, `next` too.
 // Failure: JSON {"error": "..."} with the status of HttpStatus (rest_path.h); of the models codes

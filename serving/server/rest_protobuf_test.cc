@@ -132,6 +132,13 @@ TEST_F(RestProtobufTest, TheTypeOfTheReplyIsTheRequestsOrWhatItAccepts) {
   EXPECT_EQ(json.header("content-type"), "application/json");
 }
 
+// A body of less than 64 KiB that would take more than four times as much: 40 bytes for each text.
+TEST_F(RestProtobufTest, WhatWouldTakeTooMuchMemoryIsNotRead) {
+  PredictRequest request = Request();
+  for (int i = 0; i < 10'000; ++i) (*request.mutable_inputs())["x"].add_string_val("");
+  ExpectRefused(Post(request), 400, "may take at most 262144 bytes of memory");
+}
+
 TEST_F(RestProtobufTest, ThePathSaysWhichModel) {
   PredictRequest same = Request();
   same.mutable_model_spec()->set_name("m");
