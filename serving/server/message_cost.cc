@@ -10,8 +10,8 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-constexpr int kMostDepth = 100;      // protobuf's
-constexpr int64_t kTextBytes = 40;   // a std::string and the pointer to it
+constexpr int kMostDepth = 100;     // protobuf's
+constexpr int64_t kTextBytes = 40;  // a std::string and the pointer to it
 constexpr int64_t kMessageBytes = 64;
 constexpr int64_t kNumberBytes = 8;
 constexpr int64_t kUnknownBytes = 16;  // a field that the message does not have is kept, too

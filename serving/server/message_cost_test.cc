@@ -51,9 +51,9 @@ TEST(MessageCostTest, NumbersTakeTheirSize) {
   PredictRequest request;
   tensorflow::TensorProto& tensor = (*request.mutable_inputs())["x"];
   for (int i = 0; i < kCount; ++i) {
-    tensor.add_int64_val(1);                   // a byte that takes 8
-    tensor.add_int_val(-1);                    // ten bytes that take 4
-    tensor.add_float_val(1);                   // 4
+    tensor.add_int64_val(1);  // a byte that takes 8
+    tensor.add_int_val(-1);   // ten bytes that take 4
+    tensor.add_float_val(1);  // 4
   }
   EXPECT_OK(Check(request, 16 * kCount + kAround));
   EXPECT_STATUS(Check(request, 16 * kCount), absl::StatusCode::kInvalidArgument, "at most 16000");
@@ -75,7 +75,8 @@ TEST(MessageCostTest, WhatIsUnknownCountsAndGroupsAreRefused) {
 }
 
 TEST(MessageCostTest, WhatIsNoMessagePasses) {
-  for (const char* const bytes : {"\x0a", "\x0a\x05x", "\x80", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"}) {
+  for (const char* const bytes :
+       {"\x0a", "\x0a\x05x", "\x80", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"}) {
     EXPECT_OK(CheckMessageCost(*PredictRequest::descriptor(), bytes, 1000)) << bytes;
   }
   EXPECT_OK(CheckMessageCost(*PredictRequest::descriptor(), "", 0));
