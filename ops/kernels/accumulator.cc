@@ -190,10 +190,10 @@ void GradientAccumulator::Change(absl::FunctionRef<void(Line* ended)> change) {
     change(&ended);
     while (!takes_.empty() && count_ >= takes_.front()->num_required) {
       Attempt* const a = takes_.front().get();
-      a->result = NoExceptions("Accumulator",
-                               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
-                                 return spec_.is_sparse ? TakeSparse() : TakeDense();
-                               });
+      a->result =
+          NoExceptions("Accumulator", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
+            return spec_.is_sparse ? TakeSparse() : TakeDense();
+          });
       if (a->result.ok()) {
         count_ = 0;
         ++step_;
@@ -335,9 +335,9 @@ Status GradientAccumulator::AddSparse(const Gradient& gradient) {
     row_counts_.clear();
   }
   if (places_.size() + num_ids > places_.kMaxKeys) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Accumulator '", spec_.name, "': at most ", places_.kMaxKeys,
-                     " rows can be held, got ", num_ids, " more than ", places_.size()));
+    return absl::ResourceExhaustedError(absl::StrCat("Accumulator '", spec_.name, "': at most ",
+                                                     places_.kMaxKeys, " rows can be held, got ",
+                                                     num_ids, " more than ", places_.size()));
   }
   MR_RETURN_IF_ERROR(ReserveRows(places_.size() + num_ids, gradient.values));
   // Nothing fails from here on.

@@ -22,9 +22,9 @@
 // gradients that have it, as in TensorFlow.
 //
 // Thread-safety: all methods, from any thread; `done` is called without a lock.
-// Failure: InvalidArgument, in TensorFlow's words, for gradients that do not fit: nothing of them is
-// added. ResourceExhausted without memory: what is there stays. Cancelled "TakeGrad operation was
-// cancelled".
+// Failure: InvalidArgument, in TensorFlow's words, for gradients that do not fit: nothing of them
+// is added. ResourceExhausted without memory: what is there stays. Cancelled "TakeGrad operation
+// was cancelled".
 
 #include <cstddef>
 #include <cstdint>
