@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/io_pool.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <deque>
 #include <system_error>
@@ -8,14 +10,34 @@
 #include <utility>
 #include <vector>
 
+#include "core/background_thread.h"
 #include "core/mutex.h"
 
 namespace millrace {
+namespace {
+
+// Of threads in the background (core/background_thread.h), which wait for few things at a time.
+constexpr int kBackgroundThreads = 4;
+
+// "nice" of the calling thread.
+int NiceOfThread() { return ::getpriority(PRIO_PROCESS, 0); }
+
+// `task` on a thread of the background, with the priority that the caller has now or a lower one.
+absl::AnyInvocable<void()> InBackground(absl::AnyInvocable<void()> task) {
+  return [task = std::move(task), nice = NiceOfThread()]() mutable {
+    BecomeBackgroundThread();
+    if (NiceOfThread() < nice) (void)::setpriority(PRIO_PROCESS, 0, nice);
+    task();
+  };
+}
+
+}  // namespace
 
 struct IoPool::State {
   Mutex mu;
   CondVar work_cv;
   const size_t max_threads;
+  bool is_background = false;  // set before the first task
   std::deque<absl::AnyInvocable<void()>> tasks ABSL_GUARDED_BY(mu);
   size_t num_idle ABSL_GUARDED_BY(mu) = 0;
   bool stopping ABSL_GUARDED_BY(mu) = false;
@@ -77,6 +99,7 @@ IoPool::~IoPool() {
 void IoPool::Schedule(absl::AnyInvocable<void()> task) {
   State* const state = state_.get();
   if (state->max_threads == 0) return task();
+  if (state->is_background) task = InBackground(std::move(task));
   {
     MutexLock lock(&state->mu);
     state->tasks.push_back(std::move(task));
@@ -104,7 +127,12 @@ void IoPool::Schedule(absl::AnyInvocable<void()> task) {
 
 IoPool* IoPool::Default() {
   static IoPool* const pool = new IoPool(16);
-  return pool;
+  static IoPool* const background = [] {
+    auto* const own = new IoPool(kBackgroundThreads);
+    own->state_->is_background = true;
+    return own;
+  }();
+  return IsBackgroundThread() ? background : pool;
 }
 
 IoPool* IoPool::InCaller() {

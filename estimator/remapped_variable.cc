@@ -80,8 +80,9 @@ StatusOr<std::unique_ptr<RemappedVariable>> RemappedVariable::Make(
                              .WithSubScope(absl::StrCat("warm_start/", variable.name))
                              .ColocatedWith(variable.handle.op());
     const Scope own = beside.BuiltWhereCalled();
-    part.backup = info.backup_initializer(ScopeAt(own, ScopeAt(beside).where),
-                                          InitialShape(part_shape, shape), variable.dtype);
+    part.backup = info.backup_initializer(
+        ScopeAt(own, ScopeAt(beside).where),
+        InitialShape(part_shape, shape, variable.slice.var_offset), variable.dtype);
     part.values = Placeholder(beside.WithName("values"), variable.dtype, {});
     if (info.axis == 0) {
       part.rows = Placeholder(beside.WithName("rows"), DT_INT64, {-1});

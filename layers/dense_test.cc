@@ -69,7 +69,7 @@ TEST(Dense, APartitionerCutsKernelAndBias) {
   const Tensor x_value = TensorOf<float>({1, 3}, {1, 2, 3});
   const auto rows = [&](ScopeAt at, const InitialShape& shape, DType) {
     return Slice(at, Const(at, kernel),
-                 Const<int32_t>(at, {static_cast<int32_t>(shape.first_row), 0}),
+                 Const<int32_t>(at, {static_cast<int32_t>(shape.var_offset[0]), 0}),
                  Const<int32_t>(at, {static_cast<int32_t>(shape.shape.dim(0)), 3}));
   };
   for (const int parts : {1, 2}) {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/status.h"
@@ -75,6 +77,43 @@ Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
   return ResourceGather(here, part.handle, ids, part.dtype);
 }
 
+// That the parts are all columns of one table, in their order.
+bool CheckColumns(const ScopeAt& at, const std::vector<Variable>& parts, int cut) {
+  const auto d = static_cast<size_t>(cut);
+  const VariableSlice& first = parts[0].slice;
+  int64_t begin = 0;
+  for (const Variable& part : parts) {
+    const VariableSlice& slice = part.slice;
+    // Slices may come from a file.
+    const bool has_place = slice.var_offset.size() > d && slice.var_shape.size() > d;
+    if (!has_place || slice.var_offset[d] != begin || slice.full_name != first.full_name ||
+        slice.full_shape != first.full_shape) {
+      Fail(at,
+           absl::StrCat("part '", part.name, "' must begin at ", begin, " of dimension ", cut,
+                        ", along which the table is cut, got ",
+                        has_place ? absl::StrCat(slice.var_offset[d], " of '", slice.full_name, "'")
+                                  : std::string("no slice")));
+      return false;
+    }
+    begin += slice.var_shape[d];
+  }
+  if (first.full_shape.size() > d && begin == first.full_shape[d]) return true;
+  Fail(at, absl::StrCat("the parts of '", first.full_name, "' must be all of its dimension ", cut,
+                        ", got ", begin, " of [", absl::StrJoin(first.full_shape, ","), "]"));
+  return false;
+}
+
+// Of each part some columns of the rows.
+Output LookUpColumns(const ScopeAt& at, const std::vector<Variable>& parts, int cut,
+                     const Output& ids) {
+  const Scope scope = at.scope.CompositeScope("embedding_lookup");
+  const ScopeAt here(scope, at.where);
+  std::vector<Output> found;
+  for (const Variable& part : parts) found.push_back(GatherRows(here, part, ids));
+  // From behind: whatever dimensions the ids have stand before those of a row.
+  return ConcatV2(here, found, Const(here, int32_t{cut - parts[0].shape.rank()}));
+}
+
 // Each different id once, and its row as often as it is asked for.
 Output LookUpOnce(const ScopeAt& at, const std::vector<Variable>& parts, const Output& ids,
                   const EmbeddingLookupAttrs& attrs) {
@@ -94,6 +133,7 @@ Output LookUpOnce(const ScopeAt& at, const std::vector<Variable>& parts, const O
 Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output ids,
                        const EmbeddingLookupAttrs& attrs) {
   if (parts.empty()) return Fail(at, "the table must have >= 1 part, got 0");
+  const int cut = CutDimension(parts);
   PartialShape row;
   int64_t rows = 0;
   for (const Variable& part : parts) {
@@ -106,6 +146,7 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
       return Fail(at, absl::StrCat("a part must have rank >= 1, got shape ", part.shape.ToString(),
                                    " for '", part.name, "'"));
     }
+    if (cut > 0) continue;
     const StatusOr<PartialShape> own = PartialShape::Make(part.shape.dims().subspan(1));
     const StatusOr<PartialShape> merged = own.ok() ? row.MergeWith(*own) : own;
     if (!merged.ok()) {
@@ -116,11 +157,13 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
     row = *merged;
     rows = rows == -1 || part.shape.dim(0) == -1 ? -1 : rows + part.shape.dim(0);
   }
+  if (cut > 0 && !CheckColumns(at, parts, cut)) return Output();
   const bool crosses = std::any_of(parts.begin(), parts.end(), [&](const Variable& part) {
     return ids.valid() && CrossesTasks(part.handle.node()->requested_device(), ids);
   });
   if (crosses && !IsDistinct(ids)) return LookUpOnce(at, parts, ids, attrs);
   if (parts.size() == 1) return GatherRows(at, parts[0], ids);
+  if (cut > 0) return LookUpColumns(at, parts, cut, ids);
 
   const Scope scope = at.scope.CompositeScope("embedding_lookup");
   const ScopeAt here(scope, at.where);

@@ -38,11 +38,16 @@ struct EmbeddingLookupAttrs {
 // in the step for an id without a row; in the scope for parts that differ in dtype or row, and
 // (kDiv) for parts whose row counts are not known or are not those of the strategy.
 //
+// Parts whose slices say that they are cut along another dimension than the rows have all rows,
+// each some of their columns: every part is asked for every id, whatever the strategy, and what
+// they give is joined. InvalidArgument unless they are all parts of one table, in their order.
+// (TensorFlow takes such parts for rows.)
+//
 // When a part stands on another task than the ids (their devices say so), repeated ids are looked
 // up once: a row crosses the wire once each way, with the sum of its gradients.
 Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output ids,
                        const EmbeddingLookupAttrs& attrs = {});
-// The parts of a partitioned variable are consecutive rows: kDiv.
+// Of a partitioned variable: its parts are consecutive rows, kDiv, or columns.
 Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids);
 
 // --- Several ids per example -------------------------------------------------------------------

@@ -70,20 +70,6 @@ TEST(Embedding, NamesVariablesAsTensorFlowsLayers) {
                                 "embedding_1/embeddings/part_1", "wide/weights", "wide/bias"}));
 }
 
-TEST(Partitioners, CountParts) {
-  const Shape shape{1000, 64};  // 256,000 bytes of float
-  EXPECT_EQ(FixedSizePartitioner(4)(shape, DT_FLOAT), 4);
-  EXPECT_EQ(FixedSizePartitioner(4)(Shape{3, 64}, DT_FLOAT), 3);
-  EXPECT_EQ(MinMaxPartitioner(10)(shape, DT_FLOAT), 1);
-  EXPECT_EQ(MinMaxPartitioner(10)(shape, DT_DOUBLE), 2);
-  EXPECT_EQ(MinMaxPartitioner(10, 1000)(shape, DT_FLOAT), 10);
-  EXPECT_EQ(MinMaxPartitioner(1000, 1000)(shape, DT_FLOAT), 256);
-  EXPECT_EQ(MinMaxPartitioner(1000, 1)(Shape{3, 64}, DT_FLOAT), 3);
-  EXPECT_EQ(MinMaxPartitioner(0, 1)(shape, DT_FLOAT), 1);
-  EXPECT_EQ(FixedSizePartitioner(4)(Shape(), DT_FLOAT), 1);
-  EXPECT_EQ(MinMaxPartitioner(4)(Shape(), DT_FLOAT), 1);
-}
-
 // How the ids of each ResourceGather are made, by op.
 std::vector<std::string> MakersOfIds(const Scope& scope) {
   std::vector<std::string> ops;
@@ -382,7 +368,7 @@ TEST(Embedding, BadArgumentsAreErrorsOfTheScope) {
       {[&](const Scope& s) {
          return Embedding(s, ints(s), 5, 2, {.partitioner = FixedSizePartitioner(0)});
        },
-       "the number of parts must be in [1, rows], got 0"},
+       "Partitioner returned zero partitions for some axes: [0, 1]"},
       {[&](const Scope& s) {
          return Embedding(s, {.ids = ints(s, "ids", {2, 2}), .rows = ints(s)}, 5, 2);
        },

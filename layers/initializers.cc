@@ -117,20 +117,17 @@ Initializer ConstantInitializer(double value) { return Filled("Const", value); }
 Initializer IdentityInitializer(double gain) {
   return [gain](ScopeAt at, const InitialShape& of, DType dtype) -> Output {
     const Shape& shape = of.shape;
-    if (!shape.is_matrix() || shape != of.full_shape) {
-      return Fail(at, "the identity must be a whole matrix, got shape ", shape,
-                  shape == of.full_shape ? "" : " of ",
-                  shape == of.full_shape ? "" : of.full_shape.ToString());
-    }
+    if (!shape.is_matrix()) return Fail(at, "the identity must be a matrix, got shape ", shape);
     const StatusOr<Tensor> on = Element(dtype, gain), off = Element(dtype, 0);
     if (!on.ok() || !off.ok()) {
       return Fail(at, on.ok() ? off.status().message() : on.status().message());
     }
     const Scope scope = at.scope.CompositeScope("eye");
     const ScopeAt in(scope, at.where);
-    // Row i has its one at i, if it has as many columns.
+    // Row i of the whole has its one at column i, if it has as many columns, and a part these.
+    const int64_t first = of.var_offset[0] - of.var_offset[1];
     const Output rows =
-        Range(in, Const(in, int64_t{0}), Const(in, shape.dim(0)), Const(in, int64_t{1}));
+        Range(in, Const(in, first), Const(in, first + shape.dim(0)), Const(in, int64_t{1}));
     const StatusOr<Tensor> depth = ScalarTensor(DT_INT32, shape.dim(1));
     if (!depth.ok()) return Fail(at, depth.status().message());
     return OneHot(in, rows, Const(in, *depth), Const(in, *on), Const(in, *off));

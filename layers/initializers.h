@@ -24,6 +24,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "graph/scope.h"
 
@@ -31,13 +32,16 @@ namespace millrace {
 
 // The shape of a value: of a whole variable, or of a part of one.
 struct InitialShape {
-  InitialShape(const Shape& whole) : shape(whole), full_shape(whole) {}  // NOLINT
-  InitialShape(Shape part, Shape whole, int64_t first = 0)
-      : shape(std::move(part)), full_shape(std::move(whole)), first_row(first) {}
+  InitialShape(const Shape& whole) : InitialShape(whole, whole) {}  // NOLINT
+  // Without an offset the part is at the beginning.
+  InitialShape(Shape part, Shape whole, std::vector<int64_t> offset = {})
+      : shape(std::move(part)), full_shape(std::move(whole)), var_offset(std::move(offset)) {
+    var_offset.resize(static_cast<size_t>(shape.rank()));
+  }
   operator const Shape&() const { return shape; }  // NOLINT: for those that do not ask for more
   Shape shape;
   Shape full_shape;
-  int64_t first_row = 0;  // of the whole that is in the part
+  std::vector<int64_t> var_offset;  // per dimension: where in the whole the part begins
 };
 
 using Initializer = std::function<Output(ScopeAt at, const InitialShape& shape, DType dtype)>;
@@ -48,7 +52,8 @@ Initializer ZerosInitializer();
 Initializer OnesInitializer();
 // Every element `value`, which the dtype must have.
 Initializer ConstantInitializer(double value);
-// A matrix (any other rank, and a part, is an error) with `gain` on its diagonal and 0 elsewhere.
+// A matrix (any other rank is an error) with `gain` on its diagonal and 0 elsewhere. A part has its
+// part of that diagonal.
 Initializer IdentityInitializer(double gain = 1);
 
 // --- Random values -------------------------------------------------------------------------------

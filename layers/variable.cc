@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/variable.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/graph.h"
@@ -224,6 +227,37 @@ Variable MakeInitialized(const ScopeAt& at, const std::string& name, const Initi
   return Make(at, name, dtype, shape.shape, initial_value, attrs);
 }
 
+// Which dimension is cut; 0 where none is. What TensorFlow refuses as well has its text.
+StatusOr<int> DimensionToCut(const Shape& shape, const std::vector<int64_t>& partitions) {
+  if (shape.is_scalar()) {
+    return InvalidArgument("A partitioned Variable must have rank at least 1, shape: ", shape);
+  }
+  const std::string list = absl::StrCat("[", absl::StrJoin(partitions, ", "), "]");
+  if (partitions.size() != static_cast<size_t>(shape.rank())) {
+    return InvalidArgument(
+        "Partitioner returned a partition list that does not match the Variable's rank: ", list,
+        " vs. ", shape);
+  }
+  std::vector<int> cut;
+  for (int i = 0; i < shape.rank(); ++i) {
+    const int64_t num_parts = partitions[static_cast<size_t>(i)];
+    if (num_parts < 1) {
+      return InvalidArgument("Partitioner returned zero partitions for some axes: ", list);
+    }
+    if (num_parts > 1) cut.push_back(i);
+  }
+  if (cut.size() > 1) {
+    return InvalidArgument("Can only slice a variable along one dimension: shape: ", shape,
+                           ", partitioning: ", list);
+  }
+  if (cut.empty()) return 0;
+  const int64_t num_parts = partitions[static_cast<size_t>(cut[0])];
+  if (num_parts <= shape.dim(cut[0])) return cut[0];
+  return InvalidArgument("dimension ", cut[0], " must be cut into at most ", shape.dim(cut[0]),
+                         " parts, as many as it has elements, got ", num_parts, " (shape ", shape,
+                         ", partitioning ", list, ")");
+}
+
 Operation GroupInitializers(const ScopeAt& at, const std::string& collection, const char* name) {
   std::vector<Operation> initializers;
   for (const Variable& variable : VariablesOf(at.scope, collection)) {
@@ -281,45 +315,61 @@ Variable MakeVariable(ScopeAt at, const Shape& shape, DType dtype, const Initial
 }
 
 PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape, DType dtype,
-                                            int num_parts, const Initializer& initializer,
+                                            const std::vector<int64_t>& partitions,
+                                            const Initializer& initializer,
                                             const VariableAttrs& attrs) {
   PartitionedVariable result;
   result.full_shape = full_shape;
-  if (full_shape.rank() < 1 || num_parts < 1 || num_parts > full_shape.dim(0)) {
-    at.scope.UpdateStatus(absl::InvalidArgumentError(absl::StrCat(
-                              "PartitionedVariable: the number of parts must be in [1, rows], got ",
-                              num_parts, " parts of shape ", full_shape.ToString())),
+  const StatusOr<int> cut = DimensionToCut(full_shape, partitions);
+  if (!cut.ok()) {
+    at.scope.UpdateStatus(Prefixed(absl::StrCat("Variable '", at.scope.prefix(),
+                                                at.scope.RequestedName("Variable"), "'"),
+                                   cut.status()),
                           at.where);
     return result;
   }
+  const auto along = static_cast<size_t>(*cut);
   const Scope parts = at.scope.CompositeScope("Variable");
   result.name = parts.prefix().substr(0, parts.prefix().size() - 1);
-  const int64_t rows = full_shape.dim(0);
-  int64_t begin = 0;
-  for (int i = 0; i < num_parts; ++i) {
-    const int64_t count = rows / num_parts + (i < rows % num_parts ? 1 : 0);
-    std::vector<int64_t> dims(full_shape.dims().begin(), full_shape.dims().end());
-    dims[0] = count;
-    const StatusOr<Shape> part_shape = Shape::Make(dims);
+  const int64_t size = full_shape.dim(*cut), num_parts = partitions[along];
+  VariableSlice slice = {.full_name = result.name,
+                         .full_shape = {full_shape.dims().begin(), full_shape.dims().end()},
+                         .var_offset = std::vector<int64_t>(partitions.size(), 0),
+                         .var_shape = {full_shape.dims().begin(), full_shape.dims().end()}};
+  for (int64_t i = 0; i < num_parts; ++i) {
+    slice.var_shape[along] = size / num_parts + (i < size % num_parts ? 1 : 0);
+    const StatusOr<Shape> part_shape = Shape::Make(slice.var_shape);
     if (!part_shape.ok()) {
       at.scope.UpdateStatus(part_shape.status(), at.where);
       return result;
     }
-    VariableSlice slice = {.full_name = result.name,
-                           .full_shape = {full_shape.dims().begin(), full_shape.dims().end()},
-                           .var_offset = std::vector<int64_t>(dims.size(), 0),
-                           .var_shape = dims};
-    slice.var_offset[0] = begin;
-    const std::string name = absl::StrCat("part_", i);
     VariableAttrs part_attrs = attrs;
-    part_attrs.slice = std::move(slice);
-    result.parts.push_back(MakeInitialized(ScopeAt(parts, at.where), name,
-                                           {*part_shape, full_shape, begin}, dtype, initializer,
-                                           part_attrs));
+    part_attrs.slice = slice;
+    result.parts.push_back(MakeInitialized(ScopeAt(parts, at.where), absl::StrCat("part_", i),
+                                           {*part_shape, full_shape, slice.var_offset}, dtype,
+                                           initializer, part_attrs));
     if (!result.parts.back().valid()) return result;
-    begin += count;
+    slice.var_offset[along] += slice.var_shape[along];
   }
   return result;
+}
+
+PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape, DType dtype,
+                                            int num_parts, const Initializer& initializer,
+                                            const VariableAttrs& attrs) {
+  std::vector<int64_t> partitions(static_cast<size_t>(full_shape.rank()), 1);
+  if (!partitions.empty()) partitions[0] = num_parts;
+  return MakePartitionedVariable(at, full_shape, dtype, partitions, initializer, attrs);
+}
+
+int CutDimension(const std::vector<Variable>& parts) {
+  for (const Variable& part : parts) {
+    const std::vector<int64_t>&whole = part.slice.full_shape, &own = part.slice.var_shape;
+    if (own.size() != whole.size()) continue;
+    const auto [cut, unused] = std::mismatch(own.begin(), own.end(), whole.begin());
+    if (cut != own.end()) return static_cast<int>(cut - own.begin());
+  }
+  return 0;
 }
 
 std::vector<Variable> VariablesOf(const Scope& scope, const std::string& collection) {

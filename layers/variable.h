@@ -80,16 +80,29 @@ Variable MakeVariable(ScopeAt at, const Shape& shape, DType dtype, const Initial
 // InvalidArgument for a handle that is no VarHandleOp.
 Variable AdoptVariable(ScopeAt at, Output handle, const VariableAttrs& attrs = {});
 
-// Parts of one large variable along dimension 0: `<name>/part_0`, ... of nearly equal size (the
-// first ones are larger by one row), their initial values as above.
+// Parts of one large variable along one dimension: `<name>/part_0`, ... of nearly equal size (the
+// first ones are larger by one). The initialiser is called for each part, with its shape and place
+// in the whole (InitialShape); one with a seed gives parts of one shape the same random numbers, as
+// TensorFlow's does. (layers/partitioner.h chooses the numbers of parts.)
 struct PartitionedVariable {
   std::string name;
   std::vector<Variable> parts;
   Shape full_shape;
 };
+// `partitions`: the number of parts along each dimension, such as {1, 4}. InvalidArgument for a
+// scalar, another number of partitions than dimensions, a number < 1 or larger than the dimension,
+// and more than one dimension that is cut.
+PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape, DType dtype,
+                                            const std::vector<int64_t>& partitions,
+                                            const Initializer& initializer,
+                                            const VariableAttrs& attrs = {});
+// Rows: parts along dimension 0.
 PartitionedVariable MakePartitionedVariable(ScopeAt at, const Shape& full_shape, DType dtype,
                                             int num_parts, const Initializer& initializer,
                                             const VariableAttrs& attrs = {});
+// The dimension along which the parts of one variable are cut, as their slices say: 0 for rows, for
+// a single part, and for variables that are no slices.
+int CutDimension(const std::vector<Variable>& parts);
 
 // All variables of the graph's collection ("variables", "trainable_variables", "local_variables"),
 // in the order in which they were made.

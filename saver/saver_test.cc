@@ -18,7 +18,11 @@
 #include "core/testing/faulty_file_system.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/graph.h"
+#include "layers/initializers.h"
+#include "layers/partitioner.h"
+#include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "ops/array/slice.h"
 #include "ops/state/state.h"
 #include "proto/config.pb.h"
 #include "proto/device_attributes.pb.h"
@@ -34,6 +38,8 @@
 // covers: training: files that dead saves of a run left are deleted and nothing else, also where
 //   all checkpoints are kept
 // covers: article 2-20: the latest checkpoint by the state file
+// covers: variables: a variable in parts is one tensor of a checkpoint; any other number of parts,
+//   along any other axis, restores it bit by bit
 
 namespace millrace {
 namespace {
@@ -297,6 +303,53 @@ TEST_F(SaverTest, PartitionedVariableIsOneTensorThatOtherPartitionsRestore) {
   ExpectTensorEqual(out[0], TensorOf<float>({2, 2}, {1, 1, 1, 1}));
   ExpectTensorEqual(out[1], TensorOf<float>({2, 2}, {1, 1, 2, 2}));
   ExpectTensorEqual(out[2], TensorOf<float>({1, 2}, {2, 2}));
+}
+
+// Each model begins with the checkpoint of the one before it, in other parts.
+TEST_F(SaverTest, PartsAlongAnyAxisRestoreThoseAlongAnyOther) {
+  const Shape shape{5, 4};
+  Tensor want = *Tensor::Allocate(DT_FLOAT, shape);
+  float next = 0.1f;
+  for (float& x : want.mutable_flat<float>()) x = next *= -1.7f;
+  std::string path;
+  int step = 0;
+  for (const std::vector<int64_t>& partitions : std::vector<std::vector<int64_t>>{
+           {2, 1}, {3, 1}, {1, 1}, {1, 3}, {1, 4}, {5, 1}, {1, 2}, {2, 1}}) {
+    SCOPED_TRACE(absl::StrCat(partitions[0], " x ", partitions[1]));
+    Scope root;
+    const PartitionedVariable table = MakePartitionedVariable(
+        root.WithName("table"), shape, DT_FLOAT, partitions,
+        [&](ScopeAt at, const InitialShape& part, DType) {
+          return Slice(at, Const(at, want), ConstVector<int64_t>(at, part.var_offset),
+                       ConstVector<int64_t>(at, part.shape.dims()));
+        });
+    std::vector<FetchName> values;
+    for (const Variable& part : table.parts) values.emplace_back(part.value);
+    const Output whole = WholeValue(root, table);
+    ASSERT_OK_AND_ASSIGN(auto saver, Saver::Make(root));
+    auto session = OpenSession(root);
+    if (path.empty()) {
+      ASSERT_OK(session->Run({}, {}, {GlobalVariablesInitializer(root)}).status());
+    } else {
+      ASSERT_OK(saver->Restore(session.get(), path));
+    }
+    ASSERT_OK_AND_ASSIGN(const auto out, session->Run({}, {whole}));
+    ExpectTensorEqual(out[0], want);
+    ASSERT_OK_AND_ASSIGN(path, saver->Save(session.get(), Path("m"), ++step));
+
+    // One tensor in the file, in as many slices as there are parts; a single part is no slice.
+    ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(kFiles, path));
+    ASSERT_EQ(reader->entries().size(), 1u);
+    EXPECT_EQ(reader->entries()[0].name, "table");
+    const size_t parts = table.parts.size();
+    EXPECT_EQ(reader->entries()[0].slices.size(), parts == 1 ? 0 : parts);
+    if (partitions[1] == 2) {
+      EXPECT_EQ(reader->entries()[0].slices[0].ToString(), "0,5:0,2");
+      EXPECT_EQ(reader->entries()[0].slices[1].ToString(), "0,5:2,2");
+    }
+    ASSERT_OK_AND_ASSIGN(const Tensor stored, reader->Read("table"));
+    ExpectTensorEqual(stored, want);
+  }
 }
 
 TEST_F(SaverTest, RestoreSaysWhatIsMissing) {

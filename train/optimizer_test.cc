@@ -3,6 +3,7 @@
 // What all optimizers share: slots, updates and their names, options of gradients, errors.
 #include "train/optimizer.h"
 
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -10,15 +11,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/shape.h"
+#include "core/status.h"
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "layers/embedding.h"
 #include "layers/initializers.h"
+#include "layers/partitioner.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/array/slice.h"
 #include "ops/control/control_flow.h"
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
@@ -40,6 +46,7 @@
 //   (a schedule, fed), one too small for a dtype is 0 with a warning; slots are found by name;
 //   gradients may be gated, colocated, start from a gradient of the loss; an optimizer may wrap
 //   another
+// covers: variables: parts along any axis have slots cut like them, and are trained as the whole is
 // covers: article 2-13: the global step is fetched with the update, before or after it
 // covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
 
@@ -141,33 +148,73 @@ TEST(SlotsTest, AreFoundByTensorFlowsNamesAndKeptForEachGraph) {
 }
 
 TEST(SlotsTest, OfAPartAreTheSamePartOnItsDevice) {
-  Scope root;
-  // The second part is on the second device.
-  int made = 0;
-  const Scope placed = root.WithDevice([&made](const tensorflow::NodeDef& node) -> std::string {
-    return node.op() == "VarHandleOp" ? absl::StrCat("/job:ps/task:", made++ % 2) : "";
-  });
-  const PartitionedVariable table = MakePartitionedVariable(placed.WithName("table"), Shape{5, 2},
-                                                            DT_FLOAT, 2, ZerosInitializer());
-  Output loss;
-  for (const Variable& part : table.parts) {
-    const Output sum = ReduceSum(root, Square(root, part.value));
-    loss = loss.valid() ? Add(root, loss, sum) : sum;
+  for (const std::vector<int64_t>& partitions : std::vector<std::vector<int64_t>>{{2, 1}, {1, 2}}) {
+    Scope root;
+    // The second part is on the second device.
+    int made = 0;
+    const Scope placed = root.WithDevice([&made](const tensorflow::NodeDef& node) -> std::string {
+      return node.op() == "VarHandleOp" ? absl::StrCat("/job:ps/task:", made++ % 2) : "";
+    });
+    const PartitionedVariable table = MakePartitionedVariable(
+        placed.WithName("table"), Shape{5, 2}, DT_FLOAT, partitions, ZerosInitializer());
+    Output loss;
+    for (const Variable& part : table.parts) {
+      const Output sum = ReduceSum(root, Square(root, part.value));
+      loss = loss.valid() ? Add(root, loss, sum) : sum;
+    }
+    AdamOptimizer optimizer;
+    optimizer.Minimize(placed, loss);
+    ASSERT_OK(root.status());
+    for (size_t i = 0; i < 2; ++i) {
+      const Variable& part = table.parts[i];
+      for (const auto& [slot, name] : {std::pair("m", "Adam"), std::pair("v", "Adam_1")}) {
+        const Variable found = optimizer.GetSlot(part, slot);
+        ASSERT_TRUE(found.valid());
+        EXPECT_EQ(found.name, absl::StrCat("table/part_", i, "/", name));
+        EXPECT_EQ(found.handle.node()->requested_device(), absl::StrCat("/job:ps/task:", i));
+        EXPECT_EQ(found.shape, part.shape);
+        EXPECT_EQ(found.slice.full_name, absl::StrCat("table/", name));
+        EXPECT_EQ(found.slice.full_shape, part.slice.full_shape);
+        EXPECT_EQ(found.slice.var_offset, part.slice.var_offset);
+        EXPECT_EQ(found.slice.var_shape, part.slice.var_shape);
+      }
+    }
   }
-  AdamOptimizer optimizer;
-  optimizer.Minimize(placed, loss);
-  ASSERT_OK(root.status());
-  for (size_t i = 0; i < 2; ++i) {
-    const Variable& part = table.parts[i];
-    for (const auto& [slot, name] : {std::pair("m", "Adam"), std::pair("v", "Adam_1")}) {
-      const Variable found = optimizer.GetSlot(part, slot);
-      ASSERT_TRUE(found.valid());
-      EXPECT_EQ(found.name, absl::StrCat("table/part_", i, "/", name));
-      EXPECT_EQ(found.handle.node()->requested_device(), absl::StrCat("/job:ps/task:", i));
-      EXPECT_EQ(found.slice.full_name, absl::StrCat("table/", name));
-      EXPECT_EQ(found.slice.full_shape, part.slice.full_shape);
-      EXPECT_EQ(found.slice.var_offset, part.slice.var_offset);
-      EXPECT_EQ(found.slice.var_shape, part.slice.var_shape);
+}
+
+// Rows that are looked up, and all of the table: both are trained as in a whole table.
+TEST(SlotsTest, PartsAlongAnyAxisAreTrainedAsTheWholeIs) {
+  const Shape shape{5, 4};
+  Tensor first = *Tensor::Allocate(DT_FLOAT, shape);
+  float next = 0;
+  for (float& x : first.mutable_flat<float>()) x = next += 0.25f;
+  const auto trained = [&](const Partitioner& partitioner, bool sparse) -> StatusOr<Tensor> {
+    Scope root;
+    const PartitionedVariable table = MakeVariableInParts(
+        root.WithName("table"), shape, DT_FLOAT, partitioner,
+        [&](ScopeAt at, const InitialShape& part, DType) {
+          return Slice(at, Const(at, first), ConstVector<int64_t>(at, part.var_offset),
+                       ConstVector<int64_t>(at, part.shape.dims()));
+        });
+    const Output whole = WholeValue(root, table);
+    const Output rows =
+        sparse ? EmbeddingLookup(root, table, Const<int64_t>(root, {4, 1, 4})) : whole;
+    AdagradOptimizer optimizer({.learning_rate = 0.5});
+    const Operation step = optimizer.Minimize(root, ReduceSum(root, Square(root, rows)));
+    const Operation init = GlobalVariablesInitializer(root);
+    MR_RETURN_IF_ERROR(root.status());
+    MR_ASSIGN_OR_RETURN(const auto session, NewSession());
+    MR_RETURN_IF_ERROR(session->Extend(root));
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
+    for (int i = 0; i < 3; ++i) MR_RETURN_IF_ERROR(session->Run({}, {}, {step}).status());
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> out, session->Run({}, {whole}));
+    return out[0];
+  };
+  for (const bool sparse : {false, true}) {
+    ASSERT_OK_AND_ASSIGN(const Tensor want, trained({}, sparse));
+    for (const int axis : {0, 1}) {
+      ASSERT_OK_AND_ASSIGN(const Tensor got, trained(FixedSizePartitioner(3, axis), sparse));
+      ExpectTensorNear(got, want, 1e-6, 0);
     }
   }
 }

@@ -44,7 +44,9 @@ Scope OwnScope(const ScopeAt& at, const std::string& name) {
 }
 
 Partitioner LayerPartitioner(const Partitioner& given, int num_ps) {
-  return given ? given : MinMaxPartitioner(num_ps, kLayerSliceBytes);
+  return given ? given
+               : MinMaxVariablePartitioner(
+                     {.max_partitions = num_ps, .min_slice_size = kLayerSliceBytes});
 }
 
 Output FractionOfZeros(const ScopeAt& at, const Output& values) {
@@ -130,7 +132,7 @@ NetworkLogits DnnLogits(ScopeAt at, const Features& features, Mode mode,
                   .partitioner = LayerPartitioner(options.input_layer_partitioner, options.num_ps),
                   .lowering = options.lowering,
                   .shared_ids = options.shared_ids});
-  const Partitioner partitioner = MinMaxPartitioner(options.num_ps);
+  const Partitioner partitioner = MinMaxVariablePartitioner({.max_partitions = options.num_ps});
   for (size_t i = 0; i < options.hidden_units.size(); ++i) {
     const std::string name = absl::StrCat("hiddenlayer_", i);
     net = Dense({scope.WithName(name), at.where}, net, options.hidden_units[i],

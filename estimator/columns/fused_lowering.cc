@@ -68,9 +68,11 @@ bool FusedColumns::TakesIds(const Scope& scope, int ids) const {
 }
 
 bool FusedColumns::TakesTable(const PartitionedVariable& table) {
-  return std::all_of(table.parts.begin(), table.parts.end(), [](const Variable& part) {
-    return part.handle.dtype() == DT_RESOURCE && part.dtype == DT_FLOAT;
-  });
+  // A node that looks up parts takes them for rows.
+  return CutDimension(table.parts) == 0 &&
+         std::all_of(table.parts.begin(), table.parts.end(), [](const Variable& part) {
+           return part.handle.dtype() == DT_RESOURCE && part.dtype == DT_FLOAT;
+         });
 }
 
 bool FusedColumns::Takes(const Scope& scope, const ConsumerPlan& consumer,

@@ -30,6 +30,7 @@
 
 // covers: columns: embeddings and linear models: combiners, weights, empty examples, max_norm,
 //   shared tables, a checkpoint's tensor, one to several parts
+// covers: columns: tables may be cut into columns; the fused lowering leaves these to the portable
 // covers: columns: indicators count, and add up weights
 
 namespace millrace {
@@ -43,9 +44,8 @@ using Floats = std::vector<std::vector<float>>;
 
 Initializer Values(const Tensor& value) {
   return [value](ScopeAt at, const InitialShape& part, DType) {
-    return Slice(at, Const(at, value),
-                 Const<int32_t>(at, {static_cast<int32_t>(part.first_row), 0}),
-                 Const<int32_t>(at, {static_cast<int32_t>(part.shape.dim(0)), -1}));
+    return Slice(at, Const(at, value), ConstVector<int64_t>(at, part.var_offset),
+                 ConstVector<int64_t>(at, part.shape.dims()));
   };
 }
 
@@ -149,6 +149,31 @@ TEST(Embeddings, CombineTheRowsOfAnExample) {
   }
 }
 
+// Which node looks up rows does not matter: that of the fused lowering takes no columns.
+TEST(Embeddings, MayBeCutIntoColumns) {
+  const auto column = CategoricalColumnWithIdentity("x", 5);
+  for (const ColumnLowering lowering : {ColumnLowering::kPortable, ColumnLowering::kFused}) {
+    Scope root;
+    const Features features = {{"x", Const<int64_t>(root, {4, 0, 2})}};
+    const InputLayerOutput y =
+        InputLayer(root, features, {EmbeddingColumn(column, 2, {.initializer = Values(Table())})},
+                   {.partitioner = FixedSizePartitioner(2, 1), .lowering = lowering});
+    ASSERT_OK(root.status());
+    ASSERT_EQ(y.variables[0].parts.size(), 2u);
+    EXPECT_EQ(y.variables[0].parts[1].shape.ToString(), "[5,1]");
+    // Weights and bias of a linear model have the units as their last dimension.
+    const LinearModelOutput linear =
+        LinearModel(root, features, {column},
+                    {.units = 2, .partitioner = FixedSizePartitioner(2, -1), .lowering = lowering});
+    ASSERT_OK(root.status());
+    EXPECT_EQ(linear.weights[0].parts[1].name, "linear_model/x/weights/part_1");
+    EXPECT_EQ(linear.bias.parts.size(), 2u);
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunColumns(root, {y, linear}));
+    ExpectTensorEqual(out[0], Matrix<float>({{4, 40}, {0, 0}, {2, 20}}));
+    ExpectTensorEqual(out[1], *Tensor::Zeros(DT_FLOAT, Shape{3, 2}));
+  }
+}
+
 TEST(Embeddings, TakeWeights) {
   const auto column = WeightedCategoricalColumn(CategoricalColumnWithIdentity("x", 5), "w");
   const struct {
@@ -247,6 +272,12 @@ TEST(Embeddings, MayBeginWithATensorOfACheckpoint) {
     ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunColumns(root, {y}));
     ExpectTensorEqual(out[0], Matrix<float>({{4, 40}, {0, 0}, {2, 20}}));
   }
+  Scope columns;
+  const Output y =
+      InputLayer(columns, Features({{"x", Const<int64_t>(columns, {4, 2})}}),
+                 {column(5, "old/table")}, {.partitioner = FixedSizePartitioner(2, 1)});
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> rows, RunColumns(columns, {y}));
+  ExpectTensorEqual(rows[0], Matrix<float>({{4, 40}, {2, 20}}));
   Scope shape;
   InputLayer(shape, Features({{"x", Const<int64_t>(shape, {1})}}), {column(4, "old/table")});
   EXPECT_STATUS(shape.status(), kInvalid,
@@ -318,10 +349,11 @@ TEST(InputLayer, StandsInTheOrderOfNamesUnderAbsoluteNames) {
   const auto job = CategoricalColumnWithIdentity("job", 5);
   Scope root;
   const Features features = {{"job", Const<int64_t>(root, {1})}, {"age", Const<float>(root, {7})}};
-  const InputLayerOutput y =
-      InputLayer(root.WithSubScope("dnn").WithSubScope("input_from_feature_columns"), features,
-                 {EmbeddingColumn(job, 2, {.initializer = Values(Table())}), NumericColumn("age")},
-                 {.partitioner = MinMaxPartitioner(3, int64_t{64} << 20)});
+  const InputLayerOutput y = InputLayer(
+      root.WithSubScope("dnn").WithSubScope("input_from_feature_columns"), features,
+      {EmbeddingColumn(job, 2, {.initializer = Values(Table())}), NumericColumn("age")},
+      {.partitioner =
+           MinMaxVariablePartitioner({.max_partitions = 3, .min_slice_size = int64_t{64} << 20})});
   ASSERT_OK(root.status());
   EXPECT_EQ(y.variables[0].name,
             "dnn/input_from_feature_columns/input_layer/job_embedding/embedding_weights");

@@ -19,9 +19,10 @@ namespace {
 // What SaveV2 and RestoreV2 call the part: "4 3 0,2:0,3".
 std::string SliceSpec(const InitialShape& shape) {
   if (shape.shape == shape.full_shape) return "";
-  std::vector<std::string> dims = {absl::StrCat(shape.first_row, ",", shape.shape.dim(0))};
-  for (int i = 1; i < shape.shape.rank(); ++i)
-    dims.push_back(absl::StrCat("0,", shape.shape.dim(i)));
+  std::vector<std::string> dims;
+  for (int i = 0; i < shape.shape.rank(); ++i) {
+    dims.push_back(absl::StrCat(shape.var_offset[static_cast<size_t>(i)], ",", shape.shape.dim(i)));
+  }
   return absl::StrCat(absl::StrJoin(shape.full_shape.dims(), " "), " ", absl::StrJoin(dims, ":"));
 }
 

@@ -129,7 +129,7 @@ void GradientAccumulator::SetGlobalStep(int64_t step) {
   step_ = step;
 }
 
-StatusOr<bool> GradientAccumulator::Apply(int64_t local_step, Gradient gradient) {
+StatusOr<bool> GradientAccumulator::Apply(int64_t local_step, NewGradient gradient) {
   if (gradient.values.dtype() != spec_.dtype) {
     return InvalidArgument("Accumulator '", spec_.name, "' has type ", spec_.dtype,
                            ", got a gradient of ", gradient.values.dtype());
@@ -251,7 +251,7 @@ StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeDense() {
 
 // --- Sparse --------------------------------------------------------------------------------------
 
-Status GradientAccumulator::CheckSparse(const Gradient& gradient) const {
+Status GradientAccumulator::CheckSparse(const NewGradient& gradient) const {
   const Tensor& indices = gradient.indices;
   const Tensor& values = gradient.values;
   if (indices.rank() != 1) {
@@ -333,7 +333,7 @@ Status GradientAccumulator::ReserveRows(int64_t rows, const Tensor& like) {
   return absl::OkStatus();
 }
 
-Status GradientAccumulator::AddSparse(const Gradient& gradient) {
+Status GradientAccumulator::AddSparse(const NewGradient& gradient) {
   const absl::Span<const int64_t> ids = gradient.indices.raw<int64_t>();
   const auto num_ids = static_cast<int64_t>(ids.size());
   if (places_.size() + num_ids > places_.kMaxKeys) {

@@ -65,7 +65,7 @@ class GradientAccumulator : public Resource,
  public:
   static constexpr const char* kTypeName = "GradientAccumulator";
 
-  struct Gradient {
+  struct NewGradient {
     Tensor values;        // sparse: a row for each id
     Tensor indices = {};  // int64, a vector; dense: none
     // Sparse: the shape of the dense tensor, where it is known.
@@ -85,7 +85,7 @@ class GradientAccumulator : public Resource,
   std::string DebugString() const override;
 
   // False: it was for an earlier step than that of now.
-  StatusOr<bool> Apply(int64_t local_step, Gradient gradient);
+  StatusOr<bool> Apply(int64_t local_step, NewGradient gradient);
   // InvalidArgument unless num_required >= 1.
   void Take(CancellationManager* cancellation, int64_t num_required, DoneFn done);
   // The step, also an earlier one. Gradients that are there stay.
@@ -109,11 +109,11 @@ class GradientAccumulator : public Resource,
   void Change(absl::FunctionRef<void(Line* ended)> change);
 
   Status CheckDense(const Tensor& values) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Status CheckSparse(const Gradient& gradient) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status CheckSparse(const NewGradient& gradient) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Afterwards the sum may be written.
   Status OwnSum() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status AddDense(Tensor values) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Status AddSparse(const Gradient& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Status AddSparse(const NewGradient& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<Taken> TakeDense() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<Taken> TakeSparse() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Room for `rows` rows of the shape of those of `like`.

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "core/cancellation.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"

@@ -58,7 +58,9 @@ constexpr char kTaxi[] = "saved_models/taxi_wide_deep_1_12";
 // --- The models ----------------------------------------------------------------------------------
 
 // What every estimator of TensorFlow 1.15 cuts its variables with on one machine: one part.
-Partitioner OnePart() { return MinMaxPartitioner(1, int64_t{64} << 20); }
+Partitioner OnePart() {
+  return MinMaxVariablePartitioner({.max_partitions = 1, .min_slice_size = int64_t{64} << 20});
+}
 
 // The layers of a DNN estimator.
 Output HiddenLayers(const Scope& dnn, Output x, const std::vector<int64_t>& units, bool batch_norm,

@@ -73,7 +73,7 @@ inline StatusOr<std::vector<Tensor>> RunColumns(const Scope& scope,
 // Row i of a table [n, d] is i everywhere: so a sum over looked up rows is a sum of ids.
 inline Initializer RowNumbers() {
   return [](ScopeAt at, const InitialShape& part, DType dtype) {
-    const auto first = static_cast<int32_t>(part.first_row);
+    const auto first = static_cast<int32_t>(part.var_offset[0]);
     const auto rows = static_cast<int32_t>(part.shape.dim(0));
     const auto columns = static_cast<int32_t>(part.shape.dim(1));
     const Output numbers =
