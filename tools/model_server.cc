@@ -6,8 +6,9 @@
 //   model_server --rest_api_port=8501 --model_name=census --model_base_path=/models/census
 //   model_server --rest_api_port=8501 --model_config_file=models.config
 //
-// SIGTERM and Ctrl-C: requests that run end (--drain_seconds), then exit 0. Exit codes: 0, 2 for
-// wrong flags, 1 for everything else, with one message.
+// SIGTERM and Ctrl-C: probes hear that it is not ready (--not_ready_seconds), requests that run end
+// (--drain_seconds), then exit 0. Exit codes: 0, 2 for wrong flags, 1 for everything else, with one
+// message.
 
 #include "serving/server/model_server.h"
 
@@ -82,6 +83,11 @@ Status Serve(const CommandLine& flags) {
   while (request.signal() == 0) {
     pollfd wait = {.fd = request.fd(), .events = POLLIN, .revents = 0};
     poll(&wait, 1, 1000);
+  }
+  if (read.not_ready > absl::ZeroDuration()) {
+    server->SetNotReady();
+    LogInfo("Is not ready any more, and serves for ", absl::FormatDuration(read.not_ready));
+    absl::SleepFor(read.not_ready);  // a second signal ends the process
   }
   LogInfo("Stops: requests that run have ", absl::FormatDuration(read.drain));
   EndAfter(read.drain + kEndTime);

@@ -170,7 +170,7 @@ ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 
 void ModelServer::Stop(absl::Duration drain) {
   MutexLock one_at_a_time(&stop_mu_);
-  readiness_->SetStopping();
+  SetNotReady();
   if (versions_ != nullptr) versions_->EndWaits();
   if (health_ != nullptr) health_->Stop();
   if (reflection_ != nullptr) reflection_->Stop();
