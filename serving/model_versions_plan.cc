@@ -18,6 +18,7 @@ void ModelVersions::Core::Move(Version* version, State to) {
   MR_DCHECK(IsLegalTransition(version->state, to),
             "a version goes along the arrows of version_state.h only");
   version->state = to;
+  if (to == State::kAvailable) BeNice();
 }
 
 void ModelVersions::Core::Carry(PlanAction action, Version* version) {

@@ -875,6 +875,34 @@ std::map<std::string, int> NiceOfThreads() {
   return nice;
 }
 
+// covers: serving: until something serves, models load with the priority of the process; then with a
+//   lower one
+TEST_F(ModelVersionsTest, OnlyLoadsBesideRequestsHaveALowPriority) {
+  constexpr int kLowest = 19;
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  if (own == kLowest) GTEST_SKIP() << "this process has the lowest";
+  Mutex mu;
+  std::map<std::string, int> seen;  // by version
+  ModelVersions::Options options = Options();
+  options.nice = kLowest;
+  options.loader = [&, load = options.loader](const VersionToLoad& version,
+                                              CancellationManager* cancellation) {
+    const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
+    {
+      MutexLock lock(&mu);
+      seen[KeyOf(version.directory)] = nice;
+    }
+    return load(version, cancellation);
+  };
+  StartWithOne(std::move(options));
+  Write("m", 2);
+  versions_->Poll();
+  Await("m", 2, State::kAvailable);
+  MutexLock lock(&mu);
+  EXPECT_EQ(seen["m/1"], own);
+  EXPECT_EQ(seen["m/2"], kLowest);
+}
+
 // covers: serving: a loader that computes makes no thread of low priority that requests then need
 TEST_F(ModelVersionsTest, ThreadsOfTheArenaKeepThePriorityOfTheProcess) {
   constexpr int kLowest = 19;
