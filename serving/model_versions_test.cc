@@ -875,8 +875,8 @@ std::map<std::string, int> NiceOfThreads() {
   return nice;
 }
 
-// covers: serving: until something serves, models load with the priority of the process; then with a
-//   lower one
+// covers: serving: until something serves, models load with the priority of the process; then with
+//   a lower one
 TEST_F(ModelVersionsTest, OnlyLoadsBesideRequestsHaveALowPriority) {
   constexpr int kLowest = 19;
   const int own = ::getpriority(PRIO_PROCESS, 0);

@@ -9,8 +9,8 @@
 //   POST /v1/models/census:predict   {"instances": [...]}
 //
 // SIGTERM and Ctrl-C: probes hear that it is not ready (--not_ready_seconds), requests that run end
-// (--drain_seconds), then the nodes, then exit 0. Exit codes: 0, 2 for wrong flags, 1 for everything
-// else, with one message.
+// (--drain_seconds), then the nodes, then exit 0. Exit codes: 0, 2 for wrong flags, 1 for
+// everything else, with one message.
 
 #include <poll.h>
 #include <unistd.h>
@@ -78,8 +78,7 @@ StatusOr<ModelFrontOptions> FrontOptionsOf(const CommandLine& flags,
 
 Status ServeFront(const CommandLine& flags, std::vector<std::string> node_flags) {
   MR_ASSIGN_OR_RETURN(ModelFrontOptions options, FrontOptionsOf(flags, std::move(node_flags)));
-  MR_ASSIGN_OR_RETURN(const int not_ready,
-                      flags.IntValue("not_ready_seconds", 0, 0, kMaxSeconds));
+  MR_ASSIGN_OR_RETURN(const int not_ready, flags.IntValue("not_ready_seconds", 0, 0, kMaxSeconds));
   const absl::Duration drain = options.nodes.plan.drain_time;
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFront> front,
                       ModelFront::Start(std::move(options)));

@@ -190,8 +190,9 @@ bool ModelFront::AnswerProbe(HttpRequest* request) const {
   if (!is_live && request->path() != "/v2/health/ready") return false;
   if (request->method() != "GET" && request->method() != "HEAD") return false;
   const bool is_so = is_live || is_ready_;
-  request->Answer(is_so ? 200 : 503, {{"Content-Type", "application/json"}},
-                  absl::StrCat("{\"", is_live ? "live" : "ready", "\":", is_so ? "true" : "false", "}"));
+  request->Answer(
+      is_so ? 200 : 503, {{"Content-Type", "application/json"}},
+      absl::StrCat("{\"", is_live ? "live" : "ready", "\":", is_so ? "true" : "false", "}"));
   return true;
 }
 

@@ -39,8 +39,8 @@
 // covers: serving: a client that goes away is noticed while its request runs; idle connections,
 // slow
 //   senders and slow readers hold no thread of the HTTP server
-// covers: serving: an HTTP server that stops lets running requests end and closes what is idle, after
-//   a while in which it answers what still comes there, and without a reset
+// covers: serving: an HTTP server that stops lets running requests end; for a while it answers what
+//   comes on idle connections, then it closes them without a reset
 
 namespace millrace {
 namespace {
@@ -756,8 +756,7 @@ TEST(HttpServerTest, AnIdleConnectionIsClosedInOrderAndARequestThatCrossesThatIs
     ++num_handled;
     Echo(std::move(request));
   };
-  const auto server =
-      Started(count, {.linger_time = absl::ZeroDuration(), .close_time = kNever});
+  const auto server = Started(count, {.linger_time = absl::ZeroDuration(), .close_time = kNever});
   RawHttpClient client(server->port());
   EXPECT_EQ(client.Ask(Get("/1")).status, 200);
   std::thread stopper([&] { server->Stop(kNever); });
@@ -773,8 +772,8 @@ TEST(HttpServerTest, AnIdleConnectionIsClosedInOrderAndARequestThatCrossesThatIs
 }
 
 TEST(HttpServerTest, AnIdleClientThatNeverClosesHoldsAStopUpNoLongerThanItMay) {
-  const auto server = Started(
-      Echo, {.linger_time = absl::Milliseconds(1), .close_time = absl::Milliseconds(1)});
+  const auto server =
+      Started(Echo, {.linger_time = absl::Milliseconds(1), .close_time = absl::Milliseconds(1)});
   RawHttpClient kept(server->port()), fresh(server->port());
   EXPECT_EQ(kept.Ask(Get("/1")).status, 200);
   EXPECT_TRUE(Eventually([&] { return server->num_connections() == 2; }));

@@ -29,7 +29,7 @@
 
 // covers: serving: a server that was killed is started again on its ports, and clients that waited
 //   get through
-// covers: serving: at SIGTERM probes hear first that a server is not ready any more, which serves for
+// covers: serving: at SIGTERM probes hear that a server is not ready, and it serves on for
 //   --not_ready_seconds
 // covers: serving: at SIGTERM a server is no longer ready, lets requests end that run, within
 //   --drain_seconds, and its exit code is 0
