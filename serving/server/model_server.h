@@ -116,8 +116,8 @@ class ModelServer {
   const std::shared_ptr<ServerMetrics>& metrics() const { return metrics_; }
   bool is_ready() const { return readiness_->is_ready(); }
 
-  // Probes see it not ready, for good; requests are served as before. So those who send them, and
-  // ask a probe whom to send them to, may turn to others before Stop.
+  // Probes see it not ready, for good; requests are served as before. Proxies that probe may turn
+  // to other servers before Stop.
   void SetNotReady() { readiness_->SetStopping(); }
   // Ends the fronts; requests that run have `drain`. Then the request log is written to its end.
   // Idempotent; not from a request.
