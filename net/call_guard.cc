@@ -31,10 +31,12 @@ CallGuard::Ticket::~Ticket() {
   {
     MutexLock lock(&guard_->mu_);
     const auto it = guard_->calls_of_.find(*caller_);
-    MR_DCHECK(it != guard_->calls_of_.end() && it->second > 0 && guard_->calls_ >= it->second,
+    MR_DCHECK(it != guard_->calls_of_.end() && it->second[kind_] > 0 &&
+                  guard_->calls_[kind_] >= it->second[kind_],
               "Admit has counted the call, in all and for its connection");
-    if (--it->second == 0) guard_->calls_of_.erase(it);
-    --guard_->calls_;
+    --it->second[kind_];
+    if (it->second == Counts{}) guard_->calls_of_.erase(it);
+    --guard_->calls_[kind_];
   }
   guard_->bytes_.fetch_sub(bytes_, std::memory_order_relaxed);
 }
@@ -60,7 +62,7 @@ bool CallGuard::callers_are_members() const {
   return !credentials_->token.empty() || by_certificate;
 }
 
-Status CallGuard::Admit(const grpc::GenericServerContext& call, Ticket* ticket) {
+Status CallGuard::Admit(const grpc::GenericServerContext& call, CallKind kind, Ticket* ticket) {
   if (!credentials_->token.empty()) {
     absl::string_view token = MetadataOf(call, kTokenKey).value_or("");
     const bool shown = absl::ConsumePrefix(&token, kTokenPrefix);
@@ -80,19 +82,26 @@ Status CallGuard::Admit(const grpc::GenericServerContext& call, Ticket* ticket) 
   }
   // With its port: a connection.
   std::string caller = call.peer();
+  const auto of = static_cast<size_t>(kind);
+  const bool has_own = kind == CallKind::kOther && limits_.max_other_calls > 0;
+  const int64_t most = has_own ? limits_.max_other_calls : limits_.max_calls;
   MutexLock lock(&mu_);
-  if (calls_ >= limits_.max_calls) {
-    return BeyondLimit(call.method(), "calls at a time", "max_calls", limits_.max_calls,
-                       calls_ + 1);
+  if (calls_[of] >= most) {
+    return BeyondLimit(call.method(), "calls at a time", has_own ? "max_other_calls" : "max_calls",
+                       most, calls_[of] + 1);
   }
-  const auto it = calls_of_.try_emplace(std::move(caller), 0).first;
-  if (it->second >= limits_.max_calls_of_connection) {
-    return BeyondLimit(call.method(), absl::StrCat("calls at a time of ", it->first),
-                       "max_calls_of_connection", limits_.max_calls_of_connection, it->second + 1);
+  const auto it = calls_of_.try_emplace(std::move(caller), Counts{}).first;
+  if (!has_own && it->second[of] >= limits_.max_calls_of_connection) {
+    const Status refused =
+        BeyondLimit(call.method(), absl::StrCat("calls at a time of ", it->first),
+                    "max_calls_of_connection", limits_.max_calls_of_connection, it->second[of] + 1);
+    if (it->second == Counts{}) calls_of_.erase(it);  // a limit of 0
+    return refused;
   }
   MR_DCHECK(ticket->guard_ == nullptr, "a ticket counts one call");
-  ++it->second;
-  ++calls_;
+  ++it->second[of];
+  ++calls_[of];
+  ticket->kind_ = of;
   ticket->caller_ = &it->first;
   ticket->guard_ = shared_from_this();
   return absl::OkStatus();

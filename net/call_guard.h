@@ -8,12 +8,17 @@
 // It looks at the token, the caller's version and how many calls there are; then at the bytes of
 // all requests. A Ticket counts one call, and gives back what it counted when it goes.
 //
+// Two kinds of calls are counted apart, each up to the same limits: those that run steps, and all
+// others. A server that is full of steps still takes a probe, and what ends steps.
+//
 // Thread-safety: a CallGuard from any thread; a Ticket belongs to its call.
 // Failure: Unauthenticated, FailedPrecondition (version), ResourceExhausted.
 
 #include <grpcpp/generic/async_generic_service.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +31,9 @@
 #include "net/security.h"
 
 namespace millrace {
+
+// What a call is counted with.
+enum class CallKind : int { kHeavy = 0, kOther = 1 };
 
 class CallGuard : public std::enable_shared_from_this<CallGuard> {
  public:
@@ -42,6 +50,7 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
     friend class CallGuard;
     std::shared_ptr<CallGuard> guard_;     // null until it counts
     const std::string* caller_ = nullptr;  // of an entry of calls_of_, which counts the call
+    size_t kind_ = 0;
     int64_t bytes_ = 0;
   };
 
@@ -49,7 +58,7 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
   CallGuard(std::shared_ptr<const Credentials> credentials, const CallLimits& limits)
       : credentials_(std::move(credentials)), limits_(limits) {}
 
-  Status Admit(const grpc::GenericServerContext& call, Ticket* ticket);
+  Status Admit(const grpc::GenericServerContext& call, CallKind kind, Ticket* ticket);
 
   const Credentials& credentials() const { return *credentials_; }
   const CallLimits& limits() const { return limits_; }
@@ -57,11 +66,13 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
   bool callers_are_members() const;
 
  private:
+  using Counts = std::array<int64_t, 2>;  // by CallKind
+
   const std::shared_ptr<const Credentials> credentials_;
   const CallLimits limits_;
   Mutex mu_;
-  std::unordered_map<std::string, int64_t> calls_of_ ABSL_GUARDED_BY(mu_);  // by connection
-  int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unordered_map<std::string, Counts> calls_of_ ABSL_GUARDED_BY(mu_);  // by connection
+  Counts calls_ ABSL_GUARDED_BY(mu_) = {};
   // Relaxed: a bound, no protocol.
   std::atomic<int64_t> bytes_{0};
 };

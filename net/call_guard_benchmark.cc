@@ -54,7 +54,8 @@ void Admit(benchmark::State& state, CallGuard* guard) {
   const std::string method = "/tensorflow.grpc.WorkerService/RunGraph";
   for (auto _ : state) {
     CallGuard::Ticket ticket;
-    if (!guard->Admit(context, &ticket).ok() || !ticket.TakeRequest(method, 1000).ok()) {
+    if (!guard->Admit(context, CallKind::kHeavy, &ticket).ok() ||
+        !ticket.TakeRequest(method, 1000).ok()) {
       state.SkipWithError("the guard must admit the call");
       break;
     }

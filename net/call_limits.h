@@ -30,11 +30,14 @@ struct CallLimits {
   // Elements of one request's tensors that it does not list: TensorFlow's messages may give the
   // last value of a tensor once, however often it is repeated.
   int64_t max_splat_bytes = int64_t{32} << 20;
-  // Calls that are being served, those that wait included.
+  // Calls that are being served, those that wait included: of heavy ones, and as many of all others
+  // (net/call_guard.h).
   int64_t max_calls = 20'000;
   // Of these, on one connection: a process has one to each address that it calls, a program of
   // another kind may have more.
   int64_t max_calls_of_connection = 5'000;
+  // Of others than heavy ones, in place of both; 0: as above.
+  int64_t max_other_calls = 0;
 };
 
 // `where`: "RegisterGraph on /job:ps/task:0"; `what`: "graphs of one session"; `name` is the

@@ -45,6 +45,10 @@ class DuplexCall {
     // peer closed it, or its process or the connection ended. gRPC does not tell these apart on
     // both sides.
     virtual void OnEnded(const Status& status, bool by_peer) = 0;
+    // Asked at Start. True: one that answers each message, by a Write from OnMessage or OnWritten.
+    // It hears the next one, or the peer's end, when its answer has left: a peer that closes its
+    // side early gets all its answers, and one that does not read them sends no more.
+    virtual bool takes_turns() const { return false; }
   };
 
   virtual ~DuplexCall() = default;

@@ -13,6 +13,7 @@ void DuplexStream::Start(std::shared_ptr<User> user) {
     MutexLock lock(&mu_);
     MR_DCHECK(user_ == nullptr, "a call is started once");
     user_ = std::move(user);
+    takes_turns_ = user_->takes_turns();
   }
   const Status begun = NoExceptions("Stream", [this] { return side_->Begin(); });
   if (begun.ok()) return ReadNext();
@@ -53,8 +54,14 @@ void DuplexStream::Read(bool ok) {
   } const at_return{side_.get(), visit.End()};
   message_.Clear();  // the work may last, the bytes need not
   if (!heard.ok()) Fail(heard);
-  ReadNext();
+  if (!OwesRead()) ReadNext();
   // From here on other threads may be in this call.
+}
+
+bool DuplexStream::OwesRead() {
+  MutexLock lock(&mu_);
+  owes_read_ = takes_turns_ && writes_ && !is_closed_here_;
+  return owes_read_;
 }
 
 void DuplexStream::ReadingIsOver() {
@@ -92,12 +99,21 @@ void DuplexStream::Written(bool ok) {
   }
   if (is_over) return End();
   // A write that fails is that of a call that breaks: the read hears it, too.
-  if (user == nullptr) return;
-  const Status told = NoExceptions("Stream", [&] {
-    user->OnWritten();
-    return absl::OkStatus();
-  });
-  if (!told.ok()) Fail(told);
+  if (user != nullptr) {
+    const Status told = NoExceptions("Stream", [&] {
+      user->OnWritten();
+      return absl::OkStatus();
+    });
+    if (!told.ok()) Fail(told);
+  }
+  bool reads;
+  {
+    MutexLock lock(&mu_);
+    // Who has closed writes no more, and hears the peer to its end.
+    reads = owes_read_ && (!writes_ || is_closed_here_);
+    if (reads) owes_read_ = false;
+  }
+  if (reads) ReadNext();
 }
 
 void DuplexStream::Close() {

@@ -5,8 +5,9 @@
 // DuplexStream: a DuplexCall over the operations of gRPC, which differ between the two sides of a
 // call in how it begins and ends.
 //
-// Operations under way: one read, always, until the peer's messages are over; one write or end of
-// writes. The call is finished when neither is there, and ended when that is over, too.
+// Operations under way: one read, always, until the peer's messages are over (of a user that takes
+// turns: instead of a write); one write or end of writes. The call is finished when neither is
+// there, and ended when that is over, too.
 //
 // Thread-safety, lifetime, failure: as DuplexCall. A StreamSide is called by its stream alone, some
 // of it under the stream's lock.
@@ -60,6 +61,8 @@ class DuplexStream : public DuplexCall, public std::enable_shared_from_this<Dupl
 
  private:
   void ReadNext();
+  // The read comes behind the write that is under way.
+  bool OwesRead();
   void ReadingIsOver();
   // Events.
   void Read(bool ok);
@@ -81,6 +84,8 @@ class DuplexStream : public DuplexCall, public std::enable_shared_from_this<Dupl
   std::shared_ptr<User> user_ ABSL_GUARDED_BY(mu_);
   bool was_heard_ ABSL_GUARDED_BY(mu_);
   bool writes_ ABSL_GUARDED_BY(mu_) = false;  // write_ is under way
+  bool takes_turns_ ABSL_GUARDED_BY(mu_) = false;
+  bool owes_read_ ABSL_GUARDED_BY(mu_) = false;  // no read is under way
   bool is_closed_here_ ABSL_GUARDED_BY(mu_) = false;
   bool reading_is_over_ ABSL_GUARDED_BY(mu_) = false;
   bool writes_ended_ ABSL_GUARDED_BY(mu_) = false;  // EndWrites was begun

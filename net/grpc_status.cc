@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "net/grpc_status.h"
 
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "net/not_sent.h"
 #include "net/status_payloads.h"
 
 namespace millrace {
@@ -23,6 +27,13 @@ grpc::Status ToGrpcOrThrow(const Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message, PayloadBytes(status));
 }
 
+// Calls that wait for a connection end with these: from gRPC's list of addresses, and from its
+// resolver. It has no other mark.
+bool HadNoConnection(absl::string_view message) {
+  return absl::StrContains(message, "failed to connect to all addresses") ||
+         absl::StrContains(message, "DNS resolution failed for ");
+}
+
 }  // namespace
 
 Status FromGrpcStatus(const std::string& address, const grpc::Status& status, bool cancelled_here) {
@@ -40,8 +51,9 @@ Status FromGrpcStatus(const std::string& address, const grpc::Status& status, bo
   }
   // One with payloads is what the task itself says, of another one that it cannot reach.
   if (code == absl::StatusCode::kUnavailable && status.error_details().empty()) {
-    return absl::UnavailableError(
+    Status unreachable = absl::UnavailableError(
         absl::StrCat("Task at ", address, " must be reachable, got: ", message));
+    return HadNoConnection(message) ? AsNotSent(std::move(unreachable)) : unreachable;
   }
   if (code == absl::StatusCode::kResourceExhausted &&
       absl::StrContains(message, "Received message larger than max")) {

@@ -23,7 +23,8 @@ inline constexpr size_t kMaxStatusMessage = 3072;
 
 // What the caller of a call that has ended hears. A connection that broke is Unavailable, and so is
 // a call that the peer cancelled without a reason; Unavailable without payloads names `address`,
-// which was called. `cancelled_here`: this side has cancelled the call.
+// which was called, and is marked where the call had no connection (not_sent.h). `cancelled_here`:
+// this side has cancelled the call.
 Status FromGrpcStatus(const std::string& address, const grpc::Status& status, bool cancelled_here);
 
 // Without its text when there is no memory for it: the call must end.

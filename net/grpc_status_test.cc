@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "net/not_sent.h"
 
 namespace millrace {
 namespace {
@@ -67,6 +68,23 @@ TEST(GrpcStatusTest, WhatGrpcItselfSaysIsExplained) {
     EXPECT_EQ(heard.code(), c.heard);
     EXPECT_EQ(heard.message(), c.message);
   }
+}
+
+TEST(GrpcStatusTest, ACallThatHadNoConnectionIsMarked) {
+  const auto heard = [](grpc::StatusCode code, const std::string& text) {
+    return FromGrpcStatus(kAddress, grpc::Status(code, text), false);
+  };
+  EXPECT_TRUE(WasNotSent(heard(grpc::StatusCode::UNAVAILABLE,
+                               "failed to connect to all addresses; last error: refused")));
+  EXPECT_TRUE(WasNotSent(heard(grpc::StatusCode::UNAVAILABLE, "DNS resolution failed for ps0")));
+  EXPECT_FALSE(WasNotSent(heard(grpc::StatusCode::UNAVAILABLE, "Socket closed")));
+  EXPECT_FALSE(
+      WasNotSent(heard(grpc::StatusCode::DEADLINE_EXCEEDED, "failed to connect to all addresses")));
+  // What another task says of a third one has been sent.
+  const Status relayed = AsRefusal(absl::UnavailableError("failed to connect to all addresses"));
+  EXPECT_FALSE(WasNotSent(FromGrpcStatus(kAddress, ToGrpcStatus(relayed), false)));
+  EXPECT_FALSE(WasNotSent(FromGrpcStatus(
+      kAddress, ToGrpcStatus(AsNotSent(absl::UnavailableError("of a third one"))), false)));
 }
 
 // gRPC writes 'x' as it is, and each byte of the others as three.

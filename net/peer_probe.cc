@@ -343,8 +343,7 @@ Status PeerProbe::Explain(const Status& unavailable) {
     view_ = view;
   }
   if (view.what.empty()) return unavailable;
-  const Status explained =
-      Status(unavailable.code(), absl::StrCat(unavailable.message(), "; ", view.what));
+  const Status explained = Suffixed(unavailable, absl::StrCat("; ", view.what));
   return view.refuses ? AsRefusal(explained) : explained;
 }
 

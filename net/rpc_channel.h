@@ -9,9 +9,9 @@
 //
 // Thread-safety: all methods, from any thread. Callbacks come on pollers: they must not block.
 // Failure: gRPC's status codes are Status codes (grpc_status.h); a connection that breaks is
-// Unavailable. What a callback throws is its call's status: ResourceExhausted for want of memory,
-// else Internal. Peers that cannot agree on TLS are Unavailable; the reason is looked for when a
-// call asks for it (peer_probe.h).
+// Unavailable, and marked where the call never had one (not_sent.h). What a callback throws is its
+// call's status: ResourceExhausted for want of memory, else Internal. Peers that cannot agree on
+// TLS are Unavailable; the reason is looked for when a call asks for it (peer_probe.h).
 
 #include <grpcpp/support/byte_buffer.h>
 

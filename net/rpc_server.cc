@@ -279,10 +279,13 @@ void GrpcServerCall::Accepted(bool ok) {
     return;
   }
   server_->AcceptNext();
-  const Status admitted =
-      NoExceptions(method(), [this] { return guard_->Admit(context_, &ticket_); });
-  if (!admitted.ok()) return FinishWithStatus(admitted);
   ServedMethod* const served = methods_->Find(method());
+  const bool is_heavy =
+      served != nullptr && !served->duplex && served->handler.weight == CallWeight::kHeavy;
+  const Status admitted = NoExceptions(method(), [&] {
+    return guard_->Admit(context_, is_heavy ? CallKind::kHeavy : CallKind::kOther, &ticket_);
+  });
+  if (!admitted.ok()) return FinishWithStatus(admitted);
   if (served != nullptr && served->duplex) {
     served_ = served;
     return Converse();

@@ -11,6 +11,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -489,6 +490,42 @@ TEST_F(RpcTest, AServersStreamThatThrowsBetweenMessagesEndsForItsClient) {
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_LE(messages, 1);
+}
+
+// --- Limits --------------------------------------------------------------------------------------
+
+TEST(RpcServerLimits, AServerFullOfHeavyCallsTakesLightAndUrgentOnes) {
+  Notification inside, release;
+  RpcServer::Options options;
+  options.address = "127.0.0.1:0";
+  options.limits.max_calls = 1;
+  options.limits.max_calls_of_connection = 1;
+  options.limits.max_other_calls = 100;
+  options.handlers["/test/Heavy"] = RpcServer::Handler(
+      [&](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& request) {
+        if (!inside.HasBeenNotified()) inside.Notify();
+        release.Wait();
+        call->Finish(request);
+      },
+      CallWeight::kHeavy);
+  const auto echo = [](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& request) {
+    call->Finish(request);
+  };
+  options.handlers["/test/Light"] = RpcServer::Handler(echo, CallWeight::kLight);
+  options.handlers["/test/Urgent"] = RpcServer::Handler(echo, CallWeight::kUrgent);
+  ASSERT_OK_AND_ASSIGN(const auto server, RpcServer::Start(std::move(options)));
+  const auto channel = RpcChannel::Make(absl::StrCat("127.0.0.1:", server->port()));
+  const auto call = [&](const char* method) {
+    return channel->Call(method, {.deadline = absl::Now() + kHang}, Bytes(1)).status();
+  };
+  std::thread first([&] { EXPECT_OK(call("/test/Heavy")); });
+  inside.Wait();
+  // The bound of heavy calls is reached, in all and of this connection.
+  EXPECT_STATUS(call("/test/Heavy"), absl::StatusCode::kResourceExhausted, "max_calls");
+  EXPECT_OK(call("/test/Light"));
+  EXPECT_OK(call("/test/Urgent"));
+  release.Notify();
+  first.join();
 }
 
 // --- Addresses -----------------------------------------------------------------------------------

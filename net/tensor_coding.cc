@@ -74,6 +74,8 @@ constexpr size_t kMinBytesInPlace = 64 << 10;
 constexpr uint64_t kMaxShapeBytes = 64 << 10;
 // What a writer takes at once: room for the heads of a wave and some small tensors.
 constexpr size_t kFirstBytes = 512;
+// Fields that DecodeMessageAround leaves where they are.
+constexpr size_t kMaxFieldsAround = 4096;
 // Of fields that are no tensors, as a reader takes memory for them: a RunGraph's fit.
 constexpr uint64_t kOthersAtOnce = 128;
 
@@ -146,6 +148,20 @@ class SliceReader {
   void Skip(uint64_t n) {
     while (n > 0) {
       const uint64_t here = std::min(n, HereLeft());
+      n -= here;
+      Advance(here);
+    }
+  }
+
+  // The next n <= left() bytes, as they lie in `copy`, which has the same slices. A slice of few
+  // bytes has them within itself.
+  void SkipIn(const std::vector<grpc::Slice>& copy, uint64_t n, ReceivedBytes* bytes) {
+    bytes->size = n;
+    while (n > 0) {
+      const uint64_t here = std::min(n, HereLeft());
+      const auto offset = at_ - slices_[slice_].begin();
+      bytes->pieces.emplace_back(reinterpret_cast<const char*>(copy[slice_].begin()) + offset,
+                                 here);
       n -= here;
       Advance(here);
     }
@@ -299,14 +315,16 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
   DType dtype = DT_INVALID;
   Shape shape;
   std::optional<Tensor> result;
-  bool plain = true;  // only the fields that are read here, in their usual order
+  bool plain = true;  // only the fields that are read here, once each, in their usual order
+  bool has_shape = false;
   while (plain && in->left() > end) {
     uint64_t tag, value;
     if (!in->ReadTag(&tag)) return Malformed(what, "a tensor that ends early");
-    if (tag == Tag(kDtypeField, kVarint) && !result) {
+    if (tag == Tag(kDtypeField, kVarint) && !result && dtype == DT_INVALID) {
       if (!in->ReadVarint(&value)) return Malformed(what, "a tensor that ends early");
       MR_ASSIGN_OR_RETURN(dtype, DTypeFromNumber(value > INT32_MAX ? -1 : static_cast<int>(value)));
-    } else if (tag == Tag(kShapeField, kBytes) && !result) {
+    } else if (tag == Tag(kShapeField, kBytes) && !result && !has_shape) {
+      has_shape = true;
       if (!in->ReadVarint(&value) || in->left() < end || value > in->left() - end ||
           value > kMaxShapeBytes) {
         return Malformed(what, "a shape that is longer than the message");
@@ -372,6 +390,8 @@ StatusOr<DecodedTensor> ReadEntry(absl::string_view what, SliceReader* in, uint6
     } else if (tag == Tag(kDeadField, kVarint)) {
       entry.is_dead = value != 0;
     } else if (tag == Tag(kValueField, kBytes)) {
+      // Protobuf would merge them.
+      if (entry.value.has_value()) return Malformed(what, "an entry with two values");
       MR_ASSIGN_OR_RETURN(entry.value, ReadTensor(what, in, value, budget));
     } else if (is_bytes) {
       in->Skip(value);
@@ -582,7 +602,8 @@ StatusOr<grpc::ByteBuffer> EncodeMessage(const google::protobuf::MessageLite& me
 
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
-                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes) {
+                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes,
+                     size_t max_tensors) {
   SplatBudget budget(max_splat_bytes);
   std::vector<grpc::Slice> slices;
   if (buffer.Length() > 0 && !buffer.Dump(&slices).ok()) {
@@ -600,6 +621,9 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     }
     uint64_t size;
     if (!in.ReadVarint(&size) || size > in.left()) return Malformed(what, "an end within a tensor");
+    if (tensors->size() >= max_tensors) {
+      return Malformed(what, absl::StrCat("more than ", max_tensors, " tensors"));
+    }
     if (form == TensorField::kTensor) {
       DecodedTensor tensor;
       MR_ASSIGN_OR_RETURN(tensor.value, ReadTensor(what, &in, size, &budget));
@@ -626,6 +650,72 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
   std::vector<google::protobuf::io::ZeroCopyInputStream*> streams;
   for (const grpc::Slice& slice : slices) {
     streams.push_back(&pieces.emplace_back(slice.begin(), static_cast<int>(slice.size())));
+  }
+  google::protobuf::io::ConcatenatingInputStream all(streams.data(),
+                                                     static_cast<int>(streams.size()));
+  if (!rest->ParseFromZeroCopyStream(&all)) return Malformed(what, "fields of another message");
+  return absl::OkStatus();
+}
+
+Status DecodeMessageAround(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
+                           std::vector<grpc::Slice>* slices, std::vector<ReceivedBytes>* fields,
+                           google::protobuf::MessageLite* rest) {
+  if (buffer.Length() > 0 && !buffer.Dump(slices).ok()) {
+    return Malformed(what, "bytes that cannot be read");
+  }
+  // The others, in runs as they lie.
+  SliceReader in(*slices);
+  std::vector<ReceivedBytes> others;
+  SliceReader::Position run = in.position();
+  const auto end_run = [&](const SliceReader::Position& end) {
+    const uint64_t size = run.left - end.left;
+    if (size == 0) return;
+    in.Return(run);
+    in.SkipIn(*slices, size, &others.emplace_back());
+  };
+  while (in.left() > 0) {
+    const SliceReader::Position begin = in.position();
+    uint64_t tag, size = 0;
+    if (!in.ReadTag(&tag)) return Malformed(what, "an end within a field");
+    switch (tag & 7) {
+      case kVarint:
+        if (!in.ReadVarint(&size)) return Malformed(what, "an end within a field");
+        size = 0;
+        break;
+      case kFixed64:
+        size = 8;
+        break;
+      case kFixed32:
+        size = 4;
+        break;
+      case kBytes:
+        if (!in.ReadVarint(&size)) return Malformed(what, "an end within a field");
+        break;
+      default:
+        return Malformed(what, "fields of another message");
+    }
+    if (size > in.left()) return Malformed(what, "an end within a field");
+    if (tag != Tag(field, kBytes)) {
+      in.Skip(size);
+      continue;
+    }
+    // Each takes some fifty bytes, on the wire it may be two.
+    if (fields->size() >= kMaxFieldsAround) {
+      return Malformed(what, absl::StrCat("more than ", kMaxFieldsAround, " fields ", field));
+    }
+    const SliceReader::Position bytes = in.position();
+    end_run(begin);
+    in.Return(bytes);
+    in.SkipIn(*slices, size, &fields->emplace_back());
+    run = in.position();
+  }
+  end_run(in.position());
+  std::deque<google::protobuf::io::ArrayInputStream> pieces;
+  std::vector<google::protobuf::io::ZeroCopyInputStream*> streams;
+  for (const ReceivedBytes& run : others) {
+    for (const absl::string_view piece : run.pieces) {
+      streams.push_back(&pieces.emplace_back(piece.data(), static_cast<int>(piece.size())));
+    }
   }
   google::protobuf::io::ConcatenatingInputStream all(streams.data(),
                                                      static_cast<int>(streams.size()));

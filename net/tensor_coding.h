@@ -104,12 +104,26 @@ enum class TensorField { kTensor, kNamedOrIndexed };
 // Reads a message: fields number `field` (0: none) are tensors of the given form and go to
 // `tensors`, all others are merged into `rest`. `what` names the message in errors. Elements that
 // the tensors do not list may have `max_splat_bytes`: ResourceExhausted, which says that servers'
-// bound is ServerLimits::max_splat_bytes.
+// bound is ServerLimits::max_splat_bytes. More than `max_tensors` are no such message: a
+// DecodedTensor takes a hundred bytes, on the wire it may be two.
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
                      TensorField form, std::vector<DecodedTensor>* tensors,
-                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes = kMaxSplatBytes);
+                     google::protobuf::MessageLite* rest, int64_t max_splat_bytes = kMaxSplatBytes,
+                     size_t max_tensors = SIZE_MAX);
 Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer,
                      google::protobuf::MessageLite* rest);
+
+// Bytes of a message where they were received, in their order.
+struct ReceivedBytes {
+  std::vector<absl::string_view> pieces;
+  uint64_t size = 0;  // of all
+};
+// Reads a message but for its fields number `field`, which are bytes: they are not copied, but go
+// to `fields` and lie in `slices`, whose elements must live as long. All others are merged into
+// `rest`. More than 4,096 fields are no such message.
+Status DecodeMessageAround(absl::string_view what, const grpc::ByteBuffer& buffer, int field,
+                           std::vector<grpc::Slice>* slices, std::vector<ReceivedBytes>* fields,
+                           google::protobuf::MessageLite* rest);
 
 // `text` with bytes that are no UTF-8 written as \xNN. Protobuf refuses a whole message for such a
 // byte in a `string` field, and messages of errors may quote any input.

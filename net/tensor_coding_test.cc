@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "core/allocator.h"
 #include "core/dtype.h"
 #include "core/shape.h"
@@ -19,6 +21,7 @@
 #include "core/tensor_proto.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "proto/node_def.pb.h"
 #include "proto/worker.pb.h"
 
 namespace millrace {
@@ -480,6 +483,48 @@ TEST(TensorCodingTest, SizesThatTheMessageDoesNotHaveAreRefusedBeforeAllocation)
         DecodeMessage("m", InPieces(c.bytes, 100), 1, TensorField::kTensor, &read, nullptr),
         absl::StatusCode::kInvalidArgument, c.message)
         << c.what;
+  }
+}
+
+// covers: serving: raw contents of an inference request are copied once
+TEST(TensorCoding, FieldsOfBytesStayWhereTheyWereReceived) {
+  // Field 7 twice among others, over slices that cut through it; small slices hold their bytes.
+  const std::string large(100'000, 'x');
+  tensorflow::NodeDef others;
+  others.set_name("name");
+  others.set_op("op");
+  std::string wire = others.SerializeAsString().substr(0, 6);  // the name: tag, length, 4 bytes
+  wire += absl::StrCat(std::string("\x3a\x02", 2), "ab");
+  wire += others.SerializeAsString().substr(6);
+  std::string length;
+  for (uint64_t n = large.size(); n > 0; n >>= 7) {
+    length += static_cast<char>((n & 0x7f) | (n > 0x7f ? 0x80 : 0));
+  }
+  wire += absl::StrCat("\x3a", length, large);
+  const size_t cut = wire.size() / 2;
+  const grpc::Slice parts[] = {grpc::Slice(wire.substr(0, 9)), grpc::Slice(wire.substr(9, cut - 9)),
+                               grpc::Slice(wire.substr(cut))};
+  const grpc::ByteBuffer buffer(parts, 3);
+  std::vector<grpc::Slice> slices;
+  std::vector<ReceivedBytes> fields;
+  tensorflow::NodeDef read;
+  ASSERT_OK(DecodeMessageAround("a test", buffer, 7, &slices, &fields, &read));
+  EXPECT_EQ(read.SerializeAsString(), others.SerializeAsString());
+  ASSERT_EQ(fields.size(), 2u);
+  EXPECT_EQ(absl::StrJoin(fields[0].pieces, ""), "ab");
+  EXPECT_EQ(fields[0].pieces.size(), 2u);
+  EXPECT_EQ(fields[1].size, large.size());
+  EXPECT_EQ(absl::StrJoin(fields[1].pieces, ""), large);
+  ASSERT_EQ(fields[1].pieces.size(), 2u);
+  EXPECT_EQ(fields[1].pieces[1].data(), reinterpret_cast<const char*>(slices[2].begin()));
+  // Cut off.
+  for (const size_t end : {size_t{3}, size_t{7}, size_t{9}, wire.size() - 1}) {
+    const grpc::Slice part(wire.substr(0, end));
+    slices.clear();
+    fields.clear();
+    EXPECT_STATUS(
+        DecodeMessageAround("a test", grpc::ByteBuffer(&part, 1), 7, &slices, &fields, &read),
+        absl::StatusCode::kInvalidArgument, "a test");
   }
 }
 

@@ -61,9 +61,9 @@ StatusOr<std::map<std::string, uint64_t>> ReadExportMarker(FileSystem* fs,
   // The last line ends, too: a cut through it shows.
   if (lines.size() < 3 || lines[0] != kFirstLine || lines[lines.size() - 2] != kLastLine ||
       !lines.back().empty()) {
-    return absl::DataLossError(absl::StrCat("File '", path, "' must begin with '", kFirstLine,
-                                            "' and end with '", kLastLine, "', got ", text.size(),
-                                            " bytes that do not"));
+    return absl::DataLossError(absl::StrCat(
+        "File '", path, "' must begin with '", kFirstLine, "' and end with '", kLastLine, "', got ",
+        text.size(), " bytes that do not; delete it when the export is ", "complete without it"));
   }
   std::map<std::string, uint64_t> sizes;
   for (size_t i = 1; i + 2 < lines.size(); ++i) {

@@ -107,10 +107,10 @@ Status ModelRequests::Predict(const tensorflow::serving::PredictRequest& request
              &ServedModel::Predict);
 }
 
-StatusOr<ModelRequests::PredictedTensors> ModelRequests::PredictTensors(
-    const tensorflow::serving::PredictRequest& request, absl::Span<const AliasedTensor> inputs,
-    const StepBounds& bounds, tensorflow::serving::ModelSpec* spec,
-    const RequestOrigin& origin) const {
+Status ModelRequests::PredictTensors(const tensorflow::serving::PredictRequest& request,
+                                     absl::Span<const AliasedTensor> inputs,
+                                     const StepBounds& bounds, WriteReplyFn reply,
+                                     const RequestOrigin& origin) const {
   std::optional<Pinned> model;  // until the observer has seen the end
   ObservedRequest observed(observer_.get(), RequestApi::kPredict, origin);
   RequestRecord* const record = observed.record();
@@ -121,19 +121,22 @@ StatusOr<ModelRequests::PredictedTensors> ModelRequests::PredictTensors(
   model.emplace(*std::move(found));
   const ServedModel& served = **model;
   observed.Found(served);
+  record->request = &request;
   record->inputs = inputs;
   const std::vector<std::string> filter(request.output_filter().begin(),
                                         request.output_filter().end());
   observed.BeginRun();
-  StatusOr<std::vector<AliasedTensor>> outputs = served.PredictTensors(
+  const StatusOr<std::vector<AliasedTensor>> outputs = served.PredictTensors(
       request.model_spec().signature_name(), inputs, filter, bounds, PredictCaller::kGrpc);
   observed.EndRun();
   if (!outputs.ok()) return observed.End(outputs.status());
-  FillModelSpec(request.model_spec(), served.version(), spec);
   record->outputs = *outputs;
-  MR_RETURN_IF_ERROR(observed.End(absl::OkStatus()));
-  return PredictedTensors{.outputs = *std::move(outputs),
-                          .as_content = served.serializes_as_tensor_content()};
+  tensorflow::serving::ModelSpec spec;
+  FillModelSpec(request.model_spec(), served.version(), &spec);
+  const StatusOr<int64_t> bytes = reply(PredictedTensors{
+      .outputs = *outputs, .spec = spec, .as_content = served.serializes_as_tensor_content()});
+  record->bytes_out = bytes.value_or(0);
+  return observed.End(bytes.status());
 }
 
 Status ModelRequests::Classify(const tensorflow::serving::ClassificationRequest& request,

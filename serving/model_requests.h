@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "core/mutex.h"
@@ -76,16 +77,16 @@ class ModelRequests {
                  const RequestOrigin& origin = {}) const;
   // The same for fronts that read and write tensors themselves: `request` without its inputs, which
   // are `inputs`. What no request may have is for Predict by messages: it has TensorFlow Serving's
-  // texts. Fills in the reply's `spec`.
+  // texts. `reply` writes the reply, of so many bytes, before the request has ended.
   struct PredictedTensors {
-    std::vector<AliasedTensor> outputs;  // in the order of the aliases
-    bool as_content = false;             // ServedModelOptions::serialize_as_tensor_content
+    absl::Span<const AliasedTensor> outputs;     // in the order of the aliases
+    const tensorflow::serving::ModelSpec& spec;  // of the reply
+    bool as_content = false;                     // ServedModelOptions
   };
-  StatusOr<PredictedTensors> PredictTensors(const tensorflow::serving::PredictRequest& request,
-                                            absl::Span<const AliasedTensor> inputs,
-                                            const StepBounds& bounds,
-                                            tensorflow::serving::ModelSpec* spec,
-                                            const RequestOrigin& origin = {}) const;
+  using WriteReplyFn = absl::FunctionRef<StatusOr<int64_t>(const PredictedTensors& predicted)>;
+  Status PredictTensors(const tensorflow::serving::PredictRequest& request,
+                        absl::Span<const AliasedTensor> inputs, const StepBounds& bounds,
+                        WriteReplyFn reply, const RequestOrigin& origin = {}) const;
   Status Classify(const tensorflow::serving::ClassificationRequest& request,
                   const StepBounds& bounds, tensorflow::serving::ClassificationResponse* response,
                   const RequestOrigin& origin = {}) const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -41,6 +42,10 @@ void ModelVersions::Core::BeNice() {
 ModelVersions::ModelVersions(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
 StatusOr<std::unique_ptr<ModelVersions>> ModelVersions::Create(Options options) {
+  return Guarded([&] { return CreateOrThrow(std::move(options)); });
+}
+
+StatusOr<std::unique_ptr<ModelVersions>> ModelVersions::CreateOrThrow(Options options) {
   if (!options.loader) return InvalidArgument("ModelVersions: loader must not be null");
   if (options.plan.memory_limit > 0 && !options.load_on_demand) {
     return InvalidArgument("ModelVersions: memory_limit must come with load_on_demand, got ",
@@ -58,8 +63,8 @@ Status ModelVersions::StartThreads() {
   const auto start = [this](void (Core::*run)()) {
     {
       MutexLock lock(&core_->mu);
+      core_->thread_ids.reserve(static_cast<size_t>(core_->num_threads) + 1);
       ++core_->num_threads;
-      core_->thread_ids.reserve(static_cast<size_t>(core_->num_threads));
     }
     const auto end = [](Core* core) {
       MutexLock lock(&core->mu);
@@ -73,22 +78,24 @@ Status ModelVersions::StartThreads() {
         (core.get()->*run)();
         end(core.get());
       });
-    } catch (const std::system_error&) {
+    } catch (...) {
       end(core_.get());
       throw;
     }
   };
   // Before there is a thread of low priority whose work could start them.
   StartArenaThreads(Arena::Default());
+  const PlanOptions& plan = core_->options.plan;
   try {
     start(&Core::RunPolls);
     start(&Core::RunTimes);
     start(&Core::RunUnloads);
-    const PlanOptions& plan = core_->options.plan;
     for (int i = 0; i < plan.max_loads + plan.max_left_behind; ++i) start(&Core::RunLoads);
   } catch (const std::system_error& e) {
     return absl::ResourceExhaustedError(
         absl::StrCat("ModelVersions: the system must give threads, got ", e.what()));
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
   return absl::OkStatus();
 }
@@ -150,11 +157,11 @@ StatusOr<ModelVersions::Pin> ModelVersions::GetLabelled(absl::string_view model,
 }
 
 Status ModelVersions::SetModels(std::vector<ModelSettings> models) {
-  return core_->SetModels(std::move(models));
+  return Guarded([&] { return core_->SetModels(std::move(models)); });
 }
 
 Status ModelVersions::Reload(std::vector<ModelSettings> models, absl::Time deadline) {
-  return core_->Reload(std::move(models), deadline);
+  return Guarded([&] { return core_->Reload(std::move(models), deadline); });
 }
 
 std::vector<ModelSettings> ModelVersions::models() const {

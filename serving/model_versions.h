@@ -218,6 +218,7 @@ class ModelVersions {
   struct Core;  // what the threads share, and may outlive this object
 
   explicit ModelVersions(std::shared_ptr<Core> core);
+  static StatusOr<std::unique_ptr<ModelVersions>> CreateOrThrow(Options options);
   Status StartThreads();
 
   const std::shared_ptr<Core> core_;

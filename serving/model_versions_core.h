@@ -14,6 +14,10 @@
 //   model_versions         the class, its threads and its end
 //
 // Lifetime: shared by the threads; lives until the last of them has ended.
+//
+// Without memory: what may throw comes first, then what changes the state of a version or a list,
+// which does not. So a change is there or not; what it makes due is tried again (ProceedOrNot), and
+// no exception leaves a thread.
 
 #include <sys/types.h>
 
@@ -47,13 +51,28 @@
 
 namespace millrace {
 
+// Made before memory is short: copies need none.
+inline const Status& OutOfMemory() {
+  static const Status* const status = new Status(absl::ResourceExhaustedError("out of memory"));
+  return *status;
+}
+
+// For what may be left out, as lines of the log.
+template <typename Function>
+void UnlessNoMemory(Function function) noexcept {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 // What a user's function says, or why it said nothing.
 template <typename Function>
 auto Guarded(Function function) -> decltype(function()) {
   try {
     return function();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
+    return OutOfMemory();
   } catch (const std::exception& e) {
     return Internal("unexpected exception: ", e.what());
   }
@@ -103,7 +122,18 @@ struct ModelVersions::Core {
     absl::Time last_use = absl::InfinitePast();
   };
 
-  explicit Core(Options given) : options(std::move(given)), clock(options.source.clock) {}
+  // What a version becomes by what the sources found.
+  struct WantedVersion {
+    Version* version;
+    std::string directory;
+    uint64_t fingerprint;
+    int64_t num_bytes;  // of its files
+  };
+  using Wants = std::vector<WantedVersion>;
+
+  explicit Core(Options given) : options(std::move(given)), clock(options.source.clock) {
+    (void)OutOfMemory();
+  }
 
   // While it lives, a thread of this object is in functions of others.
   class Busy {
@@ -142,6 +172,8 @@ struct ModelVersions::Core {
   void Load(Version* version);
   // That the files of a version are as they were; 0: nothing is known.
   Status CheckUnchanged(const VersionToLoad& version, uint64_t fingerprint) const;
+  // The load as far as it goes without the version's states of after it.
+  Status TryToLoad(Version* version, std::shared_ptr<Servable>* servable);
   Status LoadAndWarmUp(Version* version, const VersionToLoad& wanted, uint64_t fingerprint,
                        CancellationManager* cancellation, std::shared_ptr<Servable>* servable);
   void Unload(Version* version);
@@ -157,37 +189,48 @@ struct ModelVersions::Core {
   void CollectUses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // That it fits into the memory limit next to the others of its model.
   Status CheckMemory(const Version& version) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void EndAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void EndAll() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool AllEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // `next` of each model becomes the list's: with the source of `now` where that finds the same.
+  // Of all models or of none.
   void SetNext(std::vector<ModelSettings> list) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `next` becomes `now`, of all models at once.
   void TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void DropNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // What is wanted then follows with the next Proceed.
+  void DropNext() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // A reload need not wait for it any more.
   bool IsSettled(const KnownModel& model) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // What `now` and `next` want is wanted.
-  void Want(KnownModel* model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // What is found of a model, of two lists at most, is to be wanted. May throw; then versions may
+  // be known that nothing wants.
+  Wants PrepareWants(const std::string& name, KnownModel* model,
+                     const std::vector<FoundVersion>* now, const std::vector<FoundVersion>* next)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // It is wanted, and nothing else of the model.
+  void TakeWants(KnownModel* model, Wants wants) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // What `now` and `next` want is wanted, of all models.
+  void WantAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void WakePolls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
+  bool PollSources();
   void TakeFound(const std::string& name, const VersionSource* source, int64_t round,
-                 const StatusOr<FoundVersions>& found);
+                 StatusOr<FoundVersions> found);
   Status CheckLabels(const std::vector<ModelSettings>& list) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Plans and carries out until there is nothing to do now; publishes; wakes who waits for changes.
   // Called after every change.
   void Proceed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The same, where an exception may not leave: without memory the next change goes on.
-  void ProceedOrNot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The same, where an exception may not leave: without memory it is tried again, by the next
+  // change or a second later.
+  void ProceedOrNot() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool ProceedOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Carry(PlanAction action, Version* version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   static std::string TextOf(const Version& version) {
     return absl::StrCat("Model '", version.model, "' version ", version.number);
   }
   void Cancel(Version* version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void Fail(Version* version, Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void Move(Version* version, State to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Fail(Version* version, Status status) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Move(Version* version, State to) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
@@ -224,13 +267,15 @@ struct ModelVersions::Core {
   absl::Time next_time ABSL_GUARDED_BY(mu) = absl::InfiniteFuture();  // of the plan
   size_t num_waiting ABSL_GUARDED_BY(mu) = 0;                         // requests, of all models
   bool must_publish ABSL_GUARDED_BY(mu) = false;
+  bool must_want ABSL_GUARDED_BY(mu) = false;  // WantAll comes first in Proceed
   bool must_poll ABSL_GUARDED_BY(mu) = false;
-  int num_left_behind ABSL_GUARDED_BY(mu) = 0;  // threads, one per version
-  bool ending ABSL_GUARDED_BY(mu) = false;      // everything unloads
-  bool waits_end ABSL_GUARDED_BY(mu) = false;   // who waits for versions waits no longer
-  bool stopped ABSL_GUARDED_BY(mu) = false;     // threads end
-  int64_t num_lists ABSL_GUARDED_BY(mu) = 0;    // that were set or tried so far
-  bool reloading ABSL_GUARDED_BY(mu) = false;   // a reload waits; there is one at most
+  bool poll_failed ABSL_GUARDED_BY(mu) = false;  // the last one, for want of memory
+  int num_left_behind ABSL_GUARDED_BY(mu) = 0;   // threads, one per version
+  bool ending ABSL_GUARDED_BY(mu) = false;       // everything unloads
+  bool waits_end ABSL_GUARDED_BY(mu) = false;    // who waits for versions waits no longer
+  bool stopped ABSL_GUARDED_BY(mu) = false;      // threads end
+  int64_t num_lists ABSL_GUARDED_BY(mu) = 0;     // that were set or tried so far
+  bool reloading ABSL_GUARDED_BY(mu) = false;    // a reload waits; there is one at most
   int num_threads ABSL_GUARDED_BY(mu) = 0;
   std::vector<pid_t> thread_ids ABSL_GUARDED_BY(mu);  // of those that run; has room for all
   bool is_nice ABSL_GUARDED_BY(mu) = false;

@@ -2,7 +2,12 @@
 // The list of models, and how another one takes its place.
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "core/mutex.h"
@@ -71,62 +76,96 @@ Status ModelVersions::Core::CheckLabels(const std::vector<ModelSettings>& list) 
 }
 
 void ModelVersions::Core::SetNext(std::vector<ModelSettings> list) {
-  ++num_lists;
+  std::vector<std::pair<KnownModel*, Listed>> nexts;
   for (ModelSettings& settings : list) {
     KnownModel& model = models[settings.name];
-    if (!model.now) model.asked = !options.load_on_demand;
-    Listed& next = model.next.emplace();
-    // What was wanted stays wanted until the new source has been polled.
-    if (model.now) next.wanted = model.now->wanted;
+    Listed next;
     if (model.now && model.now->settings.base_path == settings.base_path &&
         SameVersions(model.now->settings.policy, settings.policy)) {
       next = *model.now;
     } else {
+      // What was wanted stays wanted until the new source has been polled.
+      if (model.now) next.wanted = model.now->wanted;
       next.source = std::make_shared<VersionSource>(settings.name, settings.base_path,
                                                     settings.policy, options.source);
     }
     next.settings = std::move(settings);
+    nexts.emplace_back(&model, std::move(next));
+  }
+  ++num_lists;
+  for (auto& [model, next] : nexts) {
+    if (!model->now) model->asked = !options.load_on_demand;
+    model->next = std::move(next);
   }
 }
 
 void ModelVersions::Core::TakeNext() {
+  struct Taken {
+    KnownModel* model;
+    std::string base_path;
+    Wants wants;
+  };
+  std::vector<Taken> all;
   for (auto& [name, model] : models) {
-    model.now = std::exchange(model.next, std::nullopt);
-    if (model.now) model.base_path = model.now->settings.base_path;
-    Want(&model);
+    all.push_back(
+        {&model, model.next ? model.next->settings.base_path : "",
+         PrepareWants(name, &model, nullptr, model.next ? &model.next->wanted : nullptr)});
+  }
+  for (Taken& one : all) {
+    one.model->now = std::exchange(one.model->next, std::nullopt);
+    if (one.model->now) one.model->base_path = std::move(one.base_path);
+    TakeWants(one.model, std::move(one.wants));
   }
   lists_taken.fetch_add(1, std::memory_order_release);
   must_publish = true;  // the labels
 }
 
-void ModelVersions::Core::DropNext() {
-  for (auto& [name, model] : models) {
-    model.next.reset();
-    Want(&model);
-  }
+void ModelVersions::Core::DropNext() noexcept {
+  for (auto& [name, model] : models) model.next.reset();
+  must_want = true;
   std::erase_if(models, [](const auto& entry) {
     return !entry.second.now && entry.second.versions.empty() && entry.second.num_waiting == 0;
   });
 }
 
-void ModelVersions::Core::Want(KnownModel* model) {
-  for (auto& [number, v] : model->versions) v.wanted = false;
-  for (const std::optional<Listed>* const listed : {&model->now, &model->next}) {
-    if (!*listed) continue;
-    for (const FoundVersion& one : (*listed)->wanted) {
+ModelVersions::Core::Wants ModelVersions::Core::PrepareWants(
+    const std::string& name, KnownModel* model, const std::vector<FoundVersion>* now,
+    const std::vector<FoundVersion>* next) {
+  Wants wants;
+  for (const std::vector<FoundVersion>* const found : {now, next}) {
+    if (found == nullptr) continue;
+    for (const FoundVersion& one : *found) {
       Version& v = model->versions[one.version];
-      v.model = (*listed)->settings.name;
       v.number = one.version;
-      v.wanted = true;
-      // A source that has not looked into a loaded version knows nothing about it.
-      if (v.num_bytes == 0 ||
-          (one.fingerprint != 0 && one.fingerprint != v.fingerprint && !HoldsMemory(v.state))) {
-        v.num_bytes = one.num_bytes;
-      }
-      v.directory = one.directory;
-      v.fingerprint = one.fingerprint;
+      if (v.model.empty()) v.model = name;
+      wants.push_back({&v, one.directory, one.fingerprint, one.num_bytes});
     }
   }
+  return wants;
+}
+
+void ModelVersions::Core::TakeWants(KnownModel* model, Wants wants) noexcept {
+  for (auto& [number, v] : model->versions) v.wanted = false;
+  for (WantedVersion& one : wants) {
+    Version& v = *one.version;
+    v.wanted = true;
+    // A source that has not looked into a loaded version knows nothing about it.
+    const bool is_in_memory = HoldsMemory(v.state) || v.left_behind;
+    if (v.num_bytes == 0 ||
+        (one.fingerprint != 0 && one.fingerprint != v.fingerprint && !is_in_memory)) {
+      v.num_bytes = one.num_bytes;
+    }
+    v.directory = std::move(one.directory);
+    v.fingerprint = one.fingerprint;
+  }
+}
+
+void ModelVersions::Core::WantAll() {
+  for (auto& [name, model] : models) {
+    TakeWants(&model, PrepareWants(name, &model, model.now ? &model.now->wanted : nullptr,
+                                   model.next ? &model.next->wanted : nullptr));
+  }
+  must_want = false;
 }
 
 void ModelVersions::Core::WakePolls() {
@@ -139,10 +178,18 @@ Status ModelVersions::Core::SetModels(std::vector<ModelSettings> list) {
   MutexLock lock(&mu);
   if (reloading) return ReloadRuns();
   MR_RETURN_IF_ERROR(CheckLabels(list));
+  struct Drop {
+    Core* core;
+    bool is_taken = false;
+    ~Drop() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      if (!is_taken) core->DropNext();
+    }
+  } drop{this};
   SetNext(std::move(list));
   TakeNext();
+  drop.is_taken = true;
   WakePolls();
-  Proceed();
+  ProceedOrNot();
   return absl::OkStatus();
 }
 
@@ -190,8 +237,8 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
     // A label may name a version that came after the last poll.
     for (auto& [name, model] : models) {
       if (model.next && !model.next->settings.labels.empty()) model.next->polled = false;
-      Want(&model);
     }
+    WantAll();
     WakePolls();
     Proceed();
   }
@@ -208,19 +255,19 @@ Status ModelVersions::Core::Reload(std::vector<ModelSettings> list, absl::Time d
   }
   MR_RETURN_IF_ERROR(CheckLabels(list));
   TakeNext();
-  Proceed();
+  ProceedOrNot();  // the new list serves, whatever comes now
   return absl::OkStatus();
 }
 
-void ModelVersions::Core::EndAll() {
+void ModelVersions::Core::EndAll() noexcept {
   ending = waits_end = true;
   poll_wanted.SignalAll();
   for (auto& [name, model] : models) {
     model.now.reset();
     model.next.reset();
-    Want(&model);
+    TakeWants(&model, {});
   }
-  Proceed();
+  ProceedOrNot();
 }
 
 bool ModelVersions::Core::AllEnded() const {

@@ -72,7 +72,7 @@ Status ModelVersions::Core::LoadAndWarmUp(Version* version, const VersionToLoad&
   return CheckUnchanged(wanted, fingerprint);
 }
 
-void ModelVersions::Core::Load(Version* version) {
+Status ModelVersions::Core::TryToLoad(Version* version, std::shared_ptr<Servable>* servable) {
   std::string text;
   VersionToLoad wanted;
   std::shared_ptr<CancellationManager> cancellation;
@@ -96,60 +96,66 @@ void ModelVersions::Core::Load(Version* version) {
     });
     if (files.ok()) fingerprint = *files;
   }
+  return Prefixed(
+      text, cancelled ? absl::CancelledError("no longer wanted")
+                      : LoadAndWarmUp(version, wanted, fingerprint, cancellation.get(), servable));
+}
+
+void ModelVersions::Core::Load(Version* version) {
   std::shared_ptr<Servable> servable;
-  Status status = cancelled
-                      ? absl::CancelledError("no longer wanted")
-                      : LoadAndWarmUp(version, wanted, fingerprint, cancellation.get(), &servable);
+  Status status = Guarded([&] { return TryToLoad(version, &servable); });
   if (status.ok()) {
     MutexLock lock(&mu);
     if (!version->cancelled) {
-      version->available =
-          std::make_shared<const AvailableVersion>(version->number, servable, version, drained);
-      version->servable = std::move(servable);
-      version->error = absl::OkStatus();
-      models.find(version->model)->second.last_use = clock->Now();
-      Move(version, State::kAvailable);
-      must_publish = true;
-      Proceed();
-      LogInfo(text, ": available");
-      return;
+      status = Guarded([&]() -> Status {
+        version->available =
+            std::make_shared<const AvailableVersion>(version->number, servable, version, drained);
+        return absl::OkStatus();
+      });
+      if (status.ok()) {
+        version->servable = std::move(servable);
+        version->error = absl::OkStatus();
+        models.find(version->model)->second.last_use = clock->Now();
+        Move(version, State::kAvailable);
+        must_publish = true;
+        ProceedOrNot();
+        UnlessNoMemory([&] { LogInfo(TextOf(*version), ": available"); });
+        return;
+      }
     }
   }
   // Freed before a next try may begin.
   servable.reset();
   ReleaseCachedMemory();
-  status = Prefixed(text, status);
   MutexLock lock(&mu);
   if (version->left_behind) {
     // It has failed already; now it may be tried again.
     version->left_behind = false;
     --num_left_behind;
-    LogInfo(text, ": the load that took too long has ended");
+    UnlessNoMemory([&] { LogInfo(TextOf(*version), ": the load that took too long has ended"); });
   } else if (version->cancelled) {
     Move(version, State::kEnded);
   } else {
     Fail(version, std::move(status));
   }
-  Proceed();
+  ProceedOrNot();
 }
 
 void ModelVersions::Core::Unload(Version* version) {
   std::shared_ptr<Servable> servable;
-  std::string text;
   {
     MutexLock lock(&mu);
     Move(version, State::kUnloading);
     servable = std::move(version->servable);
     version->servable = nullptr;
-    text = TextOf(*version);
     changed.SignalAll();
   }
   servable.reset();
   ReleaseCachedMemory();
-  LogInfo(text, ": unloaded");
   MutexLock lock(&mu);
+  UnlessNoMemory([&] { LogInfo(TextOf(*version), ": unloaded"); });
   Move(version, State::kEnded);
-  Proceed();
+  ProceedOrNot();
 }
 
 void ModelVersions::Core::RunLoads() {
@@ -186,7 +192,7 @@ void ModelVersions::Core::RunTimes() {
       }
       mu.Lock();
     } else if (const absl::Time now = clock->Now(); now >= next_time) {
-      Proceed();
+      ProceedOrNot();
     } else {
       CollectUses();
       // Uses are as exact as this.

@@ -3,7 +3,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
+#include <new>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/dcheck.h"
 #include "core/logging.h"
@@ -14,13 +19,21 @@
 
 namespace millrace {
 
-void ModelVersions::Core::Move(Version* version, State to) {
+namespace {
+
+// After which what had no memory is tried again.
+constexpr absl::Duration kAgain = absl::Seconds(1);
+
+}  // namespace
+
+void ModelVersions::Core::Move(Version* version, State to) noexcept {
   MR_DCHECK(IsLegalTransition(version->state, to),
             "a version goes along the arrows of version_state.h only");
   version->state = to;
   if (to == State::kAvailable) BeNice();
 }
 
+// Each case is carried out whole or, by an exception, not at all: the plan comes to it again.
 void ModelVersions::Core::Carry(PlanAction action, Version* version) {
   switch (action) {
     case PlanAction::kQueue:
@@ -31,31 +44,35 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
     case PlanAction::kRetry:
       Move(version, State::kQueued);
       break;
-    case PlanAction::kLoad:
+    case PlanAction::kLoad: {
       MR_DCHECK(version->servable == nullptr, "a version is loaded once at a time");
+      auto cancellation = std::make_shared<CancellationManager>();
+      loads.push_back(version);
       ++version->num_tries;
       version->tried_fingerprint = version->fingerprint;
       version->cancelled = false;
       version->load_began = clock->Now();
-      version->cancellation = std::make_shared<CancellationManager>();
+      version->cancellation = std::move(cancellation);
       Move(version, State::kLoading);
-      loads.push_back(version);
       load_queued.Signal();
       break;
+    }
     case PlanAction::kWait:
       Move(version, State::kWaiting);
       break;
     case PlanAction::kCancel:
       Cancel(version);
       break;
-    case PlanAction::kGiveUp:
+    case PlanAction::kGiveUp: {
+      Status why = absl::DeadlineExceededError(
+          absl::StrCat(TextOf(*version), ": its load takes longer than ",
+                       absl::FormatDuration(options.plan.max_load_time), " and was told to end"));
       Cancel(version);
       version->left_behind = true;
       ++num_left_behind;
-      Fail(version, absl::DeadlineExceededError(absl::StrCat(
-                        TextOf(*version), ": its load takes longer than ",
-                        absl::FormatDuration(options.plan.max_load_time), " and was told to end")));
+      Fail(version, std::move(why));
       break;
+    }
     case PlanAction::kRest:
       LogInfo(TextOf(*version), ": rests until a request asks for its model");
       models.find(version->model)->second.asked = false;
@@ -73,13 +90,14 @@ void ModelVersions::Core::Carry(PlanAction action, Version* version) {
 
 // By the thread of the times, without the lock: callbacks are the loader's.
 void ModelVersions::Core::Cancel(Version* version) {
-  if (std::exchange(version->cancelled, true)) return;
+  if (version->cancelled) return;
   to_cancel.push_back(version->cancellation);
+  version->cancelled = true;
   time_changed.SignalAll();
 }
 
-void ModelVersions::Core::Fail(Version* version, Status status) {
-  LogWarning("Loading failed: ", status.ToString());
+void ModelVersions::Core::Fail(Version* version, Status status) noexcept {
+  UnlessNoMemory([&] { LogWarning("Loading failed: ", status.ToString()); });
   version->error = std::move(status);
   version->failed_at = clock->Now();
   Move(version, State::kFailed);
@@ -120,6 +138,7 @@ bool ModelVersions::Core::ProceedOnce() {
 }
 
 void ModelVersions::Core::Proceed() {
+  if (must_want) WantAll();
   while (ProceedOnce()) {
   }
   // What is new and what is old change at once.
@@ -129,10 +148,13 @@ void ModelVersions::Core::Proceed() {
   if (options.on_change) options.on_change();
 }
 
-void ModelVersions::Core::ProceedOrNot() {
+void ModelVersions::Core::ProceedOrNot() noexcept {
   try {
     Proceed();
   } catch (const std::bad_alloc&) {
+    const absl::Time now = clock->Now();
+    next_time = next_time > now ? std::min(next_time, now + kAgain) : now + kAgain;
+    time_changed.SignalAll();
     changed.SignalAll();
   }
 }

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Polls.
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "serving/model_versions_core.h"
@@ -9,7 +17,7 @@
 namespace millrace {
 
 void ModelVersions::Core::TakeFound(const std::string& name, const VersionSource* source,
-                                    int64_t round, const StatusOr<FoundVersions>& found) {
+                                    int64_t round, StatusOr<FoundVersions> found) {
   MutexLock lock(&mu);
   const auto entry = models.find(name);
   if (entry == models.end()) return;
@@ -19,20 +27,36 @@ void ModelVersions::Core::TakeFound(const std::string& name, const VersionSource
   std::optional<Listed>& listed = reloading ? model.next : model.now;
   // The list may have changed meanwhile.
   if (!listed || listed->source.get() != source) return;
-  listed->polled = true;
-  if (found.ok()) {
-    listed->incomplete = found->incomplete;
-    listed->wanted = found->wanted;
-  } else if (listed->source_status != found.status()) {
+  const std::optional<Listed>& other = reloading ? model.now : model.next;
+  const auto* const found_now = found.ok() ? &found->wanted : &listed->wanted;
+  const auto* const found_before = other ? &other->wanted : nullptr;
+  // The list that a reload tries has the last word.
+  Wants wants = PrepareWants(name, &model, reloading ? found_before : found_now,
+                             reloading ? found_now : found_before);
+  if (!found.ok() && listed->source_status != found.status()) {
     // What it wanted it still wants.
     LogWarning(found.status().ToString());
   }
+  listed->polled = true;
   listed->source_status = found.status();
-  Want(&model);
-  Proceed();
+  if (found.ok()) {
+    listed->incomplete = std::move(found->incomplete);
+    listed->wanted = std::move(found->wanted);
+  }
+  TakeWants(&model, std::move(wants));
+  ProceedOrNot();
 }
 
+// Without memory the next poll finds it.
 void ModelVersions::Core::PollAll() {
+  bool has_failed = true;
+  UnlessNoMemory([&] { has_failed = !PollSources(); });
+  MutexLock lock(&mu);
+  poll_failed = has_failed;
+}
+
+// Says whether there was memory for all.
+bool ModelVersions::Core::PollSources() {
   struct Task {
     std::string name;
     std::shared_ptr<VersionSource> source;
@@ -55,10 +79,19 @@ void ModelVersions::Core::PollAll() {
       tasks.push_back({name, listed->source, std::move(loaded)});
     }
   }
+  bool all = true;
   for (const Task& task : tasks) {
-    TakeFound(task.name, task.source.get(), round,
-              Guarded([&]() -> StatusOr<FoundVersions> { return task.source->Poll(task.loaded); }));
+    bool is_taken = false;
+    UnlessNoMemory([&] {
+      StatusOr<FoundVersions> found =
+          Guarded([&]() -> StatusOr<FoundVersions> { return task.source->Poll(task.loaded); });
+      const bool had_memory = found.status() != OutOfMemory();
+      TakeFound(task.name, task.source.get(), round, std::move(found));
+      is_taken = had_memory;
+    });
+    all &= is_taken;
   }
+  return all;
 }
 
 void ModelVersions::Core::RunPolls() {
@@ -86,6 +119,7 @@ void ModelVersions::Core::RunPolls() {
         }
       }
     }
+    if (poll_failed) next = std::min(next, begin + absl::Seconds(1));
     for (;;) {
       const absl::Time now = clock->Now();
       // A clock that went back must not hold up polls.

@@ -61,7 +61,8 @@ struct RequestRecord {
   absl::Duration run_time = absl::ZeroDuration();  // in the model; zero: it did not come there
   int64_t num_examples = 0;                        // of Classify, Regress, MultiInference
   int64_t bytes_out = 0;                           // 0: not known
-  // Of the API, or null; then Predict has tensors, the outputs when it succeeded.
+  // Of the API, or null. Without a response Predict has tensors, the outputs when it succeeded;
+  // then the request, if there is one, has no inputs.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
   absl::Span<const AliasedTensor> inputs = {}, outputs = {};

@@ -246,7 +246,9 @@ struct ServedModel::Impl {
   // Each step of a request goes through here.
   Status RunChosen(PreparedStep* step, const StepBounds& bounds, absl::Span<const Tensor> feeds,
                    absl::Span<Tensor> results) const {
-    if (options.runner == nullptr) return RunStep(step, bounds, feeds, results);
+    if (options.runner == nullptr || bounds.runs_alone) {
+      return RunStep(step, bounds, feeds, results);
+    }
     return options.runner->Run(step, bounds, feeds, results);
   }
 

@@ -93,6 +93,12 @@ class Memory {
     for (size_t m = 0; m < models.size(); ++m) {
       for (size_t i = 0; i < models[m].versions.size(); ++i) {
         const PlannedVersion& v = models[m].versions[i];
+        if (v.left_behind) {
+          // Its thread may still load, and no one can make it go.
+          used_ += v.num_bytes;
+          all_staying_ += v.num_bytes;
+          continue;
+        }
         if (!HoldsMemory(v.state)) continue;
         used_ += v.num_bytes;
         if (IsLoad(v.state)) {

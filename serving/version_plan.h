@@ -62,7 +62,8 @@ struct PlanOptions {
   int max_left_behind = 4;
   // A model that had no request for so long rests.
   absl::Duration idle_unload = absl::InfiniteDuration();
-  // Of what is loaded or loads; the least recently used models rest before more loads. 0: none.
+  // Of what is loaded or loads, loads that were left behind included; the least recently used
+  // models rest before more loads. 0: none.
   int64_t memory_limit = 0;
 };
 

@@ -312,12 +312,12 @@ bool WantsAny(const PlannedModel& model) {
   return model.asked && std::any_of(model.versions.begin(), model.versions.end(),
                                     [](const PlannedVersion& v) { return v.wanted; });
 }
-// Of what is loaded or loads.
+// Of what is loaded or loads, with the loads that were left behind.
 int64_t BytesOf(const std::vector<PlannedModel>& models) {
   int64_t bytes = 0;
   for (const PlannedModel& model : models) {
     for (const PlannedVersion& v : model.versions) {
-      if (HoldsMemory(v.state)) bytes += v.num_bytes;
+      if (HoldsMemory(v.state) || v.left_behind) bytes += v.num_bytes;
     }
   }
   return bytes;
@@ -448,6 +448,11 @@ TEST(VersionPlanTest, ModelsRestAndLoadOnDemand) {
   // What can never fit makes nobody go: its load says so.
   EXPECT_EQ(plan("+1:queued; +1:available", {{100, 101}, {95, 40}}), "load 1");
   EXPECT_EQ(plan("+1:available +2:queued; +1:available", {{100, 60}, {95, 40}}), "load 2");
+  // A load that was left behind holds what it was to take; nobody can make it go.
+  EXPECT_EQ(plan("+1:queued; +1:failed/6?", {{100, 60}, {90, 40}}), "load 1");
+  EXPECT_EQ(plan("+1:queued; +1:failed/6?", {{100, 61}, {90, 40}}), "");
+  EXPECT_EQ(plan("+1:queued; +1:failed/6?; +1:available", {{100, 40}, {90, 40}, {95, 40}}),
+            "rest m2/1");
   // Larger than was thought: all but the one used last may go.
   EXPECT_EQ(plan("+1:available; +1:available; +1:available", {{99, 60}, {98, 50}, {97, 10}}),
             "rest m2/1, rest m1/1");

@@ -104,8 +104,8 @@ Status VersionSource::List(FileSystem* fs, const std::string& directory,
     listing->fingerprint =
         FingerprintCat64(FingerprintCat64(listing->fingerprint, size), BitsOf(time));
     if (inside == kExportIsComplete) {
-      listing->is_marked = true;
-      continue;  // a marker alone is no model
+      listing->is_marked = size > 0;  // an empty one lists nothing: as if it were not there
+      continue;                       // a marker alone is no model
     }
     ++listing->num_files;
     listing->num_bytes += size;
@@ -167,8 +167,11 @@ Status VersionSource::Look(int64_t version, const std::string& directory, Known*
       known->seen = listing.fingerprint;
       known->seen_since = now;
     }
+    const absl::Duration age = now - (absl::UnixEpoch() + absl::Seconds(listing.newest));
+    const bool is_quiet =
+        age >= options_.settle_time || now - known->seen_since >= options_.settle_time / 2;
     if (listing.num_files == 0) {
-      *settles = !listing.is_marked;
+      *settles = !listing.is_marked || !is_quiet;
       return incomplete(absl::NotFoundError(
           absl::StrCat("directory '", directory, "' must have files, got none")));
     }
@@ -179,10 +182,11 @@ Status VersionSource::Look(int64_t version, const std::string& directory, Known*
       known->is_checked =
           known->parts.ok() || absl::IsDataLoss(known->parts) || absl::IsNotFound(known->parts);
     }
-    if (!known->parts.ok()) return incomplete(known->parts);
-    const absl::Duration age = now - (absl::UnixEpoch() + absl::Seconds(listing.newest));
-    const bool is_quiet =
-        age >= options_.settle_time || now - known->seen_since >= options_.settle_time / 2;
+    if (!known->parts.ok()) {
+      // While files come, the list or the index may have come first.
+      *settles = known->is_checked && !is_quiet;
+      return incomplete(known->parts);
+    }
     if (!listing.is_marked && !is_quiet) {
       *settles = true;
       return incomplete(absl::UnavailableError(absl::StrCat(

@@ -19,7 +19,9 @@
 //   are
 //     as it says; or there is no such list, and the newest change of a file or directory is
 //     `settle_time` old, or the list of files with sizes and times is that of a poll at least half
-//     of `settle_time` ago (clocks of file servers may be ahead).
+//     of `settle_time` ago (clocks of file servers may be ahead). An empty list counts as none.
+// Lists and indexes may come before the files that they name: until all are there, and while files
+// come, the version settles.
 // With `trust_new_versions` each directory counts at once, as in TensorFlow Serving.
 //
 // What is not complete is never wanted and takes no other version's place: "latest" means the

@@ -249,6 +249,57 @@ TEST_F(VersionSourceTest, MarkerDecidesAtOnce) {
   EXPECT_EQ(late->Poll()->wanted[0].num_bytes, 13);
 }
 
+// As `touch` makes it.
+TEST_F(VersionSourceTest, AnEmptyMarkerIsNone) {
+  WriteVersion("1");
+  Write(std::string("1/") + kExportIsComplete, "");
+  const auto source = Source({}, AtNow());
+  ASSERT_OK_AND_ASSIGN(const FoundVersions young, source->Poll());
+  EXPECT_THAT(young.wanted, ElementsAre());
+  ASSERT_EQ(young.incomplete.size(), 1u);
+  EXPECT_TRUE(young.incomplete[0].settles);
+  young_->Advance(absl::Seconds(1));
+  EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
+  // One that is cut off is refused, with a way out.
+  Write(std::string("1/") + kExportIsComplete, "millrace exp");
+  ASSERT_OK_AND_ASSIGN(const FoundVersions cut, Source()->Poll());
+  ASSERT_EQ(cut.incomplete.size(), 1u);
+  EXPECT_STATUS(cut.incomplete[0].reason, absl::StatusCode::kDataLoss,
+                "delete it when the export is complete without it");
+}
+
+// A copy brings the files in any order.
+TEST_F(VersionSourceTest, AMarkerThatComesFirstWaitsForItsFiles) {
+  Write("1/saved_model.pb", "a whole model");
+  Write("1/assets/words.txt", "words");
+  Mark("1");
+  ASSERT_OK_AND_ASSIGN(
+      const std::string marker,
+      ReadFileToString(fs_, JoinPath(base_, std::string("1/") + kExportIsComplete)));
+  EXPECT_OK(fs_->RecursivelyDelete(JoinPath(base_, "1")));
+  EXPECT_OK(fs_->CreateDirectory(JoinPath(base_, "1")));
+  Write(std::string("1/") + kExportIsComplete, marker);
+  const auto source = Source({}, AtNow());
+  const auto expect_settling = [&] {
+    ASSERT_OK_AND_ASSIGN(const FoundVersions found, source->Poll());
+    EXPECT_THAT(found.wanted, ElementsAre());
+    ASSERT_EQ(found.incomplete.size(), 1u);
+    EXPECT_TRUE(found.incomplete[0].settles) << found.incomplete[0].reason;
+  };
+  expect_settling();
+  Write("1/saved_model.pb", "a part");
+  expect_settling();
+  Write("1/saved_model.pb", "a whole model");
+  expect_settling();
+  Write("1/assets/words.txt", "words");
+  EXPECT_THAT(Wanted(source->Poll()), ElementsAre(1));
+  // What has stopped to come is not said to settle.
+  EXPECT_OK(fs_->DeleteFile(JoinPath(base_, "1/assets/words.txt")));
+  ASSERT_OK_AND_ASSIGN(const FoundVersions late, Source()->Poll());  // an hour later
+  ASSERT_EQ(late.incomplete.size(), 1u);
+  EXPECT_FALSE(late.incomplete[0].settles);
+}
+
 TEST_F(VersionSourceTest, DirectoryWithoutFilesIsNotComplete) {
   EXPECT_OK(fs_->RecursivelyCreateDirectory(JoinPath(base_, "1/variables")));
   ASSERT_OK_AND_ASSIGN(const FoundVersions found, Source()->Poll());

@@ -66,8 +66,10 @@ StatusOr<int64_t> RunRecords(const ServedModel& model, const std::string& path,
 
 }  // namespace
 
-Status RunWarmUpRecord(const ServedModel& model, const StepBounds& bounds,
+Status RunWarmUpRecord(const ServedModel& model, const StepBounds& wanted,
                        const PredictionLog& log) {
+  StepBounds bounds = wanted;
+  bounds.runs_alone = true;
   switch (log.log_type_case()) {
     case PredictionLog::kClassifyLog: {
       tensorflow::serving::ClassificationResponse response;

@@ -8,7 +8,7 @@
 //
 // They stand in assets.extra/tf_serving_warmup_requests: records (core/record.h), each a
 // PredictionLog. Their answers are dropped. Which model and version a record names is not looked
-// at.
+// at. Each runs steps of its own: a model that batches keeps its places and queues for clients.
 //
 // Thread-safety: any thread, also while others use the model.
 // Failure: InvalidArgument for bytes that are no PredictionLog and for more than kMaxWarmUpRecords;

@@ -9,9 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/record.h"
+#include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
@@ -20,12 +23,16 @@
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/prediction_log.pb.h"
 #include "proto/serving/regression.pb.h"
+#include "runtime/session.h"
 #include "saver/model_signature.h"
 #include "serving/served_model.h"
+#include "serving/step_bounds.h"
+#include "serving/step_runner.h"
 #include "serving/testing/test_model.h"
 
 // covers: serving: a model's warm-up records are run before it serves; more than 1000, a failing, a
 //   foreign and a cut one are errors that name it
+// covers: serving: warm-up takes no place in a queue or batch
 
 namespace millrace {
 namespace {
@@ -106,6 +113,29 @@ TEST_F(WarmUpTest, AFailingRecordIsNamedAndEndsIt) {
   EXPECT_STATUS(
       status, StatusCode::kInvalidArgument,
       absl::StrCat("Warm-up record 1 of ", path_, ": No signature was found with the name: nil"));
+}
+
+// Refuses all steps.
+class FullRunner : public StepRunner {
+ public:
+  Status Run(PreparedStep*, const StepBounds&, absl::Span<const Tensor>,
+             absl::Span<Tensor>) override {
+    return absl::ResourceExhaustedError("the queue is full");
+  }
+  void Forget(PreparedStep*) override {}
+};
+
+TEST_F(WarmUpTest, TakesNoPlaceOfAModelThatBatches) {
+  Write(std::vector<PredictionLog>{ClassifyRecord("classify")});
+  ServedModelOptions options;
+  options.runner = std::make_shared<FullRunner>();
+  ASSERT_OK_AND_ASSIGN(const auto batched, ServedModel::Load("flowers", 3, dir_, options));
+  const PredictionLog log = ClassifyRecord("classify");
+  tensorflow::serving::ClassificationResponse response;
+  EXPECT_STATUS(batched->Classify(log.classify_log().request(), {}, &response),
+                StatusCode::kResourceExhausted, "the queue is full");
+  ASSERT_OK_AND_ASSIGN(const int64_t records, WarmUp(*batched, dir_));
+  EXPECT_EQ(records, 1);
 }
 
 TEST_F(WarmUpTest, KindsThatNothingRunsAreNamed) {

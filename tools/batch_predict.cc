@@ -7,11 +7,18 @@
 //   batch_predict --server localhost:8500 --model census --format csv --header
 //       --input 'rows-*.csv' --output_dir out --num_shards 4
 //
+// Several tasks share the rows out (tools/batch_predict_tasks.h): the same command in each, which
+// is told who it is by TF_CONFIG or by --task_index and --num_tasks.
+//
+//   launch --no_ps --workers=3 -- batch_predict --model_dir export/1 --input 'rows/*.json' ...
+//
 // Exit codes: 0, also with rows in the error files; 2 for wrong flags (usage on stderr); 1 for
 // everything else, or 128 and more for what is worth another try, with one message.
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +30,10 @@
 #include "core/file_system.h"
 #include "core/program.h"
 #include "core/status.h"
+#include "distributed/cluster/cluster.h"
 #include "tools/batch_predict_job.h"
+#include "tools/batch_rows.h"
+#include "tools/batch_task.h"
 #include "tools/command_line.h"
 #include "tools/local_model.h"
 #include "tools/op_libraries.h"
@@ -35,6 +45,9 @@ namespace {
 
 constexpr char kProgram[] = "batch_predict";
 constexpr int kMaxBatch = 1'000'000, kMaxTimeoutSeconds = 7 * 24 * 3600;
+constexpr int kTimeoutSeconds = 60, kMaxTasks = 100'000;
+// With several tasks a part is what one does next: small ones are shared out better.
+constexpr int kPartRows = 10'000, kPartRowsOfTasks = 1'000;
 
 StatusOr<BatchRowFormat> FormatOf(const CommandLine& flags) {
   const std::string name = flags.has("format") ? flags.value("format") : "json";
@@ -81,12 +94,52 @@ StatusOr<LocalModel> ModelOf(const CommandLine& flags, std::string* words) {
     model.which.version = version;
   }
   MR_ASSIGN_OR_RETURN(const int seconds,
-                      flags.IntValue("timeout_seconds", 60, 1, kMaxTimeoutSeconds));
+                      flags.IntValue("timeout_seconds", kTimeoutSeconds, 1, kMaxTimeoutSeconds));
   model.timeout = absl::Seconds(seconds);
   // Without the address: a server may come back at another one.
   *words = absl::StrCat("served '", model.name, "' version '", flags.value("model_version"),
                         "' label '", model.which.label, "' signature '", signature, "'");
   return OpenRemoteModel(model);
+}
+
+StatusOr<BatchTaskRole> RoleOf(const CommandLine& flags) {
+  std::optional<int> index, num_tasks;
+  if (flags.has("task_index")) {
+    MR_ASSIGN_OR_RETURN(index, flags.IntValue("task_index", 0, 0, kMaxTasks));
+  }
+  if (flags.has("num_tasks")) {
+    MR_ASSIGN_OR_RETURN(num_tasks, flags.IntValue("num_tasks", 1, 1, kMaxTasks));
+  }
+  ClusterConfig cluster;
+  if (!index && !num_tasks) {
+    MR_ASSIGN_OR_RETURN(cluster, ClusterConfig::FromEnvironment());
+  }
+  MR_ASSIGN_OR_RETURN(BatchTaskRole role, BatchTaskRoleOf(index, num_tasks, cluster));
+  if (!role.task) {
+    for (const char* name : {"takeover_seconds", "max_wait_seconds"}) {
+      if (role.idle.empty() && flags.has(name)) {
+        return InvalidArgument("--", name, " must be given with several tasks only (TF_CONFIG, or ",
+                               "--task_index and --num_tasks), got none");
+      }
+    }
+    return role;
+  }
+  // A server that is slow is no task that is dead.
+  MR_ASSIGN_OR_RETURN(const int timeout,
+                      flags.IntValue("timeout_seconds", kTimeoutSeconds, 1, kMaxTimeoutSeconds));
+  const int takeover = flags.has("server") ? timeout + kTimeoutSeconds / 2 : kTimeoutSeconds;
+  MR_ASSIGN_OR_RETURN(const int takeover_seconds,
+                      flags.IntValue("takeover_seconds", takeover, 1, 2 * kMaxTimeoutSeconds));
+  MR_ASSIGN_OR_RETURN(const int max_wait,
+                      flags.IntValue("max_wait_seconds", std::max(3600, 2 * takeover_seconds), 1,
+                                     4 * kMaxTimeoutSeconds));
+  if (max_wait <= takeover_seconds) {
+    return InvalidArgument("--max_wait_seconds must be more than --takeover_seconds = ",
+                           takeover_seconds, ", got ", max_wait);
+  }
+  role.task->takeover = absl::Seconds(takeover_seconds);
+  role.task->max_wait = absl::Seconds(max_wait);
+  return role;
 }
 
 StatusOr<std::string> Predicted(const CommandLine& flags) {
@@ -110,7 +163,15 @@ StatusOr<std::string> Predicted(const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(options.batch_size,
                       flags.IntValue("batch_size", options.batch_size, 1, kMaxBatch));
   MR_ASSIGN_OR_RETURN(options.num_shards, flags.IntValue("num_shards", 1, 1, 99'999));
-  MR_ASSIGN_OR_RETURN(options.part_rows, flags.IntValue("part_rows", 10'000, 1, 1'000'000'000));
+  MR_ASSIGN_OR_RETURN(BatchTaskRole role, RoleOf(flags));
+  if (!role.idle.empty()) {
+    return absl::StrCat(kProgram, ": ", role.idle,
+                        " is not needed: each chief, master and worker has the model itself\n");
+  }
+  options.task = role.task;
+  MR_ASSIGN_OR_RETURN(
+      options.part_rows,
+      flags.IntValue("part_rows", options.task ? kPartRowsOfTasks : kPartRows, 1, 1'000'000'000));
   MR_ASSIGN_OR_RETURN(const LocalModel model, ModelOf(flags, &options.model));
   MR_ASSIGN_OR_RETURN(const BatchPredictSummary summary, RunBatchPredict(options, model));
   return absl::StrCat(kProgram, ": ", summary.ToString(), " in '", options.output_directory, "'\n");
@@ -122,7 +183,9 @@ int Main(const std::vector<std::string>& args) {
       .name = kProgram,
       .about =
           "Asks a model about every row of files. Predictions go to prediction.results-*, bad "
-          "rows to\nprediction.errors_stats-*. Started again it goes on where it stopped.",
+          "rows to\nprediction.errors_stats-*. Started again it goes on where it stopped. Started "
+          "as several\ntasks, each told by TF_CONFIG or by --task_index who it is, it shares the "
+          "rows out.",
       .flags = {{.name = "input",
                  .value = "PATTERN",
                  .help = "files with rows; may be given several times",
@@ -139,7 +202,22 @@ int Main(const std::vector<std::string>& args) {
                 {.name = "batch_size", .value = "N", .help = "rows that are asked at once (64)"},
                 {.name = "part_rows",
                  .value = "N",
-                 .help = "what a restart may have to ask again at most (10000)"},
+                 .help = "what a restart may have to ask again at most (10000), and what a task "
+                         "does at a time (1000)"},
+                {.name = "task_index",
+                 .value = "I",
+                 .help = "which of --num_tasks this is, instead of TF_CONFIG"},
+                {.name = "num_tasks",
+                 .value = "N",
+                 .help = "processes with this command and one output directory"},
+                {.name = "takeover_seconds",
+                 .value = "N",
+                 .help = "others do the work of a task that is silent for so long; longer than a "
+                         "call takes (60; with --server its --timeout_seconds and 30)"},
+                {.name = "max_wait_seconds",
+                 .value = "N",
+                 .help = "a task gives up when it had nothing to do, and no other has done "
+                         "anything, for so long (3600)"},
                 {.name = "model_dir", .value = "DIR", .help = "the model, asked in this process"},
                 {.name = "server",
                  .value = "HOST:PORT|unix:/PATH",

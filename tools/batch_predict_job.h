@@ -13,24 +13,23 @@
 // too slow, or does not let us in, is no row's fault: the job ends with its status.
 //
 // A restart goes on where the job stopped, also after kill -9 and a power cut. The unit is a part:
-// the lines of some thousand rows, written to a temporary file, synced and renamed. One rename
-// commits results and errors together, and a part's name says which rows it has:
+// the lines of some thousand rows, written to a temporary file, synced and renamed
+// (tools/batch_parts.h). One rename commits results and errors together, and a part's name says
+// which rows it has. The shards are made of the parts at the end, when their sizes are known
+// (tools/batch_directory.h). (Lengths of growing shards in a journal would save the second writing,
+// and need files that can be cut, which file systems of stores cannot do.) A restart of a finished
+// job says what it did.
 //
-//   OUT/.batch_predict/job.json                           what the job is; another one is refused
-//   OUT/.batch_predict/parts/part-BEGIN-END-LINES         rows [BEGIN, END) of all that are read
-//   OUT/.batch_predict/done.json                          the shards are whole
+// Several tasks, on machines that share OUT, do one job together (tools/batch_predict_tasks.h).
 //
-// The shards are made of the parts at the end, when their sizes are known; that is repeated as it
-// is after a crash. (Lengths of growing shards in a journal would save the second writing, and need
-// files that can be cut, which file systems of stores cannot do.) A restart of a finished job says
-// what it did.
-//
-// Thread-safety: functions. Two processes: the second is refused by a lock, where the file system
-// has one.
+// Thread-safety: functions. Two processes that are no tasks, or the same task: the second is
+// refused by a lock, where the file system has one.
 // Failure: InvalidArgument and FailedPrecondition for options and a directory of another job; the
-// errors of files, a damaged one included: what was committed stays.
+// errors of files, a damaged one included: what was committed stays. DeadlineExceeded for a task
+// that has waited for others in vain.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,15 +37,20 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/status.h"
+#include "tools/batch_rows.h"
 #include "tools/local_model.h"
 
 namespace millrace {
 
-enum class BatchRowFormat {
-  kJson,     // a value in each line that is not blank (tools/instances.h)
-  kCsv,      // a record: a value per input by the names of the columns; without names a string
-  kRecords,  // TFRecord files: each record is a string, often a serialized Example
-  kText,     // each line is a string
+// Which of several tasks this process is.
+struct BatchPredictTask {
+  int index = 0, num_tasks = 1;
+  std::string name = "";  // "worker 1"; another one for each task
+  // Work is taken from a task that shows no sign of life for so long. Longer than a call of the
+  // model takes: otherwise work is done twice.
+  absl::Duration takeover = absl::Seconds(60);
+  // Without anything to do, until somebody has done a part. Longer than `takeover`.
+  absl::Duration max_wait = absl::Hours(1);
 };
 
 struct BatchPredictOptions {
@@ -60,22 +64,30 @@ struct BatchPredictOptions {
   std::string output_directory;
   int num_shards = 1;
   int batch_size = 64;
-  // What is asked, in words: a restart must ask the same.
+  // What is asked, in words: a restart, and each task, must ask the same.
   std::string model = "";
-  // A part is committed behind the batch that reaches one of these.
+  // A part is committed behind the batch that reaches one of these; with tasks, when it has exactly
+  // part_rows.
   int64_t part_rows = 10'000;
   int64_t part_bytes = int64_t{64} << 20;
   absl::Duration part_time = absl::Seconds(10);
+  // None: this process does it alone.
+  std::optional<BatchPredictTask> task = {};
 
   FileSystem* file_system = FileSystem::Posix();
   Clock* clock = Clock::Real();
+
+  BatchRowsOptions Rows() const;
 };
 
 struct BatchPredictSummary {
   int64_t results = 0, errors = 0;
   int64_t done_before = 0;  // of both, by earlier runs
+  // With several tasks: who says it, and how many rows it has done now.
+  std::string task = "";
+  int64_t own = 0;
 
-  // "980 results and 20 errors; 400 of these rows were done before"
+  // "980 results and 20 errors; 400 of these rows were done before"; "...; 300 by worker 1 now".
   std::string ToString() const;
 };
 

@@ -35,6 +35,9 @@ ProgramHelp Help() {
            {.name = "chief",
             .help = "one chief; in TrainAndEvaluate the evaluator alone evaluates and exports"},
            {.name = "workers", .value = "N", .help = "workers (0)"},
+           {.name = "no_ps",
+            .help = "several workers without a ps: of a program that trains nothing, as "
+                    "batch_predict"},
            {.name = "evaluator",
             .help = "one evaluator; without it a job of TrainAndEvaluate with a chief evaluates "
                     "nothing, never stops early by a metric, and exports nothing"},
@@ -73,6 +76,7 @@ StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
   }
   options.chief = flags.has("master") ? "master" : flags.has("chief") ? "chief" : "";
   options.evaluator = flags.has("evaluator");
+  options.no_ps = flags.has("no_ps");
   options.log_dir = flags.value("log_dir");
   MR_ASSIGN_OR_RETURN(options.show, TaskFilter::Parse(flags.value("show")));
   if (flags.has("threads_per_task")) {

@@ -1018,6 +1018,8 @@ TEST(LaunchTest, BadOptionsAreRefused) {
        "launch: --threads_per_task must be in [0, 1024], got -1"},
       {{.workers = 2, .command = {"x"}},
        "launch: 2 trainers must share their variables on parameter servers, got --ps=0"},
+      {{.ps = 1, .workers = 2, .no_ps = true, .command = {"x"}},
+       "launch: --no_ps must be given without a ps, got --ps=1"},
       {{.chief = "master", .workers = 2, .evaluator = true, .command = {"x"}},
        "launch: 3 trainers"},
       {{.workers = 1, .host = "no such host", .command = {"x"}}, "got 'no such host'"},
@@ -1063,7 +1065,15 @@ TEST(LaunchTest, TrainersThatShareNothingAreRefused) {
   EXPECT_EQ(launch.Wait(), 1);
   EXPECT_EQ(launch.output(),
             "launch: 2 trainers must share their variables on parameter servers, got --ps=0: each "
-            "would train a model of its own; add --ps=1\n");
+            "would train a model of its own; add --ps=1 (or --no_ps, if the program trains "
+            "nothing)\n");
+}
+
+TEST(LaunchTest, ProgramsThatTrainNothingNeedNoPs) {
+  Launched launch({"--no_ps", "--workers=2"}, {"*=say:up"});
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 0] up\n"));
+  EXPECT_THAT(launch.output(), HasSubstr("[worker 1] up\n"));
 }
 
 TEST(LaunchTest, TheFirstLineOfAJobThatNobodyEvaluatesSaysSo) {

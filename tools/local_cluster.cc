@@ -747,10 +747,15 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
         absl::StrCat("launch: chief must be 'master' or 'chief', got '", options.chief, "'"));
   }
   const int trainers = options.workers + (options.chief.empty() ? 0 : 1);
-  if (trainers > 1 && options.ps == 0) {
-    return InvalidArgument("launch: ", trainers,
-                           " trainers must share their variables on parameter servers, got --ps=0: "
-                           "each would train a model of its own; add --ps=1");
+  if (options.no_ps && options.ps > 0) {
+    return InvalidArgument("launch: --no_ps must be given without a ps, got --ps=", options.ps);
+  }
+  if (trainers > 1 && options.ps == 0 && !options.no_ps) {
+    return InvalidArgument(
+        "launch: ", trainers,
+        " trainers must share their variables on parameter servers, got --ps=0: "
+        "each would train a model of its own; add --ps=1 (or --no_ps, if the program "
+        "trains nothing)");
   }
   std::vector<std::pair<std::string, int>> tasks;
   const auto add = [&tasks](const std::string& job, int count) {

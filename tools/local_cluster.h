@@ -22,7 +22,8 @@
 // is killed. Each task has a process group of its own, which is killed when the task has ended:
 // nothing is left behind, and tasks die with this process.
 //
-// Several trainers without a ps would each train a model of its own: they are refused. A chief
+// Several trainers without a ps would each train a model of its own: they are refused, unless
+// `no_ps` says that this is no training. A chief
 // without an evaluator is legal, and a program of TrainAndEvaluate then evaluates and exports
 // nothing: the first line says so. (A master evaluates, unless MILLRACE_MASTER_AS_CHIEF=1 makes it
 // a chief.)
@@ -68,6 +69,8 @@ struct LocalClusterOptions {
   // "master", "chief" or "" for none.
   std::string chief = {};
   int workers = 0;
+  // The program needs no ps, as batch_predict.
+  bool no_ps = false;
   bool evaluator = false;
   // How often dead ps, masters and evaluators may start again, in all.
   int restarts = 0;

@@ -6,16 +6,18 @@
 //   model_server --rest_api_port=8501 --model_name=census --model_base_path=/models/census
 //   model_server --rest_api_port=8501 --model_config_file=models.config
 //
-// SIGTERM and Ctrl-C: probes hear that it is not ready (--not_ready_seconds), requests that run end
-// (--drain_seconds), then exit 0. Exit codes: 0, 2 for wrong flags, 1 for everything else, with one
-// message.
+// SIGTERM and Ctrl-C, also while the first models load: probes hear that it is not ready
+// (--not_ready_seconds), requests that run end (--drain_seconds), then exit 0. Exit codes: 0, 2 for
+// wrong flags, 1 for everything else, with one message.
 
 #include "serving/server/model_server.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -26,8 +28,11 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "core/cancellation.h"
+#include "core/exceptions.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "core/owned_fd.h"
 #include "core/program.h"
 #include "core/status.h"
 #include "core/termination.h"
@@ -44,6 +49,8 @@ namespace {
 constexpr char kProgram[] = "model_server";
 // For what must end after the requests: connections, versions, logs.
 constexpr absl::Duration kEndTime = absl::Seconds(15);
+// For loads that are told to end.
+constexpr absl::Duration kLoadEndTime = absl::Seconds(1);
 
 // A connection is an open file; many systems allow 1,024 unless asked.
 void AllowManyFiles() {
@@ -63,6 +70,40 @@ void EndAfter(absl::Duration time) {
   }).detach();
 }
 
+// While it lives, a signal ends the start of the server.
+class StartWatch {
+ public:
+  explicit StartWatch(const TerminationRequest* request) : request_(request) {}
+  ~StartWatch() {
+    const uint64_t one = 1;
+    (void)!write(over_.get(), &one, sizeof(one));
+    if (thread_.joinable()) thread_.join();
+  }
+  StartWatch(const StartWatch&) = delete;
+  StartWatch& operator=(const StartWatch&) = delete;
+  Status Begin() {
+    if (!over_.open()) return absl::ResourceExhaustedError("A file must be free, got none");
+    return NoExceptions("The watch of signals", [&] {
+      thread_ = std::thread([this] { Run(); });
+      return absl::OkStatus();
+    });
+  }
+  CancellationManager* cancellation() { return &cancellation_; }
+
+ private:
+  void Run() {
+    pollfd waits[] = {{.fd = request_->fd(), .events = POLLIN, .revents = 0},
+                      {.fd = over_.get(), .events = POLLIN, .revents = 0}};
+    while (request_->signal() == 0 && (waits[1].revents & POLLIN) == 0) poll(waits, 2, 1000);
+    if (request_->signal() != 0) cancellation_.StartCancel();
+  }
+
+  const TerminationRequest* const request_;
+  const OwnedFd over_{eventfd(0, EFD_CLOEXEC)};
+  CancellationManager cancellation_;
+  std::thread thread_;
+};
+
 Status Serve(const CommandLine& flags) {
   AllowManyFiles();
   MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
@@ -70,9 +111,25 @@ Status Serve(const CommandLine& flags) {
   // steps; those of others by a page and a system call each, hundreds of them.
   LookUpOp("NoOp");
   MR_ASSIGN_OR_RETURN(ModelServerFlags read, ReadModelServerFlags(flags));
-  // Until it serves, a signal ends it at once.
-  MR_ASSIGN_OR_RETURN(std::unique_ptr<ModelServer> server,
-                      ModelServer::Start(std::move(read.options)));
+  const TerminationRequest request;
+  std::unique_ptr<ModelServer> server;
+  {
+    StartWatch watch(&request);
+    MR_RETURN_IF_ERROR(watch.Begin());
+    read.options.start_cancellation = watch.cancellation();
+    MR_ASSIGN_OR_RETURN(server, ModelServer::Start(std::move(read.options)));
+  }
+  // Before it serves it has only requests to end, of --listen_early: a load, which may take as long
+  // as it likes, holds nothing that must be kept.
+  if (request.signal() != 0 && !server->is_ready()) {
+    LogInfo("Stops before all models were there: requests that run have ",
+            absl::FormatDuration(read.drain));
+    EndAfter(read.drain + kEndTime);
+    server->Stop(read.drain);
+    EndAfter(kLoadEndTime);
+    server.reset();
+    return absl::OkStatus();
+  }
   std::unique_ptr<ModelConfigFile> config;
   if (read.config_period < absl::InfiniteDuration()) {
     MR_ASSIGN_OR_RETURN(
@@ -83,7 +140,6 @@ Status Serve(const CommandLine& flags) {
                                       std::move(models), absl::Now() + absl::Minutes(10));
                                 }));
   }
-  const TerminationRequest request;
   while (request.signal() == 0) {
     pollfd wait = {.fd = request.fd(), .events = POLLIN, .revents = 0};
     poll(&wait, 1, 1000);

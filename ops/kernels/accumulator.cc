@@ -66,6 +66,8 @@ Loops LoopsOf(DType dtype) {
 
 // Ids that are looked up together.
 constexpr size_t kBlock = 16;
+// Room for rows stays when it is at most so many times what was needed.
+constexpr int64_t kKeptRows = 4;
 // Rows of this many ahead of the one that is added are fetched.
 constexpr size_t kFetchedAhead = 8;
 
@@ -190,10 +192,10 @@ void GradientAccumulator::Change(absl::FunctionRef<void(Line* ended)> change) {
     change(&ended);
     while (!takes_.empty() && count_ >= takes_.front()->num_required) {
       Attempt* const a = takes_.front().get();
-      a->result = NoExceptions("Accumulator",
-                               [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
-                                 return spec_.is_sparse ? TakeSparse() : TakeDense();
-                               });
+      a->result =
+          NoExceptions("Accumulator", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
+            return spec_.is_sparse ? TakeSparse() : TakeDense();
+          });
       if (a->result.ok()) {
         count_ = 0;
         ++step_;
@@ -311,14 +313,18 @@ Status GradientAccumulator::CheckSparse(const Gradient& gradient) const {
 
 Status GradientAccumulator::ReserveRows(int64_t rows, const Tensor& like) {
   places_.Reserve(rows);
-  row_counts_.reserve(static_cast<size_t>(rows));
-  const bool is_first = count_ == 0;
-  if (!is_first && sum_.dim(0) >= rows) return absl::OkStatus();
+  if (static_cast<size_t>(rows) > row_counts_.capacity()) {
+    row_counts_.reserve(std::max(static_cast<size_t>(rows), 2 * row_counts_.capacity()));
+  }
   std::vector<int64_t> dims(like.shape().dims().begin(), like.shape().dims().end());
-  dims[0] = is_first ? rows : std::max(rows, 2 * sum_.dim(0));
+  const bool is_same_row = sum_.rank() == like.rank() &&
+                           absl::MakeConstSpan(dims).subspan(1) == sum_.shape().dims().subspan(1);
+  if (is_same_row && sum_.dim(0) >= rows) return absl::OkStatus();
+  // Where gradients are there, rows are of one shape.
+  dims[0] = is_same_row ? std::max(rows, 2 * sum_.dim(0)) : rows;
   MR_ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
   MR_ASSIGN_OR_RETURN(Tensor grown, Tensor::Allocate(spec_.dtype, shape));
-  if (!is_first && places_.size() > 0) {
+  if (places_.size() > 0) {
     std::memcpy(grown.mutable_raw_data(), sum_.raw_data(),
                 sum_.bytes().size() / static_cast<size_t>(sum_.dim(0)) *
                     static_cast<size_t>(places_.size()));
@@ -330,14 +336,10 @@ Status GradientAccumulator::ReserveRows(int64_t rows, const Tensor& like) {
 Status GradientAccumulator::AddSparse(const Gradient& gradient) {
   const absl::Span<const int64_t> ids = gradient.indices.raw<int64_t>();
   const auto num_ids = static_cast<int64_t>(ids.size());
-  if (count_ == 0) {
-    places_.Clear();
-    row_counts_.clear();
-  }
   if (places_.size() + num_ids > places_.kMaxKeys) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("Accumulator '", spec_.name, "': at most ", places_.kMaxKeys,
-                     " rows can be held, got ", num_ids, " more than ", places_.size()));
+    return absl::ResourceExhaustedError(absl::StrCat("Accumulator '", spec_.name, "': at most ",
+                                                     places_.kMaxKeys, " rows can be held, got ",
+                                                     num_ids, " more than ", places_.size()));
   }
   MR_RETURN_IF_ERROR(ReserveRows(places_.size() + num_ids, gradient.values));
   // Nothing fails from here on.
@@ -379,6 +381,7 @@ Status GradientAccumulator::AddSparse(const Gradient& gradient) {
 
 StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeSparse() {
   const std::vector<int64_t>& ids = places_.keys();
+  const size_t ids_taken = ids.size();
   std::vector<uint32_t> order(ids.size());  // places, by ascending ids
   std::iota(order.begin(), order.end(), uint32_t{0});
   if (!std::is_sorted(ids.begin(), ids.end())) {
@@ -414,10 +417,14 @@ StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeSparse() {
       }
     }
   }
-  // The memory goes: the next gradients may be much smaller.
-  sum_ = Tensor();
-  places_ = {};
-  row_counts_ = {};
+  // The next gradients are mostly as large; memory that is far too much goes.
+  places_.Clear();
+  row_counts_.clear();
+  if (sum_.dim(0) > kKeptRows * std::max<int64_t>(static_cast<int64_t>(ids_taken), 1)) {
+    sum_ = Tensor();
+    places_ = {};
+    row_counts_ = {};
+  }
   return taken;
 }
 

@@ -22,9 +22,9 @@
 // gradients that have it, as in TensorFlow.
 //
 // Thread-safety: all methods, from any thread; `done` is called without a lock.
-// Failure: InvalidArgument, in TensorFlow's words, for gradients that do not fit: nothing of them is
-// added. ResourceExhausted without memory: what is there stays. Cancelled "TakeGrad operation was
-// cancelled".
+// Failure: InvalidArgument, in TensorFlow's words, for gradients that do not fit: nothing of them
+// is added. ResourceExhausted without memory: what is there stays. Cancelled "TakeGrad operation
+// was cancelled".
 
 #include <cstddef>
 #include <cstdint>
@@ -125,7 +125,8 @@ class GradientAccumulator : public Resource,
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;  // gradients that are there
   int64_t num_dropped_ ABSL_GUARDED_BY(mu_) = 0;
   Line takes_ ABSL_GUARDED_BY(mu_);
-  // Dense: their sum. Sparse: rows by place; those behind the last place have no meaning.
+  // Dense: their sum. Sparse: rows by place; those behind the last place have no meaning. Without
+  // gradients there are no places, and the room of the last ones may be there.
   Tensor sum_ ABSL_GUARDED_BY(mu_);
   math::KeyIndex<int64_t> places_ ABSL_GUARDED_BY(mu_);  // of ids
   struct RowCount {

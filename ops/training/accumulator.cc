@@ -178,10 +178,11 @@ class SparseApplyKernel : public Kernel {
       return InvalidArgument("gradient_shape must be a vector, got shape ", shape.shape());
     }
     return accumulator
-        ->Apply(step, {.values = ctx->input(3),
-                       .indices = ctx->input(2),
-                       .shape = has_known_shape_ ? shape.raw<int64_t>() : absl::Span<const int64_t>(),
-                       .has_shape = has_known_shape_})
+        ->Apply(step,
+                {.values = ctx->input(3),
+                 .indices = ctx->input(2),
+                 .shape = has_known_shape_ ? shape.raw<int64_t>() : absl::Span<const int64_t>(),
+                 .has_shape = has_known_shape_})
         .status();
   }
 
@@ -202,9 +203,7 @@ class TakeKernel : public AsyncKernel {
  public:
   explicit TakeKernel(bool is_sparse) : is_sparse_(is_sparse) {}
 
-  Status Init(KernelConstruction* c) override {
-    return ReadAttrs(c->attrs(), "dtype", &dtype_);
-  }
+  Status Init(KernelConstruction* c) override { return ReadAttrs(c->attrs(), "dtype", &dtype_); }
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
     if (const Status status = Begin(ctx, &done); !status.ok()) done(status);
   }
@@ -276,8 +275,8 @@ class NumAccumulatedKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(const AccumulatorPtr accumulator, AccumulatorInput(ctx));
-    ctx->set_output(
-        0, Tensor::Scalar<int32_t>(static_cast<int32_t>(accumulator->num_accumulated())));
+    ctx->set_output(0,
+                    Tensor::Scalar<int32_t>(static_cast<int32_t>(accumulator->num_accumulated())));
     return absl::OkStatus();
   }
 };

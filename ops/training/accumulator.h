@@ -15,8 +15,8 @@
 // Sparse gradients are rows by ids (int64): rows of one id are added; what is taken has each id
 // once, in ascending order, and the mean of a row is over the gradients that have it.
 //
-// Accumulators outlive steps; those of one name on one device are one and must agree in form, dtype,
-// shape and reduction. Handles are references to strings, as in TensorFlow, those of
+// Accumulators outlive steps; those of one name on one device are one and must agree in form,
+// dtype, shape and reduction. Handles are references to strings, as in TensorFlow, those of
 // ResourceConditionalAccumulator resources.
 //
 // Errors: InvalidArgument "Shape mismatch: expected ..., got ..." and others of TensorFlow's for
@@ -31,8 +31,8 @@ namespace millrace {
 
 struct AccumulatorAttrs {
   std::string container = "";
-  std::string shared_name = "";          // the node's name when empty
-  std::string reduction_type = "MEAN";   // or "SUM"
+  std::string shared_name = "";         // the node's name when empty
+  std::string reduction_type = "MEAN";  // or "SUM"
 };
 
 // A reference to an accumulator of dense gradients of this dtype and shape.

@@ -125,8 +125,7 @@ TEST_P(DenseAccumulatorTest, TheStepCanBeSet) {
 TEST_P(DenseAccumulatorTest, WhatDoesNotFitIsRefusedAndNotAdded) {
   EXPECT_STATUS(RunOp(Apply(handle_, 0, Const(root_, Tensor::Of<float>({1, 2, 3})))), kInvalid,
                 "Shape mismatch: expected [2], got [3]");
-  EXPECT_STATUS(Value(Take(handle_, 0)), kInvalid,
-                "Argument num_required must be positive, was 0");
+  EXPECT_STATUS(Value(Take(handle_, 0)), kInvalid, "Argument num_required must be positive, was 0");
   EXPECT_STATUS(Value(Take(handle_, -3)), kInvalid,
                 "Argument num_required must be positive, was -3");
   ASSERT_OK_AND_ASSIGN(const Tensor count, Value(Count(handle_)));
@@ -171,9 +170,9 @@ class SparseAccumulatorTest : public ::testing::Test {
   void SetUp() override { ASSERT_OK_AND_ASSIGN(session_, NewSession()); }
   Status Apply(Output handle, int64_t step, const Tensor& ids, const Tensor& rows,
                const Tensor& shape, bool known) {
-    const Operation op = SparseAccumulatorApplyGradient(
-        root_, handle, Const(root_, step), Const(root_, ids), Const(root_, rows),
-        Const(root_, shape), known);
+    const Operation op =
+        SparseAccumulatorApplyGradient(root_, handle, Const(root_, step), Const(root_, ids),
+                                       Const(root_, rows), Const(root_, shape), known);
     MR_RETURN_IF_ERROR(root_.status());
     MR_RETURN_IF_ERROR(session_->Extend(root_));
     return session_->Run({}, {}, {op}).status();
@@ -192,8 +191,7 @@ class SparseAccumulatorTest : public ::testing::Test {
 };
 
 TEST_F(SparseAccumulatorTest, RowsOfOneIdAreAddedAndTheMeanIsOverThoseThatHaveIt) {
-  const Output handle =
-      SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));
+  const Output handle = SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));
   // In no order, and one id twice in one gradient, which counts once.
   ASSERT_OK(Apply(handle, 0, Tensor::Vector<int64_t>({3, 0}), Tensor::Of<float>({{1, 2}, {3, 4}}),
                   shape_, true));
@@ -206,11 +204,11 @@ TEST_F(SparseAccumulatorTest, RowsOfOneIdAreAddedAndTheMeanIsOverThoseThatHaveIt
 }
 
 TEST_F(SparseAccumulatorTest, TheSumOfRows) {
-  const Output handle = SparseConditionalAccumulator(
-      root_, DT_FLOAT, PartialShape(Shape{4, 2}), {.reduction_type = "SUM"});
+  const Output handle = SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}),
+                                                     {.reduction_type = "SUM"});
   for (int i = 0; i < 3; ++i) {
-    ASSERT_OK(Apply(handle, 0, Tensor::Vector<int64_t>({2, i}),
-                    Tensor::Of<float>({{1, 1}, {2, 2}}), shape_, true));
+    ASSERT_OK(Apply(handle, 0, Tensor::Vector<int64_t>({2, i}), Tensor::Of<float>({{1, 1}, {2, 2}}),
+                    shape_, true));
   }
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> taken, Take(handle, 3));
   ExpectTensorEqual(taken[0], Tensor::Vector<int64_t>({0, 1, 2}));
@@ -236,8 +234,7 @@ TEST_F(SparseAccumulatorTest, WhatIsTakenIsGoneAndTheNextMayHaveOtherRows) {
 }
 
 TEST_F(SparseAccumulatorTest, WhatDoesNotFitIsRefusedInTensorFlowsWords) {
-  const Output handle =
-      SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));
+  const Output handle = SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));
   const Tensor one = Tensor::Vector<int64_t>({1});
   const Tensor row = Tensor::Of<float>({{1, 2}});
   const auto apply = [&](const Tensor& ids, const Tensor& rows, const Tensor& shape) {
@@ -270,8 +267,7 @@ TEST_F(SparseAccumulatorTest, WhatDoesNotFitIsRefusedInTensorFlowsWords) {
 
 // A dense gradient for a sparse accumulator, and the other way round.
 TEST_F(SparseAccumulatorTest, TheFormsAreNotMixed) {
-  const Output sparse =
-      SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));
+  const Output sparse = SparseConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));
   const Operation dense_into_sparse = AccumulatorApplyGradient(
       root_, sparse, Const(root_, int64_t{0}), Const(root_, Tensor::Of<float>({{1, 2}})));
   const Output dense = ConditionalAccumulator(root_, DT_FLOAT, PartialShape(Shape{4, 2}));

@@ -29,7 +29,7 @@
 
 // covers: serving: what joins a batch, when it closes, what is refused and which queue is next are
 //   TensorFlow Serving's, but for inputs that do not fit together: they share no batch
-// covers: serving: a batch that fails is run again task by task; rows are handed out only when the
+// covers: serving: a batch that fails is run again in halves; rows are handed out only when the
 //   outputs of the step are proven to be per row
 
 namespace millrace {
@@ -331,7 +331,44 @@ TEST_F(RunBatchTest, OnlyTheGuiltyFail) {
   EXPECT_STATUS(bad.task.status, StatusCode::kInvalidArgument, "negative");
   EXPECT_FALSE(bad.result.has_value());
   ExpectTensorEqual(c.result, TensorOf<float>({1, 1}, {31}));
-  EXPECT_EQ(step.rows(), (std::vector<int64_t>{3, 1, 1, 1}));
+  // All; the first half, which is one; the second half, and each of its two.
+  EXPECT_EQ(step.rows(), (std::vector<int64_t>{3, 1, 2, 1, 1}));
+}
+
+TEST_F(RunBatchTest, OneBadTaskIsFoundByHalving) {
+  RowStep step;
+  std::vector<std::unique_ptr<TestTask>> tasks;
+  std::vector<TestTask*> batch;
+  constexpr size_t kTasks = 16, kBad = 5;
+  for (size_t i = 0; i < kTasks; ++i) {
+    const float value = i == kBad ? -1 : static_cast<float>(i);
+    tasks.push_back(std::make_unique<TestTask>(TensorOf<float>({1, 1}, {value})));
+    batch.push_back(tasks.back().get());
+  }
+  Run(&step, batch);
+  for (size_t i = 0; i < kTasks; ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(tasks[i]->task.status.ok(), i != kBad);
+    if (i == kBad) continue;
+    ExpectTensorEqual(tasks[i]->result, TensorOf<float>({1, 1}, {10 * static_cast<float>(i) + 1}));
+  }
+  // All, 0-7, 0-3 with the proof of a step that has run with no other number of rows, 4-7, 4-5, 4,
+  // the bad one, 6-7, 8-15.
+  EXPECT_EQ(step.rows(), (std::vector<int64_t>{16, 8, 4, 1, 4, 2, 1, 1, 2, 8}));
+}
+
+// A step that fails for more than two rows at a time serves all of them.
+TEST_F(RunBatchTest, WhatIsTooMuchAtOnceRunsInParts) {
+  RowStep step([](const Tensor& input) -> StatusOr<Tensor> {
+    if (input.dim(0) > 2) return absl::ResourceExhaustedError("too many rows");
+    return RowStep::TenTimesPlusOne(input);
+  });
+  TestTask a(TensorOf<float>({1, 1}, {1})), b(TensorOf<float>({1, 1}, {2}));
+  TestTask c(TensorOf<float>({1, 1}, {3})), d(TensorOf<float>({1, 1}, {4}));
+  Run(&step, {&a, &b, &c, &d});
+  for (TestTask* task : {&a, &b, &c, &d}) EXPECT_OK(task->task.status);
+  ExpectTensorEqual(d.result, TensorOf<float>({1, 1}, {41}));
+  EXPECT_EQ(step.rows(), (std::vector<int64_t>{4, 2, 1, 2}));
 }
 
 TEST_F(RunBatchTest, PaddingIsTheFirstRowOfTheLastTaskAndIsDropped) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -58,8 +59,8 @@ void RunAlone(const BatchOfStep& batch, BatchTask* task) {
   });
 }
 
-// All tasks in one step, each with its rows. After an error each is to run alone, but the first one
-// where it `ran_alone`.
+// All tasks in one step, each with its rows. After an error they are to run otherwise, but the
+// first one where it `ran_alone`.
 Status RunTogether(const BatchOfStep& batch, const BatchTasks& tasks, bool* ran_alone) {
   return NoExceptions(kWhere, [&]() -> Status {
     int64_t rows = 0;
@@ -99,6 +100,36 @@ bool IsReadyToRun(const BatchOfStep& batch, const BatchTask& task) {
          PaddedBatchSize(batch.parameters->allowed_batch_sizes, task.rows) == task.rows;
 }
 
+// Steps 2 to 5. As deep as the halves are many: log2 of the tasks.
+void RunTasks(const BatchOfStep& batch, BatchTasks tasks,
+              absl::FunctionRef<void(BatchTask* task)> end) {
+  const bool is_one = tasks.size() == 1;
+  bool ran_alone = false;  // the first one
+  if (!(is_one && IsReadyToRun(batch, *tasks.front())) && !batch.rows->is_alone()) {
+    const Status status = RunTogether(batch, tasks, &ran_alone);
+    // Alone it would run the same rows again, unless its padding or splitting is at fault.
+    const bool is_final = status.ok() || (is_one && !ran_alone && !batch.rows->is_alone());
+    if (is_final && is_one && !ran_alone) tasks.front()->status = status;
+    if (is_final) {
+      for (BatchTask* task : tasks) end(task);
+      return;
+    }
+    if (!is_one && !ran_alone && !batch.rows->is_alone()) {
+      BatchTasks half;
+      half.splice(half.begin(), tasks, tasks.begin(),
+                  std::next(tasks.begin(), static_cast<std::ptrdiff_t>(tasks.size() / 2)));
+      RunTasks(batch, std::move(half), end);
+      RunTasks(batch, std::move(tasks), end);
+      return;
+    }
+  }
+  for (BatchTask* task : tasks) {
+    if (!ran_alone) RunAlone(batch, task);
+    ran_alone = false;
+    end(task);
+  }
+}
+
 }  // namespace
 
 Status GivenUp(bool is_cancelled) {
@@ -134,23 +165,7 @@ void RunBatch(const BatchOfStep& batch, BatchTasks tasks,
     end(task);
   }
   if (tasks.empty()) return;
-  const bool is_one = tasks.size() == 1;
-  bool ran_alone = false;  // the first one
-  if (!(is_one && IsReadyToRun(batch, *tasks.front())) && !batch.rows->is_alone()) {
-    const Status status = RunTogether(batch, tasks, &ran_alone);
-    // Alone it would run the same rows again, unless its padding or splitting is at fault.
-    const bool is_final = status.ok() || (is_one && !ran_alone && !batch.rows->is_alone());
-    if (is_final && is_one && !ran_alone) tasks.front()->status = status;
-    if (is_final) {
-      for (BatchTask* task : tasks) end(task);
-      return;
-    }
-  }
-  for (BatchTask* task : tasks) {
-    if (!ran_alone) RunAlone(batch, task);
-    ran_alone = false;
-    end(task);
-  }
+  RunTasks(batch, std::move(tasks), end);
 }
 
 }  // namespace millrace

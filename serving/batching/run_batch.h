@@ -7,7 +7,9 @@
 //   1. tasks whose time is over, or that were cancelled, end
 //   2. one task that needs no padding: a step of its own
 //   3. others: their rows joined, one step within the latest deadline, each its rows
-//   4. where joining or the step fails, or outputs are not per row: each task in a step of its own
+//   4. where joining or the step fails: each half in the same way, so that one bad task of n costs
+//      2 log2(n) more steps
+//   5. where outputs are not per row: each task in a step of its own
 //
 // Only the guilty fail: what ends a step of several tasks ends those whose own step it ends, too.
 // Before rows of a step are split for the first time, it is proven that its outputs are per row

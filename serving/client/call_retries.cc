@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/random_bits.h"
 #include "core/refusal.h"
+#include "net/not_sent.h"
 #include "net/peer_probe.h"
 
 namespace millrace {
@@ -17,14 +17,9 @@ namespace {
 
 constexpr absl::Duration kFirstWait = absl::Milliseconds(100), kLongestWait = absl::Seconds(2);
 
-// Texts of Unavailable. gRPC has no other mark: calls that wait for a connection end with the first
-// two, from its list of addresses and from its resolver. The third is TensorFlow Serving's and
-// ours.
-constexpr absl::string_view kNotRun[] = {
-    "failed to connect to all addresses",
-    "DNS resolution failed for ",
-    "The batch scheduling queue to which this task was submitted is full",
-};
+// The text of Unavailable for a request that was not queued, TensorFlow Serving's and ours.
+constexpr absl::string_view kNotQueued =
+    "The batch scheduling queue to which this task was submitted is full";
 
 // Of [0, 1).
 double RandomFraction() { return static_cast<double>(RandomUint64() >> 11) * 0x1p-53; }
@@ -33,9 +28,7 @@ double RandomFraction() { return static_cast<double>(RandomUint64() >> 11) * 0x1
 
 bool SurelyDidNotRun(const Status& status) {
   if (!absl::IsUnavailable(status) || IsRefusal(status)) return false;
-  return std::any_of(std::begin(kNotRun), std::end(kNotRun), [&](absl::string_view text) {
-    return absl::StrContains(status.message(), text);
-  });
+  return WasNotSent(status) || absl::StrContains(status.message(), kNotQueued);
 }
 
 absl::Duration RetryWait(int tries, double random) {

@@ -4,9 +4,9 @@
 
 // Retries of calls that the server surely did not run.
 //
-// That is so when the call never had a connection (refused, host unknown: gRPC says it while it
-// still looks for one), and when a batching queue refused it because it was full. A connection that
-// broke under a call is neither: its request may have run. Nor is any other answer of a server.
+// That is so when the call never had a connection (refused, host unknown: net/not_sent.h), and when
+// a batching queue refused it because it was full. A connection that broke under a call is neither:
+// its request may have run. Nor is any other answer of a server.
 //
 // Between two tries the caller's thread sleeps: 100 ms, doubled with each try up to 2 s, times a
 // random number of [0.5, 1), so that clients that lost one server do not come back all at once. A

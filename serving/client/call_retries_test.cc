@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "net/not_sent.h"
 #include "net/rpc_channel.h"
 
 // covers: serving: a client tries a call again only when it surely did not run, with growing random
@@ -81,7 +82,7 @@ struct CallRetriesTest : public ::testing::Test {
 };
 
 TEST_F(CallRetriesTest, WhatDidNotRunIsTriedAgain) {
-  const Status refused = absl::UnavailableError(kRefused);
+  const Status refused = AsNotSent(absl::UnavailableError(kRefused));
   ASSERT_OK(Call({refused, absl::UnavailableError(kQueueFull), refused}, 5, absl::Minutes(1)));
   EXPECT_EQ(channel->deadlines.size(), 4u);
   // Each wait is of its half-open range, and all tries have one deadline.
@@ -99,7 +100,8 @@ TEST_F(CallRetriesTest, WhatDidNotRunIsTriedAgain) {
 TEST_F(CallRetriesTest, WhatMayHaveRunIsNot) {
   const Status ends[] = {absl::UnavailableError(kBroken),
                          absl::UnavailableError("going away"),
-                         AsRefusal(absl::UnavailableError(kRefused)),
+                         AsRefusal(AsNotSent(absl::UnavailableError(kRefused))),
+                         absl::UnavailableError(kRefused),  // another task's words
                          absl::DeadlineExceededError(kRefused),
                          absl::CancelledError(kQueueFull),
                          absl::InternalError("x")};
@@ -112,7 +114,7 @@ TEST_F(CallRetriesTest, WhatMayHaveRunIsNot) {
 }
 
 TEST_F(CallRetriesTest, TriesAndTimeAreBounded) {
-  const std::vector<Status> many(100, absl::UnavailableError(kRefused));
+  const std::vector<Status> many(100, AsNotSent(absl::UnavailableError(kRefused)));
   EXPECT_STATUS(Call(many, 2, absl::Minutes(1)), absl::StatusCode::kUnavailable, "; after 3 tries");
   EXPECT_EQ(channel->deadlines.size(), 3u);
   EXPECT_STATUS(Call(many, 0, absl::Minutes(1)), absl::StatusCode::kUnavailable, kRefused);

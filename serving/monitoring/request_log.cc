@@ -46,8 +46,9 @@ Status CopyMessages(const RequestRecord& record, Log* log) {
   return absl::OkStatus();
 }
 
-// A front that had no messages has tensors.
+// A front that had no messages has tensors, and the rest of the request, or not even that.
 Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog* log) {
+  if (record.request != nullptr) log->mutable_request()->CopyFrom(*record.request);
   for (const AliasedTensor& input : record.inputs) {
     MR_RETURN_IF_ERROR(TensorToContentProto(
         input.tensor, &(*log->mutable_request()->mutable_inputs())[input.alias]));
@@ -57,8 +58,10 @@ Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog*
         output.tensor, &(*log->mutable_response()->mutable_outputs())[output.alias]));
   }
   auto* const spec = log->mutable_request()->mutable_model_spec();
-  spec->set_name(std::string(record.model));
-  spec->set_signature_name(std::string(record.signature));
+  if (record.request == nullptr) {
+    spec->set_name(std::string(record.model));
+    spec->set_signature_name(std::string(record.signature));
+  }
   *log->mutable_response()->mutable_model_spec() = *spec;
   log->mutable_response()->mutable_model_spec()->mutable_version()->set_value(
       record.served->version());
@@ -68,8 +71,8 @@ Status CopyTensors(const RequestRecord& record, tensorflow::serving::PredictLog*
 Status FillLog(const RequestRecord& record, PredictionLog* log) {
   switch (record.api) {
     case RequestApi::kPredict:
-      return record.request == nullptr ? CopyTensors(record, log->mutable_predict_log())
-                                       : CopyMessages(record, log->mutable_predict_log());
+      return record.response == nullptr ? CopyTensors(record, log->mutable_predict_log())
+                                        : CopyMessages(record, log->mutable_predict_log());
     case RequestApi::kClassify:
       return CopyMessages(record, log->mutable_classify_log());
     case RequestApi::kRegress:
@@ -93,7 +96,7 @@ int64_t LeastBytes(const RequestRecord& record) {
   for (const google::protobuf::Message* message : {record.request, record.response}) {
     if (message != nullptr) bytes += message->ByteSizeLong();
   }
-  if (record.request != nullptr) return static_cast<int64_t>(bytes);
+  if (record.response != nullptr) return static_cast<int64_t>(bytes);
   for (const absl::Span<const AliasedTensor> tensors : {record.inputs, record.outputs}) {
     for (const AliasedTensor& one : tensors) bytes += TensorBytes(one.tensor);
   }
@@ -288,9 +291,15 @@ Status RequestLog::Write(const Queued& record) {
 void RequestLog::Settle(const Status& status, Files* files) {
   for (const Queued* record : files->pending) Count(record->model, status.code());
   files->pending.clear();
-  if (status.ok()) return;
+  if (status.ok()) {
+    if (std::exchange(files->is_new, false)) DeleteOld(files->prefix);
+    return;
+  }
   // A torn record is the last one of its file.
   files->writer = nullptr;
+  if (std::exchange(files->is_new, false)) {
+    options_.file_system->DeleteFile(files->path).IgnoreError();  // nothing of it can be read
+  }
   files->path.clear();
   if (error_log_.ShouldLog()) LogWarning(status.ToString());
 }
@@ -334,19 +343,26 @@ Status RequestLog::OpenNext(const std::string& prefix, Files* files) {
     if (file.ok()) {
       files->writer = std::make_unique<RecordWriter>(*std::move(file));
       files->path = path;
+      files->prefix = prefix;
+      files->is_new = true;
       files->bytes = 0;
-      break;
+      return absl::OkStatus();
     }
     // Of another process with the same prefix.
     if (!absl::IsAlreadyExists(file.status())) return file.status();
     ++next;
   }
-  const auto most_old = static_cast<size_t>(options_.max_files - 1);
-  for (size_t i = 0; i + most_old < old.size(); ++i) {
-    const Status deleted = fs->DeleteFile(JoinPath(directory, old[i].second));
+}
+
+void RequestLog::DeleteOld(const std::string& prefix) const {
+  const auto all = NumberedFiles(options_.file_system, prefix);
+  if (!all.ok()) return LogWarning(all.status().ToString());
+  const auto most = static_cast<size_t>(options_.max_files);
+  for (size_t i = 0; i + most < all->size(); ++i) {
+    const Status deleted =
+        options_.file_system->DeleteFile(JoinPath(Dirname(prefix), (*all)[i].second));
     if (!deleted.ok()) LogWarning(deleted.ToString());
   }
-  return absl::OkStatus();
 }
 
 void RequestLog::Flush() {

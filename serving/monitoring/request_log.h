@@ -8,7 +8,8 @@
 //   census.log-00000001, census.log-00000002, ...     for the prefix "/logs/census.log"
 //
 // A file that has max_file_bytes is followed by the next number; of a prefix the max_files highest
-// numbers stay, those of earlier processes included. What stands in a file may be run as warm-up
+// numbers stay, those of earlier processes included: an old one goes once the new one could be
+// written, so a full disk takes none away. What stands in a file may be run as warm-up
 // requests (serving/warm_up.h): only requests that succeeded are logged.
 //
 //   request -> sampled -> queued -> flushed       counted OK, or by the code of the file's error
@@ -34,6 +35,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -88,6 +90,8 @@ class RequestLog : public RequestObserver {
   struct Files {
     std::unique_ptr<RecordWriter> writer;  // null: none is open
     std::string path;                      // of the last one; "": nothing more is to be added
+    std::string prefix;                    // of it
+    bool is_new = false;                   // nothing of it is known to be on the disk
     int64_t bytes = 0;                     // of it
     uint64_t last_used = 0;
     std::vector<const Queued*> pending;  // written, but not counted: the flush may fail
@@ -109,6 +113,8 @@ class RequestLog : public RequestObserver {
   // Goes on with a file that was closed; whether it can.
   bool Reopen(Files* files);
   Status OpenNext(const std::string& prefix, Files* files);
+  // The files with numbers of a prefix, in their order.
+  void DeleteOld(const std::string& prefix) const;
 
   const std::shared_ptr<const ModelVersions> versions_;
   MetricValues* const counts_;

@@ -197,6 +197,12 @@ TEST_F(RequestLogTest, RequestsOfTensorsAreLogged) {
   record.served = &**model;
   record.inputs = inputs;
   record.outputs = outputs;
+  serving::PredictRequest rest;  // what the front knows but for the inputs
+  rest.mutable_model_spec()->set_name("m");
+  rest.mutable_model_spec()->set_signature_name("s");
+  rest.mutable_model_spec()->set_version_label("stable");
+  rest.add_output_filter("y");
+  record.request = &rest;
   log_->Ended(record);
   log_->Stop();
   const std::vector<PredictionLog> logs = Records("m-00000001");
@@ -208,6 +214,8 @@ TEST_F(RequestLogTest, RequestsOfTensorsAreLogged) {
   ASSERT_OK(x);
   EXPECT_EQ(x->dim(1), 2);
   EXPECT_TRUE(log.response().outputs().contains("y"));
+  EXPECT_EQ(log.request().output_filter(0), "y");
+  EXPECT_EQ(log.request().model_spec().version_label(), "stable");
 }
 
 TEST_F(RequestLogTest, FilesAreRotatedAndTheOldestDeleted) {
@@ -314,6 +322,33 @@ TEST_F(RequestLogTest, WhatIsNotFlushedIsNotCountedOk) {
     requests_.reset();
     log_.reset();  // before its disk
   }
+}
+
+TEST_F(RequestLogTest, AFullDiskTakesNoOldFileAway) {
+  RequestLogOptions options;
+  options.max_file_bytes = 1;  // a record each
+  options.max_files = 2;
+  Start(1, options);
+  for (int i = 0; i < 2; ++i) ASSERT_OK(Predict());
+  log_->Stop();
+  const Paths kept = {"m-00000001", "m-00000002"};
+  EXPECT_EQ(LogFiles(), kept);
+  FullDisk disk(JoinPath(base_, "logs"));
+  options.file_system = &disk;
+  StartLog(options);
+  for (int i = 0; i < 3; ++i) ASSERT_OK(Predict());
+  log_->Stop();
+  EXPECT_EQ(LogFiles(), kept);
+  EXPECT_EQ(Records("m-00000001").size(), 1u);
+  EXPECT_EQ(Logged("OK"), 2);
+  requests_.reset();
+  log_.reset();  // before its disk
+  // There is room again.
+  options.file_system = files_;
+  StartLog(options);
+  ASSERT_OK(Predict());
+  log_->Stop();
+  EXPECT_EQ(LogFiles(), Paths({"m-00000002", "m-00000003"}));
 }
 
 // Each record closes the other prefix' file.

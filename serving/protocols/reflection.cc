@@ -170,33 +170,27 @@ void OfferedSchemas::Answer(const wire::ServerReflectionRequest& request, Sent* 
          response);
 }
 
-// One call. Answers leave one after the other, in the order of the requests.
+// One call. Each request is heard when the answer to the one before has left.
 class ReflectionService::Conversation : public DuplexCall::User {
  public:
   Conversation(std::shared_ptr<ReflectionService> service, std::shared_ptr<DuplexCall> call)
       : service_(std::move(service)), call_(std::move(call)) {}
 
   void OnMessage(const grpc::ByteBuffer& message) override {
-    // What waits for its turn is counted by number: each is a name.
     if (message.Length() > kMaxRequestBytes) return call_->Close();
     wire::ServerReflectionRequest request;
     if (!DecodeMessage(request.GetTypeName(), message, &request).ok()) return call_->Close();
-    bool is_too_many;
-    {
-      MutexLock lock(&mu_);
-      is_too_many = waiting_.size() >= kMaxWaiting;
-      if (!is_too_many) waiting_.push_back(std::move(request));
-    }
-    if (is_too_many) return call_->Close();
-    AnswerNext();
+    const StatusOr<grpc::ByteBuffer> answer =
+        NoExceptions("Reflection", [&]() -> StatusOr<grpc::ByteBuffer> {
+          wire::ServerReflectionResponse response;
+          service_->schemas_->Answer(request, sent_.get(), &response);
+          return EncodeMessage(response);
+        });
+    if (!answer.ok()) return call_->Close();
+    call_->Write(*answer);
   }
-  void OnWritten() override {
-    {
-      MutexLock lock(&mu_);
-      writes_ = false;
-    }
-    AnswerNext();
-  }
+  void OnWritten() override {}
+  bool takes_turns() const override { return true; }
   void OnEnded(const Status&, bool) override {
     MutexLock lock(&service_->mu_);
     has_ended_ = true;
@@ -207,32 +201,9 @@ class ReflectionService::Conversation : public DuplexCall::User {
   bool has_ended() const { return has_ended_; }
 
  private:
-  // At most one answer is made and written at a time.
-  void AnswerNext() {
-    wire::ServerReflectionRequest request;
-    {
-      MutexLock lock(&mu_);
-      if (writes_ || waiting_.empty()) return;
-      writes_ = true;
-      request = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    const StatusOr<grpc::ByteBuffer> answer =
-        NoExceptions("Reflection", [&]() -> StatusOr<grpc::ByteBuffer> {
-          wire::ServerReflectionResponse response;
-          service_->schemas_->Answer(request, sent_.get(), &response);
-          return EncodeMessage(response);
-        });
-    if (!answer.ok()) return call_->Close();
-    call_->Write(*answer);
-  }
-
   const std::shared_ptr<ReflectionService> service_;
   const std::shared_ptr<DuplexCall> call_;
   const std::shared_ptr<OfferedSchemas::Sent> sent_ = OfferedSchemas::NothingSent();
-  Mutex mu_;
-  std::deque<wire::ServerReflectionRequest> waiting_ ABSL_GUARDED_BY(mu_);
-  bool writes_ ABSL_GUARDED_BY(mu_) = false;
   bool has_ended_ = false;  // by the service's lock
 };
 

@@ -9,9 +9,8 @@
 // import; other messages of the process do not exist for it. An answer with a file has the files
 // that it imports behind it, without those that the same call has got before.
 //
-// A call holds at most kMaxWaiting requests that are not answered, and then ends. A client that
-// closes its side before it has read its answers gets those that were on their way (net/
-// duplex_call.h): clients that ask several things wait for each answer.
+// A call holds one request, and hears the next one when its answer has left: a client that asks
+// several things at once, and closes its side, gets all answers.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: the handlers share what they need; open calls end by Stop, or with their server.
@@ -63,7 +62,6 @@ class OfferedSchemas {
 
 class ReflectionService : public std::enable_shared_from_this<ReflectionService> {
  public:
-  static constexpr size_t kMaxWaiting = 64;
   static constexpr size_t kMaxCalls = 256;
   static constexpr size_t kMaxRequestBytes = 16 << 10;
 

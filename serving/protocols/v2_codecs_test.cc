@@ -129,6 +129,23 @@ TEST(V2Codecs, RawFormsAreThoseOfTheProtocol) {
   EXPECT_EQ(*bools, Tensor::Of<bool>({false, true, true}));
 }
 
+TEST(V2Codecs, RawBytesMayLieInPieces) {
+  const auto sent = Named(AllTensors());
+  ModelInferResponse response;
+  ASSERT_OK(WriteInferOutputs(sent, /*raw=*/true, &response));
+  const ModelInferRequest request = RequestOf(response);
+  // Each cut in two, some in the middle of an element.
+  std::vector<std::vector<absl::string_view>> pieces;
+  for (const std::string& one : request.raw_input_contents()) {
+    const absl::string_view whole = one;
+    pieces.push_back({whole.substr(0, whole.size() / 3), whole.substr(whole.size() / 3)});
+  }
+  const V2RawContents raw(pieces.begin(), pieces.end());
+  const StatusOr<V2Infer> read = ReadInferRequest(request, raw);
+  ASSERT_OK(read);
+  ExpectSame(read->inputs, sent);
+}
+
 TEST(V2Codecs, WrongRawBytesAreRefused) {
   const auto read = [](DType dtype, const Shape& shape, absl::string_view raw) {
     return TensorOfRawV2("Input 'x'", dtype, shape, raw).status();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/protocols/v2_grpc.h"
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -24,11 +27,31 @@ namespace {
 
 constexpr char kService[] = "/inference.GRPCInferenceService/";
 
+// The raw contents of a request, which go from where they were received straight into tensors.
+struct RawContents {
+  std::vector<grpc::Slice> slices;
+  std::vector<ReceivedBytes> fields;
+  V2RawContents raw;  // of `fields`
+};
+
 // What comes with a message.
 struct Asked {
   StepBounds bounds;
   RequestOrigin origin;
+  const V2RawContents& raw;
 };
+
+template <typename Request>
+Status Decode(const grpc::ByteBuffer& bytes, Request* request, RawContents*) {
+  return DecodeMessage(request->GetTypeName(), bytes, request);
+}
+Status Decode(const grpc::ByteBuffer& bytes, inference::ModelInferRequest* request,
+              RawContents* contents) {
+  MR_RETURN_IF_ERROR(DecodeMessageAround(request->GetTypeName(), bytes, kV2RawInputContents,
+                                         &contents->slices, &contents->fields, request));
+  for (const ReceivedBytes& one : contents->fields) contents->raw.push_back(one.pieces);
+  return absl::OkStatus();
+}
 
 // `answer(request, asked)` gives a StatusOr of the response.
 template <typename Request, typename Answer>
@@ -37,11 +60,13 @@ RpcServer::Handler HandlerOf(CallWeight weight, Answer answer) {
       [answer](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& bytes) {
         FinishWith(call.get(), [&]() -> StatusOr<grpc::ByteBuffer> {
           Request request;
-          MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
+          RawContents contents;
+          MR_RETURN_IF_ERROR(Decode(bytes, &request, &contents));
           const Asked asked = {
               .bounds = {.deadline = call->deadline(), .cancellation = call->cancellation()},
               .origin = {.entrypoint = RequestEntrypoint::kGrpc,
-                         .bytes_in = static_cast<int64_t>(bytes.Length())}};
+                         .bytes_in = static_cast<int64_t>(bytes.Length())},
+              .raw = contents.raw};
           MR_ASSIGN_OR_RETURN(const auto response, answer(request, asked));
           return EncodeMessage(response);
         });
@@ -52,11 +77,10 @@ RpcServer::Handler HandlerOf(CallWeight weight, Answer answer) {
 // Ends `observed` while the tensors are there; after an error before the model it has not ended.
 StatusOr<inference::ModelInferResponse> InferOn(const ServedModel& model,
                                                 const inference::ModelInferRequest& request,
-                                                const StepBounds& bounds,
-                                                ObservedRequest* observed) {
-  MR_ASSIGN_OR_RETURN(const V2Infer read, ReadInferRequest(request));
+                                                const Asked& asked, ObservedRequest* observed) {
+  MR_ASSIGN_OR_RETURN(const V2Infer read, ReadInferRequest(request, asked.raw));
   MR_ASSIGN_OR_RETURN(const std::vector<AliasedTensor> outputs,
-                      RunObservedV2(model, read, bounds, PredictCaller::kGrpc, observed));
+                      RunObservedV2(model, read, asked.bounds, PredictCaller::kGrpc, observed));
   inference::ModelInferResponse response;
   response.set_model_name(request.model_name());
   response.set_model_version(absl::StrCat(model.version()));
@@ -78,7 +102,7 @@ StatusOr<inference::ModelInferResponse> Infer(const ModelRequests& requests,
         MR_ASSIGN_OR_RETURN(ModelRequests::Pinned pinned, PinV2(requests, target, asked.bounds));
         model.emplace(std::move(pinned));
         observed.Found(**model);
-        return InferOn(**model, request, asked.bounds, &observed);
+        return InferOn(**model, request, asked, &observed);
       });
   // Of what did not come to the model; else the end was before.
   if (!response.ok()) return observed.EndWithoutMessages(response.status());

@@ -2,12 +2,14 @@
 #include "serving/protocols/v2_messages.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -153,6 +155,14 @@ Status CheckParameters(absl::string_view where, const Parameters& parameters) {
 }  // namespace
 
 StatusOr<V2Infer> ReadInferRequest(const ModelInferRequest& request) {
+  const std::vector<absl::string_view> contents(request.raw_input_contents().begin(),
+                                                request.raw_input_contents().end());
+  V2RawContents raw;
+  for (const absl::string_view& one : contents) raw.push_back({&one, 1});
+  return ReadInferRequest(request, raw);
+}
+
+StatusOr<V2Infer> ReadInferRequest(const ModelInferRequest& request, const V2RawContents& raw) {
   V2Infer read;
   read.id = request.id();
   const auto signature = request.parameters().find(kV2SignatureParameter);
@@ -162,11 +172,10 @@ StatusOr<V2Infer> ReadInferRequest(const ModelInferRequest& request) {
     }
     read.signature_name = signature->second.string_param();
   }
-  const bool is_raw = request.raw_input_contents_size() > 0;
-  if (is_raw && request.raw_input_contents_size() != request.inputs_size()) {
+  const bool is_raw = !raw.empty();
+  if (is_raw && raw.size() != static_cast<size_t>(request.inputs_size())) {
     return InvalidArgument("Inference request: raw_input_contents must be one for each of ",
-                           request.inputs_size(), " inputs, got ",
-                           request.raw_input_contents_size());
+                           request.inputs_size(), " inputs, got ", raw.size());
   }
   std::set<absl::string_view> names;
   for (int i = 0; i < request.inputs_size(); ++i) {
@@ -186,8 +195,9 @@ StatusOr<V2Infer> ReadInferRequest(const ModelInferRequest& request) {
                              "got both");
     }
     MR_ASSIGN_OR_RETURN(Tensor tensor,
-                        is_raw ? TensorOfRawV2(where, dtype, shape, request.raw_input_contents(i))
-                               : TensorOfContents(where, dtype, shape, input.contents()));
+                        is_raw
+                            ? TensorOfRawPiecesV2(where, dtype, shape, raw[static_cast<size_t>(i)])
+                            : TensorOfContents(where, dtype, shape, input.contents()));
     read.inputs.push_back({input.name(), std::move(tensor)});
   }
   for (const auto& output : request.outputs()) {

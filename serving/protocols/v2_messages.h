@@ -11,6 +11,9 @@
 // Thread-safety: pure functions. Failure: InvalidArgument, which names the tensor; Unimplemented
 // for shared memory, classifications, and dtypes that the protocol has no name for.
 
+#include <vector>
+
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/status.h"
 #include "serving/aliased_tensor.h"
@@ -24,6 +27,12 @@ class ModelInferResponse;
 namespace millrace {
 
 StatusOr<V2Infer> ReadInferRequest(const inference::ModelInferRequest& request);
+
+// The same with raw_input_contents that were left where they were received: each in its pieces.
+inline constexpr int kV2RawInputContents = 7;  // the field
+using V2RawContents = std::vector<absl::Span<const absl::string_view>>;
+StatusOr<V2Infer> ReadInferRequest(const inference::ModelInferRequest& request,
+                                   const V2RawContents& raw);
 
 // Adds the outputs.
 Status WriteInferOutputs(absl::Span<const AliasedTensor> outputs, bool raw,

@@ -19,11 +19,11 @@
 #include "proto/inference/grpc_service.pb.h"
 #include "serving/aliased_tensor.h"
 #include "serving/available_versions.h"
-#include "serving/cut_text.h"
 #include "serving/protocols/v2_infer.h"
 #include "serving/protocols/v2_json.h"
 #include "serving/request_observer.h"
 #include "serving/rest/json_replies.h"
+#include "serving/rest/rest_answer.h"
 #include "serving/rest/rest_path.h"
 #include "serving/served_model.h"
 #include "serving/step_bounds.h"
@@ -32,7 +32,6 @@ namespace millrace {
 namespace {
 
 constexpr char kHeaderLength[] = "Inference-Header-Content-Length";
-constexpr size_t kMaxErrorBytes = 16 << 10;
 constexpr size_t kMaxShownPath = 1024;
 
 bool IsV2Path(absl::string_view path) { return path == "/v2" || absl::StartsWith(path, "/v2/"); }
@@ -89,13 +88,6 @@ class Front : public std::enable_shared_from_this<Front> {
   void Serve(std::unique_ptr<HttpRequest> request) const;
 
  private:
-  HttpHeaders Headers() const {
-    HttpHeaders headers;
-    for (const auto& [name, value] : ReplyHeaders(options_.cors)) {
-      headers.emplace_back(std::string(name), std::string(value));
-    }
-    return headers;
-  }
   // Says whether there is a reply.
   bool AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const;
   static StatusOr<Target> TargetOf(const HttpRequest& request);
@@ -117,11 +109,7 @@ class Front : public std::enable_shared_from_this<Front> {
 };
 
 void Front::Serve(std::unique_ptr<HttpRequest> request) const {
-  if (options_.cors && request->method() == "OPTIONS") {
-    const Status asked = CheckCorsPreflight(request->header("Origin"));
-    if (asked.ok()) return request->Answer(200, Headers(), "");
-    return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
-  }
+  if (options_.cors && request->method() == "OPTIONS") return AnswerPreflight(request.get());
   const absl::Time deadline = absl::Now() + options_.timeout;
   const Status taken = NoExceptions("REST", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(Target target, TargetOf(*request));
@@ -129,6 +117,7 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
     const bool may_take_long =
         target.kind == Target::Kind::kInfer || target.kind == Target::Kind::kModel;
     if (options_.lanes == nullptr || !may_take_long) {
+      if (may_take_long && !request->Unpack()) return absl::OkStatus();
       AnswerTo(request.get(), ReplyTo(*request, target, {.deadline = deadline}));
       return absl::OkStatus();
     }
@@ -144,17 +133,11 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
 }
 
 bool Front::AnswerTo(HttpRequest* request, StatusOr<Reply> reply) const {
-  HttpHeaders headers = Headers();
   if (!reply.ok()) {
-    const Status& status = reply.status();
-    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
-      headers.emplace_back("Retry-After", "1");
-    }
-    // A message may show what the client sent, however long.
-    request->Answer(HttpStatus(status.code()), std::move(headers),
-                    ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
+    AnswerRestError(request, reply.status(), options_.cors);
     return false;
   }
+  HttpHeaders headers = RestReplyHeaders(options_.cors);
   if (reply->json_bytes < reply->body.size()) {
     for (auto& [name, value] : headers) {
       if (name == "Content-Type") value = "application/octet-stream";

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace millrace {
 namespace {
@@ -87,20 +88,38 @@ StatusOr<Shape> ShapeOfV2(absl::string_view where, absl::Span<const int64_t> dim
 
 StatusOr<Tensor> TensorOfRawV2(absl::string_view where, DType dtype, const Shape& shape,
                                absl::string_view raw) {
-  if (dtype == DT_STRING) return Strings(where, shape, raw);
+  return TensorOfRawPiecesV2(where, dtype, shape, {&raw, 1});
+}
+
+StatusOr<Tensor> TensorOfRawPiecesV2(absl::string_view where, DType dtype, const Shape& shape,
+                                     absl::Span<const absl::string_view> pieces) {
+  if (dtype == DT_STRING) {
+    // An element may lie in two pieces.
+    return pieces.size() == 1 ? Strings(where, shape, pieces[0])
+                              : Strings(where, shape, absl::StrJoin(pieces, ""));
+  }
+  uint64_t size = 0;
+  for (const absl::string_view piece : pieces) size += piece.size();
   // No overflow: at most 2^40 elements of 8 bytes.
   const uint64_t wanted = static_cast<uint64_t>(shape.num_elements()) * DTypeSize(dtype);
-  if (raw.size() != wanted) {
+  if (size != wanted) {
     return InvalidArgument(where, ": ", V2Datatype(dtype), " of shape ", shape.ToString(),
-                           " must have ", wanted, " bytes, got ", raw.size());
+                           " must have ", wanted, " bytes, got ", size);
   }
   MR_ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, shape));
   if (dtype == DT_BOOL) {
     // A bool may have no other bits than these.
-    size_t i = 0;
-    for (bool& element : tensor.mutable_raw<bool>()) element = raw[i++] != 0;
-  } else if (!raw.empty()) {
-    std::memcpy(tensor.mutable_raw_data(), raw.data(), raw.size());
+    bool* element = tensor.mutable_raw<bool>().data();
+    for (const absl::string_view piece : pieces) {
+      for (const char byte : piece) *element++ = byte != 0;
+    }
+    return tensor;
+  }
+  char* to = static_cast<char*>(tensor.mutable_raw_data());
+  for (const absl::string_view piece : pieces) {
+    if (piece.empty()) continue;
+    std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
   }
   return tensor;
 }

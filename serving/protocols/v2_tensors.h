@@ -37,6 +37,9 @@ StatusOr<Shape> ShapeOfV2(absl::string_view where, absl::Span<const int64_t> dim
 
 StatusOr<Tensor> TensorOfRawV2(absl::string_view where, DType dtype, const Shape& shape,
                                absl::string_view raw);
+// The same of bytes that lie in pieces, which are copied once.
+StatusOr<Tensor> TensorOfRawPiecesV2(absl::string_view where, DType dtype, const Shape& shape,
+                                     absl::Span<const absl::string_view> pieces);
 // ResourceExhausted for more bytes than a message may have, or an element of 2^32 and more.
 StatusOr<std::string> RawV2(absl::string_view where, const Tensor& tensor);
 

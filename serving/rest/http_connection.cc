@@ -72,6 +72,7 @@ HttpShared::HttpShared(const HttpServerOptions& options)
       close_time(options.close_time),
       watch(epoll_create1(EPOLL_CLOEXEC)),
       min_gzip_bytes(options.min_gzip_bytes),
+      gunzip{.max_bytes = options.max_body_bytes, .max_ratio = options.max_inflate_ratio},
       is_tls(!options.tls_key.empty()) {}
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, uint64_t id, MHD_Connection* mhd,

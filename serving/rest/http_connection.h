@@ -31,6 +31,7 @@
 #include "core/byte_budget.h"
 #include "core/mutex.h"
 #include "core/owned_fd.h"
+#include "serving/rest/gzip.h"
 #include "serving/rest/http_server.h"
 
 struct MHD_Connection;
@@ -64,6 +65,7 @@ struct HttpShared {
   const absl::Duration close_time;
   const OwnedFd watch;  // epoll; it says the id of a connection
   const int64_t min_gzip_bytes;
+  const GunzipLimits gunzip;
   const bool is_tls;
   // These are set before the server takes the lock of each connection: what a connection does under
   // its lock after that sees them.

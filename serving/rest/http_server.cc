@@ -835,8 +835,7 @@ MHD_Result Server::OnEnd(HttpConnection* c) {
     return reply.has_value() ? Queue(c, *std::move(reply)) : MHD_YES;
   }
   std::unique_ptr<ReceivedRequest> request = std::move(c->reading);
-  std::optional<HttpReply> refusal = request->Unpack(
-      {.max_bytes = options_.max_body_bytes, .max_ratio = options_.max_inflate_ratio});
+  std::optional<HttpReply> refusal = request->Decode(options_.max_gzip_bytes_on_loop);
   if (refusal.has_value()) return Queue(c, *std::move(refusal));
   c->Enter(HttpConnection::Phase::kRunning, 0);
   const Status status = NoExceptions("HTTP server: the handler", [&] {

@@ -25,8 +25,9 @@
 //     large, 414 and 431 headers too large, 429 and 503 too many bodies or connections, 501 and 505
 //     other protocols, and the connection ends; a line without any target ends it without a word;
 //   * a body costs what came of it, whatever its Content-Length says.
-// Chunked and gzip bodies come plain, Expect: 100-continue is answered, HEAD is answered without
-// the body, replies are gzipped for who asks, pipelined requests run one after the other.
+// Chunked and gzip bodies come plain (large gzip ones only where the handler wants it so), Expect:
+// 100-continue is answered, HEAD is answered without the body, replies are gzipped for who asks,
+// pipelined requests run one after the other.
 //
 // Behind it is GNU libmicrohttpd, by its manual: event loops over epoll in threads of its own,
 // connections that leave their loop until the answer is there ("suspended"), header and body of a
@@ -75,8 +76,14 @@ class HttpRequest {
   // The first one of this name, in any case; "": none.
   virtual absl::string_view header(absl::string_view name) const = 0;
   virtual absl::Span<const std::pair<absl::string_view, absl::string_view>> headers() const = 0;
-  // Without its codings (chunked, gzip).
+  // Without its codings (chunked, gzip), unless it is_packed.
   virtual absl::string_view body() const = 0;
+  // The body is still gzip: it has more than HttpServerOptions::max_gzip_bytes_on_loop, and Unpack
+  // is the handler's to call, on a thread that may take its time.
+  virtual bool is_packed() const { return false; }
+  // Makes the body plain, within the server's limits. False: it cannot be, and the request has been
+  // answered.
+  virtual bool Unpack() { return true; }
   // "127.0.0.1:1234", "[::1]:1234", "unix".
   virtual absl::string_view peer() const = 0;
 
@@ -107,6 +114,8 @@ struct HttpServerOptions {
 
   int64_t max_body_bytes = int64_t{128} << 20;  // as sent, and as inflated
   int64_t max_inflate_ratio = 1'000;            // see GunzipLimits
+  // Larger ones come packed to the handler (HttpRequest::is_packed): a loop has other connections.
+  int64_t max_gzip_bytes_on_loop = INT64_MAX;
   // Request line and headers, fewer when there are many small ones. Each connection has a pool of
   // twice as many bytes, which is most of what it costs.
   int64_t max_header_bytes = int64_t{16} << 10;

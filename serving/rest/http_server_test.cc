@@ -459,6 +459,41 @@ TEST(HttpServerTest, GzipBodiesComePlain) {
   EXPECT_EQ(client.Ask(Post("/x", *packed, gzip)).body, "POST /x plain") << "the connection stays";
 }
 
+TEST(HttpServerTest, LargeGzipBodiesAreUnpackedByTheHandlerWhereItLikes) {
+  const StatusOr<std::string> tiny = Gzip("plain");
+  const StatusOr<std::string> bomb = Gzip(std::string(1'900'000, 'x'));
+  ASSERT_TRUE(tiny.ok() && bomb.ok());
+  const std::string letters = "abcdefghijklmnopqrstuvwxyz";
+  const StatusOr<std::string> large = Gzip(letters);
+  ASSERT_TRUE(large.ok() && large->size() > tiny->size());
+  std::atomic<int> num_packed{0};
+  const auto server = Started(
+      [&](std::unique_ptr<HttpRequest> request) {
+        if (!request->is_packed()) return Echo(std::move(request));
+        ++num_packed;
+        std::thread([request = std::move(request)]() mutable {
+          if (!request->Unpack()) return;
+          EXPECT_FALSE(request->is_packed());
+          EXPECT_TRUE(request->Unpack()) << "nothing is left to do";
+          Echo(std::move(request));
+        }).detach();
+      },
+      {.max_body_bytes = 2'000'000,
+       .max_inflate_ratio = 50,
+       .max_gzip_bytes_on_loop = static_cast<int64_t>(tiny->size()),
+       .min_gzip_bytes = 1 << 30});
+  RawHttpClient client(server->port());
+  const std::string gzip = "Content-Encoding: gzip\r\n";
+  EXPECT_EQ(client.Ask(Post("/x", *tiny, gzip)).body, "POST /x plain");
+  EXPECT_EQ(num_packed, 0);
+  EXPECT_EQ(client.Ask(Post("/x", *large, gzip)).body, "POST /x " + letters);
+  EXPECT_EQ(client.Ask(Post("/x", *large + "more", gzip)).status, 400);
+  EXPECT_EQ(client.Ask(Post("/x", *bomb, gzip)).status, 413);
+  EXPECT_EQ(num_packed, 3);
+  EXPECT_EQ(client.Ask(Post("/x", *large, "Content-Encoding: br\r\n")).status, 415);
+  EXPECT_EQ(num_packed, 3) << "that needs no unpacking";
+}
+
 TEST(HttpServerTest, RepliesAreGzippedForClientsThatAskWhenTheyAreLarge) {
   const std::string text(5'000, 'x');
   const auto server = Started(

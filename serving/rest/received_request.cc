@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
 #include "core/status.h"
+#include "serving/rest/gzip.h"
 
 namespace millrace {
 namespace {
@@ -164,7 +165,7 @@ bool ReceivedRequest::AppendToBody(absl::string_view piece) {
   return body_.Append(piece, body_bytes_);
 }
 
-std::optional<HttpReply> ReceivedRequest::Unpack(const GunzipLimits& limits) {
+std::optional<HttpReply> ReceivedRequest::Decode(int64_t max_gzip_bytes) {
   const absl::string_view coding = header("content-encoding");
   if (coding.empty() || absl::EqualsIgnoreCase(coding, "identity")) return std::nullopt;
   if (!absl::EqualsIgnoreCase(coding, "gzip") && !absl::EqualsIgnoreCase(coding, "x-gzip")) {
@@ -172,9 +173,25 @@ std::optional<HttpReply> ReceivedRequest::Unpack(const GunzipLimits& limits) {
                           "Content-Encoding must be gzip or identity");
   }
   if (body().empty()) return std::nullopt;
-  StatusOr<GrowingBytes> plain = Gunzip(body(), limits, connection_->shared->bodies);
+  packed_ = true;
+  if (static_cast<int64_t>(body().size()) > max_gzip_bytes) return std::nullopt;
+  return Inflate();
+}
+
+bool ReceivedRequest::Unpack() {
+  if (!packed_) return true;
+  std::optional<HttpReply> refusal = Inflate();
+  if (!refusal.has_value()) return true;
+  Answer(refusal->status, std::move(refusal->headers), std::move(refusal->body));
+  return false;
+}
+
+std::optional<HttpReply> ReceivedRequest::Inflate() {
+  StatusOr<GrowingBytes> plain =
+      Gunzip(body(), connection_->shared->gunzip, connection_->shared->bodies);
   if (plain.ok()) {
     body_ = *std::move(plain);
+    packed_ = false;
     return std::nullopt;
   }
   const int status = absl::IsInvalidArgument(plain.status()) ? MHD_HTTP_BAD_REQUEST

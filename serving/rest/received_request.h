@@ -23,7 +23,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "serving/rest/growing_bytes.h"
-#include "serving/rest/gzip.h"
 #include "serving/rest/http_connection.h"
 #include "serving/rest/http_server.h"
 
@@ -58,6 +57,8 @@ class ReceivedRequest final : public HttpRequest {
   absl::string_view header(absl::string_view name) const override;
   absl::Span<const HttpField> headers() const override { return headers_; }
   absl::string_view body() const override { return body_.view(); }
+  bool is_packed() const override { return packed_; }
+  bool Unpack() override;
   absl::string_view peer() const override { return connection_->peer; }
   void Answer(int status, HttpHeaders headers, std::string body) override;
   void OnDisconnect(absl::AnyInvocable<void()> gone) override;
@@ -65,11 +66,13 @@ class ReceivedRequest final : public HttpRequest {
   size_t body_size() const { return body_.size(); }
   // False without memory or budget for it.
   bool AppendToBody(absl::string_view piece);
-  // Takes the body out of its Content-Encoding; the reply to one that cannot be.
-  std::optional<HttpReply> Unpack(const GunzipLimits& limits);
+  // Takes the body out of its Content-Encoding, or leaves it packed when it has more than so many
+  // bytes; the reply to one that cannot be.
+  std::optional<HttpReply> Decode(int64_t max_gzip_bytes);
 
  private:
   absl::string_view Keep(absl::string_view text);
+  std::optional<HttpReply> Inflate();
   void GzipIfWanted(HttpReply* reply) const;
 
   const std::shared_ptr<HttpConnection> connection_;
@@ -79,6 +82,7 @@ class ReceivedRequest final : public HttpRequest {
   absl::string_view method_, path_, query_;
   std::vector<HttpField> headers_;
   GrowingBytes body_;
+  bool packed_ = false;  // body_ is gzip
   bool answered_ = false;
 };
 

@@ -59,11 +59,12 @@ struct RestLanes::HandedOver {
 Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view kind,
                       absl::Time deadline, Work work) {
   const size_t body = (*request)->body().size();
-  std::atomic<int64_t>* const place = PlaceOf(kind, body);
+  const bool is_packed = (*request)->is_packed();
+  std::atomic<int64_t>* const place = PlaceOf(kind, body, is_packed);
   const int64_t known_ns = place->load(std::memory_order_relaxed);
   const absl::Time now = options_.clock->Now();
   if (known_ns > 0 && known_ns <= absl::ToInt64Nanoseconds(options_.short_time) &&
-      body <= options_.short_body && !options_.hand_over_all) {
+      body <= options_.short_body && !is_packed && !options_.hand_over_all) {
     num_on_loops_.fetch_add(1, std::memory_order_relaxed);
     const std::unique_ptr<HttpRequest> taken = std::move(*request);
     Learn(place, work(taken.get(), {.deadline = deadline}), now);
@@ -94,6 +95,7 @@ Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view k
       taken->OnDisconnect([departure] { departure->cancellation.StartCancel(); });
       const absl::Time began = options_.clock->Now();
       const bool succeeded =
+          taken->Unpack() &&
           work(taken.get(), {.deadline = deadline, .cancellation = &departure->cancellation});
       Learn(place, succeeded, began);
       return absl::OkStatus();
@@ -104,9 +106,9 @@ Status RestLanes::Run(std::unique_ptr<HttpRequest>* request, absl::string_view k
   return absl::OkStatus();
 }
 
-std::atomic<int64_t>* RestLanes::PlaceOf(absl::string_view kind, size_t body) {
+std::atomic<int64_t>* RestLanes::PlaceOf(absl::string_view kind, size_t body, bool is_packed) {
   const auto size_class = std::bit_width(body / std::max<size_t>(options_.short_body, 1));
-  return &ns_of_kind_[absl::HashOf(kind, size_class) % kPlaces];
+  return &ns_of_kind_[absl::HashOf(kind, size_class, is_packed) % kPlaces];
 }
 
 void RestLanes::Learn(std::atomic<int64_t>* place, bool succeeded, absl::Time began) {

@@ -7,8 +7,8 @@
 // thread costs a short request more than all the rest. So:
 //
 //   short, as far as we know        on the loop that read it
-//   long, large, or of a new kind   on one of a bounded number of threads, at most `max_waiting`
-//                                   behind them
+//   long, large, or of a new kind,  on one of a bounded number of threads, at most `max_waiting`
+//   or its body is still gzip       behind them; there it is inflated
 //
 // How long requests of a kind and size take is learnt of those that succeed: the longest of late
 // counts, and fades. One that fails early says nothing of the others.
@@ -76,7 +76,7 @@ class RestLanes {
 
   struct HandedOver;
 
-  std::atomic<int64_t>* PlaceOf(absl::string_view kind, size_t body);
+  std::atomic<int64_t>* PlaceOf(absl::string_view kind, size_t body, bool is_packed);
   void Learn(std::atomic<int64_t>* place, bool succeeded, absl::Time began);
 
   const Options options_;

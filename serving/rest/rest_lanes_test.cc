@@ -45,6 +45,22 @@ class FakeRequest : public HttpRequest {
   const std::string body_;
 };
 
+// Its body is gzip until a thread unpacks it.
+class PackedRequest : public FakeRequest {
+ public:
+  explicit PackedRequest(bool is_sound) : is_sound_(is_sound) {}
+  bool is_packed() const override { return !unpacked_by_; }
+  bool Unpack() override {
+    unpacked_by_ = std::this_thread::get_id();
+    return is_sound_;
+  }
+  std::optional<std::thread::id> unpacked_by() const { return unpacked_by_; }
+
+ private:
+  const bool is_sound_;
+  std::optional<std::thread::id> unpacked_by_;
+};
+
 // Which thread ran it, and with which bounds.
 struct Ran {
   std::optional<std::thread::id> thread;
@@ -91,6 +107,43 @@ TEST(RestLanesTest, WhatIsKnownToBeShortRunsOnTheLoopThatReadIt) {
   EXPECT_NE(third.thread, here) << "it is large";
   EXPECT_EQ(lanes.num_on_loops(), 1);
   EXPECT_EQ(lanes.num_handed_over(), 3);
+}
+
+TEST(RestLanesTest, APackedBodyIsUnpackedOnNoLoop) {
+  FakeClock clock;
+  RestLanes lanes({.num_threads = 1, .clock = &clock});
+  Ran first, other;
+  ASSERT_OK(RunIn(&lanes, "a", NoteIn(&first)));
+  first.done.Wait();
+  ASSERT_OK(RunIn(&lanes, "b", NoteIn(&other)));  // behind it: it has been learnt from
+  other.done.Wait();
+  // "a" is known to be short, but not this one.
+  std::unique_ptr<HttpRequest> sound = std::make_unique<PackedRequest>(true);
+  std::optional<std::thread::id> unpacked_by, ran_by;
+  Notification done;
+  ASSERT_OK(
+      lanes.Run(&sound, "a", absl::InfiniteFuture(), [&](HttpRequest* request, const StepBounds&) {
+        unpacked_by = static_cast<PackedRequest*>(request)->unpacked_by();
+        ran_by = std::this_thread::get_id();
+        done.Notify();
+        return true;
+      }));
+  done.Wait();
+  EXPECT_TRUE(unpacked_by.has_value());
+  EXPECT_EQ(unpacked_by, ran_by);
+  EXPECT_NE(ran_by, std::this_thread::get_id());
+  // One that cannot be unpacked is answered by that, and does not run.
+  std::unique_ptr<HttpRequest> broken = std::make_unique<PackedRequest>(false);
+  bool broken_ran = false;
+  ASSERT_OK(lanes.Run(&broken, "a", absl::InfiniteFuture(), [&](HttpRequest*, const StepBounds&) {
+    broken_ran = true;
+    return true;
+  }));
+  Ran last;
+  ASSERT_OK(RunIn(&lanes, "c", NoteIn(&last)));  // behind it, on the one thread
+  last.done.Wait();
+  EXPECT_FALSE(broken_ran);
+  EXPECT_EQ(lanes.num_on_loops(), 0);
 }
 
 TEST(RestLanesTest, OneThatTookLongIsHandedOverUntilThatHasFaded) {

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "net/call_limits.h"
 #include "serving/monitoring/monitoring_pages.h"
 #include "serving/protocols/v2_grpc.h"
 #include "serving/protocols/v2_rest.h"
@@ -22,6 +23,27 @@
 #include "serving/server/rest_token.h"
 
 namespace millrace {
+
+// Ends the waits of a start when that is cancelled.
+class ModelServer::StartEnd {
+ public:
+  StartEnd(CancellationManager* cancellation, ModelServer* server) : cancellation_(cancellation) {
+    if (cancellation_ == nullptr) return;
+    is_registered_ = cancellation_->Register(&token_, [server] { server->EndWaits(); });
+    if (!is_registered_) server->EndWaits();
+  }
+  ~StartEnd() {
+    if (is_registered_) cancellation_->Deregister(token_);
+  }
+  StartEnd(const StartEnd&) = delete;
+  StartEnd& operator=(const StartEnd&) = delete;
+  bool has_come() const { return cancellation_ != nullptr && cancellation_->IsCancelled(); }
+
+ private:
+  CancellationManager* const cancellation_;
+  CancellationManager::Token token_ = 0;
+  bool is_registered_ = false;
+};
 
 StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions options) {
   std::unique_ptr<ModelServer> server(new ModelServer);
@@ -43,8 +65,13 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   server->versions_ = server->hosted_->versions();
   server->requests_ = server->hosted_->requests();
   if (options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
-  MR_RETURN_IF_ERROR(
-      server->hosted_->Load(options.models, options.require_all_models, options.start_timeout));
+
+  const StartEnd end(options.start_cancellation, server.get());
+  if (end.has_come()) return server;
+  const Status loaded =
+      server->hosted_->Load(options.models, options.require_all_models, options.start_timeout);
+  if (end.has_come()) return server;
+  MR_RETURN_IF_ERROR(loaded);
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));
   server->readiness_->SetReady();
   return server;
@@ -79,6 +106,7 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
     rpc.limits.max_splat_bytes = options.model.max_splat_bytes;
     rpc.limits.max_calls = int64_t{options.max_running_requests} + options.max_waiting_requests;
     rpc.limits.max_calls_of_connection = rpc.limits.max_calls;
+    rpc.limits.max_other_calls = CallLimits().max_calls;  // however few requests may run
     MR_ASSIGN_OR_RETURN(rpc_, RpcServer::Start(std::move(rpc)));
     if (metrics_ != nullptr) {
       metrics_->AddWaiting([front = std::weak_ptr<const RpcServer>(rpc_)]() -> int64_t {
@@ -91,6 +119,9 @@ Status ModelServer::Listen(const ModelServerOptions& options) {
   if (!options.rest_addresses.empty()) {
     HttpServerOptions http = options.http;
     http.addresses = options.rest_addresses;
+    // What these may inflate to takes a loop a millisecond; others are the lanes'.
+    constexpr int64_t kTinyGzip = 1'024;
+    http.max_gzip_bytes_on_loop = kTinyGzip;
     if (options.credentials != nullptr && options.credentials->is_tls()) {
       http.tls_key = options.credentials->key;
       http.tls_certificate = options.credentials->certificate;
@@ -166,12 +197,16 @@ Status ModelServer::AddProtocols(const ModelServerOptions& options, RpcServer::O
   return absl::OkStatus();
 }
 
+void ModelServer::EndWaits() {
+  readiness_->SetStopping();
+  if (versions_ != nullptr) versions_->EndWaits();  // null: its start failed early
+}
+
 ModelServer::~ModelServer() { Stop(absl::ZeroDuration()); }
 
 void ModelServer::Stop(absl::Duration drain) {
   MutexLock one_at_a_time(&stop_mu_);
-  SetNotReady();
-  if (versions_ != nullptr) versions_->EndWaits();
+  EndWaits();
   if (health_ != nullptr) health_->Stop();
   if (reflection_ != nullptr) reflection_->Stop();
   // Both refuse from now on, and have the same time.

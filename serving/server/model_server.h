@@ -18,8 +18,8 @@
 // become available ends Start with an error, and so does each of several with
 // `require_all_models`; else the others serve, and the status tells why one does not.
 //
-// Probes see it (serving/protocols) not ready before Start has finished, and from SetNotReady on,
-// which Stop calls.
+// Probes see it (serving/protocols) not ready before Start has finished, and from SetNotReady or
+// Stop on.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: Stop, or the destructor, refuses new requests and lets those that run end.
@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/cancellation.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "net/rpc_server.h"
@@ -72,6 +73,9 @@ struct ModelServerOptions {
   bool listen_early = false;
   // How long Start waits for the models; a load goes on behind it.
   absl::Duration start_timeout = absl::InfiniteDuration();
+  // Ends the wait: Start then returns the server as it is, which never becomes ready, to be
+  // stopped. Until Start has returned.
+  CancellationManager* start_cancellation = nullptr;
 
   // "": none. "host:0": any port; "unix:/path".
   std::string grpc_address = "";
@@ -84,7 +88,8 @@ struct ModelServerOptions {
   RestFrontOptions rest = {};   // without lanes
   RestLanes::Options lanes = {};
   int max_running_requests = 64;  // of gRPC, at a time; others wait
-  // Of gRPC, that wait for those: others are ResourceExhausted. REST: lanes.max_waiting.
+  // Of gRPC, that wait for those: others are ResourceExhausted. Health, status and reflection are
+  // none of them. REST: lanes.max_waiting.
   int max_waiting_requests = 20'000;
   bool enable_health = true;        // grpc.health.v1
   bool enable_session_run = false;  // SessionService: who may call it may run each op
@@ -124,7 +129,11 @@ class ModelServer {
   void Stop(absl::Duration drain);
 
  private:
+  class StartEnd;
+
   ModelServer() = default;
+  // Readiness becomes stopping; requests and reloads wait no longer for models.
+  void EndWaits();
   Status Listen(const ModelServerOptions& options);
   // Answers what is asked for outside of /v1/.
   std::function<bool(HttpRequest*)> PagesOf(const ModelServerMonitoring& monitoring,

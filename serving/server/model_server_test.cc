@@ -15,8 +15,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/cancellation.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
+#include "core/record.h"
 #include "core/status.h"
 #include "core/testing/shared_data.h"
 #include "core/testing/tensor_testing.h"
@@ -28,6 +30,7 @@
 #include "proto/serving/method_paths.h"
 #include "proto/serving/model_management.pb.h"
 #include "proto/serving/predict.pb.h"
+#include "proto/serving/prediction_log.pb.h"
 #include "serving/model_config.h"
 #include "serving/model_versions.h"
 #include "serving/rest/testing/raw_http_client.h"
@@ -35,12 +38,14 @@
 #include "serving/testing/test_model.h"
 #include "serving/version_source.h"
 #include "serving/version_state.h"
+#include "serving/warm_up.h"
 
 // covers: serving: a server answers Predict over gRPC and REST with TensorFlow Serving's replies,
 //   codes and texts
 // covers: serving: a version swapped in while requests run fails none of them
 // covers: serving: several models at start: the good ones serve, a bad one is in the status; one
 //   bad model alone ends the start
+// covers: serving: a start that is cancelled waits no longer for models
 
 namespace millrace {
 namespace {
@@ -451,6 +456,37 @@ TEST_F(ModelServerTest, ReloadsItsListOfModels) {
                 absl::StatusCode::kInvalidArgument,
                 "Illegal to list model b multiple times in config list");
   EXPECT_OK(Predict(predict, &predicted));
+}
+
+// Its warm-up takes years.
+TEST_F(ModelServerTest, AStartThatIsCancelledGivesAServerThatStops) {
+  AddVersion("a", 1);
+  const std::string version = Joined(JoinPath(base_, "a"), 1);
+  ASSERT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(JoinPath(version, "assets.extra")));
+  tensorflow::serving::PredictionLog log;
+  *log.mutable_predict_log()->mutable_request() = PredictOf("a");
+  ASSERT_OK_AND_ASSIGN(const auto writer,
+                       RecordWriter::Open(FileSystem::Posix(), JoinPath(version, kWarmUpFile)));
+  ASSERT_OK(writer->Write(log.SerializeAsString()));
+  ASSERT_OK(writer->Close());
+  for (const bool listen_early : {true, false}) {
+    SCOPED_TRACE(listen_early);
+    CancellationManager cancellation;
+    ModelServerOptions options = Options({"a"});
+    options.listen_early = listen_early;
+    options.warm_up_iterations = INT32_MAX;
+    options.start_timeout = absl::InfiniteDuration();
+    options.start_cancellation = &cancellation;
+    StatusOr<std::unique_ptr<ModelServer>> server = absl::UnknownError("not yet");
+    std::thread start([&] { server = ModelServer::Start(options); });
+    cancellation.StartCancel();  // before, or while it waits
+    start.join();
+    ASSERT_OK(server);
+    EXPECT_FALSE((*server)->is_ready());
+    EXPECT_EQ((*server)->grpc_port() != 0, listen_early);
+    (*server)->Stop(absl::ZeroDuration());
+    server->reset();  // waits for the warm-up, which is told to end
+  }
 }
 
 TEST(GrpcFrontTest, TextsAreCut) {

@@ -2,6 +2,8 @@
 #include "serving/server/predict_call.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
@@ -22,6 +24,9 @@ using tensorflow::serving::PredictResponse;
 constexpr int kInputsField = PredictRequest::kInputsFieldNumber;
 constexpr int kOutputsField = PredictResponse::kOutputsFieldNumber;
 
+// A request with more is no model's; each takes far more memory than its bytes.
+constexpr size_t kMaxInputs = 4096;
+
 // Protobuf refuses what is no UTF-8.
 bool IsAscii(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return (c & 0x80) == 0; });
@@ -34,7 +39,7 @@ bool ReadPlain(const grpc::ByteBuffer& bytes, PredictRequest* request,
   // No element that is not listed: the model's bound is for the message.
   const Status status =
       DecodeMessage("PredictRequest", bytes, kInputsField, TensorField::kNamedOrIndexed, &tensors,
-                    request, /*max_splat_bytes=*/0);
+                    request, /*max_splat_bytes=*/0, kMaxInputs);
   if (!status.ok()) return false;
   std::set<absl::string_view> aliases;
   for (const DecodedTensor& tensor : tensors) {
@@ -67,16 +72,22 @@ StatusOr<grpc::ByteBuffer> AnswerPredict(const ModelRequests& requests,
   PredictRequest request;
   std::vector<AliasedTensor> inputs;
   if (!ReadPlain(bytes, &request, &inputs)) return AnswerMessage(requests, bytes, bounds, origin);
-  PredictResponse rest;
-  MR_ASSIGN_OR_RETURN(
-      const ModelRequests::PredictedTensors predicted,
-      requests.PredictTensors(request, inputs, bounds, rest.mutable_model_spec(), origin));
-  const TensorForm form = predicted.as_content ? TensorForm::kAllContent : TensorForm::kListed;
   MessageWriter writer;
-  for (const AliasedTensor& output : predicted.outputs) {
-    MR_RETURN_IF_ERROR(writer.AddNamedTensor(kOutputsField, output.alias, output.tensor, form));
-  }
-  writer.AddMessage(rest);
+  MR_RETURN_IF_ERROR(requests.PredictTensors(
+      request, inputs, bounds,
+      [&](const ModelRequests::PredictedTensors& predicted) -> StatusOr<int64_t> {
+        const TensorForm form =
+            predicted.as_content ? TensorForm::kAllContent : TensorForm::kListed;
+        for (const AliasedTensor& output : predicted.outputs) {
+          MR_RETURN_IF_ERROR(
+              writer.AddNamedTensor(kOutputsField, output.alias, output.tensor, form));
+        }
+        PredictResponse rest;
+        *rest.mutable_model_spec() = predicted.spec;
+        writer.AddMessage(rest);
+        return writer.num_bytes();
+      },
+      origin));
   return writer.Finish();
 }
 

@@ -5,11 +5,13 @@
 #include "serving/server/predict_call.h"
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -123,6 +125,27 @@ TEST_F(PredictCallTest, ATensorThatIsNoneIsRefusedByItsAlias) {
   ASSERT_OK_AND_ASSIGN(const grpc::ByteBuffer bytes, EncodeMessage(request));
   EXPECT_STATUS(AnswerPredict(server_->requests(), bytes, {}, {}),
                 absl::StatusCode::kInvalidArgument, "tensor parsing error: k");
+}
+
+// Two bytes on the wire must not become a hundred in memory, as often as a stranger likes.
+TEST_F(PredictCallTest, EntriesWithoutNumberAreOneForTheMessage) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*as_content=*/false));
+  std::string text = Request(true).SerializeAsString();
+  for (int i = 0; i < 5000; ++i) text += std::string("\x12\x00", 2);
+  PredictRequest request;
+  ASSERT_TRUE(request.ParseFromString(text));
+  ASSERT_EQ(request.inputs_size(), 3);  // all of them have the key ""
+  const grpc::Slice slice(text);
+  PredictResponse response;
+  const Status expected = server_->requests().Predict(request, {}, &response);
+  EXPECT_FALSE(expected.ok());
+  EXPECT_EQ(AnswerPredict(server_->requests(), grpc::ByteBuffer(&slice, 1), {}, {}).status(),
+            expected);
+  std::vector<DecodedTensor> tensors;
+  EXPECT_STATUS(DecodeMessage("m", grpc::ByteBuffer(&slice, 1), 2, TensorField::kNamedOrIndexed,
+                              &tensors, nullptr, kMaxSplatBytes, /*max_tensors=*/100),
+                absl::StatusCode::kInvalidArgument, "more than 100 tensors");
+  EXPECT_EQ(tensors.size(), 100u);
 }
 
 }  // namespace

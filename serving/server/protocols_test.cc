@@ -4,7 +4,9 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -143,6 +145,29 @@ class HealthWatch {
   std::vector<HealthCheckResponse::ServingStatus> heard_;
   bool has_ended_ = false;
   Status status_;
+};
+
+// Writes requests one behind the other without waiting for answers, and then closes its side.
+class Pipeliner : public DuplexCall::User {
+ public:
+  Pipeliner(std::shared_ptr<DuplexCall> call, std::deque<grpc::ByteBuffer> requests)
+      : call_(std::move(call)), requests_(std::move(requests)) {}
+  void WriteNext() {
+    if (requests_.empty()) return call_->Close();
+    const grpc::ByteBuffer next = std::move(requests_.front());
+    requests_.pop_front();
+    call_->Write(next);
+  }
+  void OnMessage(const grpc::ByteBuffer&) override { ++num_answers_; }
+  void OnWritten() override { WriteNext(); }
+  void OnEnded(const Status&, bool) override { has_ended_.Notify(); }
+
+  std::atomic<int> num_answers_{0};
+  Notification has_ended_;
+
+ private:
+  const std::shared_ptr<DuplexCall> call_;
+  std::deque<grpc::ByteBuffer> requests_;  // of the thread that wrote last
 };
 
 // Writes one request, closes its side when told, keeps the first answer.
@@ -325,6 +350,26 @@ TEST_F(ProtocolsTest, ReflectionAnswersAClientThatHasClosedItsSide) {
     }
     EXPECT_TRUE(has_inference) << asker->answer_.DebugString();
   }
+}
+
+// Few: a client that has closed waits for DuplexCall::kFarewell at most.
+TEST_F(ProtocolsTest, ReflectionAnswersAllThatAClientAskedBeforeItClosedItsSide) {
+  constexpr int kRequests = 8;
+  grpc::reflection::v1::ServerReflectionRequest request;
+  request.set_file_containing_symbol("inference.GRPCInferenceService");
+  std::deque<grpc::ByteBuffer> requests;
+  for (int i = 0; i < kRequests; ++i) {
+    const StatusOr<grpc::ByteBuffer> bytes = EncodeMessage(request);
+    ASSERT_OK(bytes);
+    requests.push_back(*bytes);
+  }
+  const std::shared_ptr<DuplexCall> call =
+      channel_->Duplex("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo");
+  const auto asker = std::make_shared<Pipeliner>(call, std::move(requests));
+  call->Start(asker);
+  asker->WriteNext();
+  ASSERT_TRUE(asker->has_ended_.WaitFor(kHang));
+  EXPECT_EQ(asker->num_answers_, kRequests);
 }
 
 inference::ModelInferRequest InferOf(bool raw) {

@@ -22,12 +22,12 @@
 #include "proto/serving/regression.pb.h"
 #include "saver/model_signature.h"
 #include "serving/aliased_tensor.h"
-#include "serving/cut_text.h"
 #include "serving/model_versions.h"
 #include "serving/request_observer.h"
 #include "serving/rest/json_examples.h"
 #include "serving/rest/json_replies.h"
 #include "serving/rest/json_tensors.h"
+#include "serving/rest/rest_answer.h"
 #include "serving/rest/rest_messages.h"
 #include "serving/rest/rest_path.h"
 #include "serving/served_model.h"
@@ -41,7 +41,6 @@ namespace serving = tensorflow::serving;
 
 constexpr char kSignatureDef[] = "signature_def";
 constexpr size_t kMaxShownName = 1024;
-constexpr size_t kMaxErrorBytes = 16 << 10;
 
 class Front : public std::enable_shared_from_this<Front> {
  public:
@@ -58,7 +57,6 @@ class Front : public std::enable_shared_from_this<Front> {
     ObservedRequest* observed;
   };
 
-  HttpHeaders Headers() const;
   // Says whether there is a reply.
   bool AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const;
   // Runs a step of a model, or waits for the model.
@@ -144,28 +142,17 @@ Status RunExamples(const ServedModel& model,
   return status.ok() ? status : observed->End(std::move(status));
 }
 
-HttpHeaders Front::Headers() const {
-  HttpHeaders headers;
-  for (const auto& [name, value] : ReplyHeaders(options_.cors)) {
-    headers.emplace_back(std::string(name), std::string(value));
-  }
-  return headers;
-}
-
 void Front::Serve(std::unique_ptr<HttpRequest> request) const {
   if (!IsRestPath(request->path())) {
     if (options_.pages && options_.pages(request.get())) return;
     return request->Answer(404, {}, "");
   }
-  if (options_.cors && request->method() == "OPTIONS") {
-    const Status asked = CheckCorsPreflight(request->header("Origin"));
-    if (asked.ok()) return request->Answer(200, Headers(), "");
-    return request->Answer(HttpStatus(asked.code()), Headers(), ErrorReply(asked));
-  }
+  if (options_.cors && request->method() == "OPTIONS") return AnswerPreflight(request.get());
   const absl::Time deadline = absl::Now() + options_.timeout;
   const Status taken = NoExceptions("REST", [&]() -> Status {
     MR_ASSIGN_OR_RETURN(RestTarget target, ParseRestPath(request->method(), request->path()));
     if (options_.lanes == nullptr || !MayTakeLong(target)) {
+      if (MayTakeLong(target) && !request->Unpack()) return absl::OkStatus();
       AnswerTo(request.get(), Reply(target, *request, {.deadline = deadline}));
       return absl::OkStatus();
     }
@@ -182,18 +169,11 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
 
 bool Front::AnswerTo(HttpRequest* request, StatusOr<std::string> reply) const {
   if (reply.ok()) {
-    request->Answer(200, Headers(), *std::move(reply));
-    return true;
+    request->Answer(200, RestReplyHeaders(options_.cors), *std::move(reply));
+  } else {
+    AnswerRestError(request, reply.status(), options_.cors);
   }
-  const Status& status = reply.status();
-  HttpHeaders headers = Headers();
-  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) {
-    headers.emplace_back("Retry-After", "1");
-  }
-  // A message may show what the client sent, however long.
-  request->Answer(HttpStatus(status.code()), std::move(headers),
-                  ErrorReply(Status(status.code(), CutText(status.message(), kMaxErrorBytes))));
-  return false;
+  return reply.ok();
 }
 
 bool Front::MayTakeLong(const RestTarget& target) {

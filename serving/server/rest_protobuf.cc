@@ -142,6 +142,7 @@ void Front::Serve(std::unique_ptr<HttpRequest> request) const {
       return absl::OkStatus();
     }
     if (options_.lanes == nullptr) {
+      if (!request->Unpack()) return absl::OkStatus();
       AnswerTo(request.get(), type, Reply(target, *request, {.deadline = deadline}));
       return absl::OkStatus();
     }

@@ -15,11 +15,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/file_system.h"
+#include "core/record.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "proto/serving/predict.pb.h"
+#include "proto/serving/prediction_log.pb.h"
 #include "serving/rest/testing/raw_http_client.h"
+#include "serving/warm_up.h"
 #include "tests/cluster/process.h"
 #include "tests/serving/loop_request.h"
 #include "tests/serving/served_models.h"
@@ -32,7 +36,7 @@
 // covers: serving: at SIGTERM probes hear that a server is not ready, and it serves on for
 //   --not_ready_seconds
 // covers: serving: at SIGTERM a server is no longer ready, lets requests end that run, within
-//   --drain_seconds, and its exit code is 0
+//   --drain_seconds, and its exit code is 0; so it is while its first models load
 // covers: serving: requests of clients that were killed stop, and harm nobody else
 
 namespace millrace {
@@ -141,6 +145,27 @@ TEST_F(KillTest, AtSigtermProbesHearItFirst) {
                        ServedProcess::Start({.args = Args({"--not_ready_seconds=1"})}));
   ASSERT_OK_AND_ASSIGN(const int code, shortly->Terminate());
   EXPECT_EQ(code, 0) << shortly->process()->output();
+}
+
+// The warm-up of the only version takes years.
+TEST_F(KillTest, SigtermDuringTheFirstLoadsEndsTheServerInOrder) {
+  ASSERT_OK(ExportScaling(Version(2), {.scale = 3}));
+  ASSERT_OK(files()->RecursivelyCreateDirectory(JoinPath(Version(2), "assets.extra")));
+  tensorflow::serving::PredictionLog log;
+  *log.mutable_predict_log()->mutable_request() = ScalingRequest("m", 1);
+  ASSERT_OK_AND_ASSIGN(const auto writer,
+                       RecordWriter::Open(files(), JoinPath(Version(2), kWarmUpFile)));
+  ASSERT_OK(writer->Write(log.SerializeAsString()));
+  ASSERT_OK(writer->Close());
+  ASSERT_OK_AND_ASSIGN(
+      const auto server,
+      ServedProcess::Start({.args = Args({"--listen_early=true", "--drain_seconds=600",
+                                          "--num_request_iterations_for_warmup=2000000000"})}));
+  EXPECT_EQ(server->Rest("GET", "/v2/health/ready").status, 503);
+  EXPECT_OK(server->process()->Signal(SIGTERM));
+  // Nothing runs that could use up the drain.
+  ASSERT_OK_AND_ASSIGN(const int code, server->process()->WaitForExit(kServingHang));
+  EXPECT_EQ(code, 0) << server->process()->output();
 }
 
 TEST_F(KillTest, ThePatienceOfADrainIsBounded) {

@@ -186,7 +186,9 @@ class PythonOfItsOwnServer(unittest.TestCase):
         try:
             with Python(address=f"127.0.0.1:{server.grpc}") as client:
                 code, _ = client.raised(lambda: client.predict(client.request((7, 7)), timeout=0.3))
-                self.assertEqual(code, client.grpc.StatusCode.DEADLINE_EXCEEDED)
+                # The client's own, or TensorFlow Serving's of a row that waits in a batch.
+                self.assertIn(code, (client.grpc.StatusCode.DEADLINE_EXCEEDED,
+                                     client.grpc.StatusCode.RESOURCE_EXHAUSTED))
                 ask = client.unary(PREDICT_METHOD, client.predict_pb2.PredictRequest,
                                    client.predict_pb2.PredictResponse)
                 calls = [ask.future(client.request(x), timeout=HANG) for x in ((1, 2), (3, 4))]
@@ -308,7 +310,8 @@ class Node(Outside):
         finally:
             server.stop()
         got = {reply.pop("name"): reply for reply in replies}
-        self.assertEqual(got.pop("short")["code"], "DEADLINE_EXCEEDED")
+        # The client's own, or TensorFlow Serving's of a row that waits in a batch.
+        self.assertIn(got.pop("short")["code"], ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"))
         self.assertEqual(got, {"first": {"y": [3, 6]}, "second": {"y": [9, 12]}})
 
     def test_unix_socket_and_a_watch_that_sees_the_end_of_the_server(self):
