@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <new>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "core/arena.h"
 #include "core/arena_threads.h"
@@ -19,7 +21,23 @@ namespace {
 
 using State = VersionState;
 
+// Fails where the priority is this low already.
+void LowerPriority(pid_t thread, int nice) {
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice);
+}
+
 }  // namespace
+
+void ModelVersions::Core::NoteThread() {
+  MutexLock lock(&mu);
+  thread_ids.push_back(::gettid());
+  if (is_nice) LowerPriority(thread_ids.back(), options.nice);
+}
+
+void ModelVersions::Core::BeNice() {
+  if (std::exchange(is_nice, true)) return;
+  for (const pid_t thread : thread_ids) LowerPriority(thread, options.nice);
+}
 
 ModelVersions::ModelVersions(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
@@ -45,17 +63,18 @@ Status ModelVersions::StartThreads() {
   const auto start = [this](void (Core::*run)()) {
     {
       MutexLock lock(&core_->mu);
+      core_->thread_ids.reserve(static_cast<size_t>(core_->num_threads) + 1);
       ++core_->num_threads;
     }
     const auto end = [](Core* core) {
       MutexLock lock(&core->mu);
       --core->num_threads;
+      std::erase(core->thread_ids, ::gettid());
       core->changed.SignalAll();
     };
     try {
       threads_.emplace_back([core = core_, run, end] {
-        // Fails where the priority is this low already.
-        (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), core->options.nice);
+        core->NoteThread();
         (core.get()->*run)();
         end(core.get());
       });

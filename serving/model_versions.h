@@ -15,7 +15,8 @@
 // polls the sources (serving/version_source.h), one waits for the times of next tries, up to
 // PlanOptions::max_loads load and warm up (and up to max_left_behind more are in loads that took
 // too long: such a version has failed, and what its load still returns is dropped), one unloads.
-// All have the priority `nice`: they take what requests leave. (Threads that a loader starts
+// From the first available version on all have the priority `nice`: they take what requests leave.
+// Until then nobody asks, and the loads are what is waited for. (Threads that a loader starts
 // inherit it. Those of the arena, which requests need, are started before; others that requests
 // need must not be started by the loader.)
 //

@@ -19,6 +19,8 @@
 // which does not. So a change is there or not; what it makes due is tried again (ProceedOrNot), and
 // no exception leaves a thread.
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -155,6 +157,11 @@ struct ModelVersions::Core {
     return options.load_on_demand || options.plan.idle_unload < absl::InfiniteDuration();
   }
 
+  // Of the thread that calls it, at its begin.
+  void NoteThread();
+  // Something serves from now on: the threads take what requests leave.
+  void BeNice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
   // What the threads do.
   void RunPolls();
   void RunTimes();
@@ -276,6 +283,8 @@ struct ModelVersions::Core {
   int64_t num_lists ABSL_GUARDED_BY(mu) = 0;     // that were set or tried so far
   bool reloading ABSL_GUARDED_BY(mu) = false;    // a reload waits; there is one at most
   int num_threads ABSL_GUARDED_BY(mu) = 0;
+  std::vector<pid_t> thread_ids ABSL_GUARDED_BY(mu);  // of those that run; has room for all
+  bool is_nice ABSL_GUARDED_BY(mu) = false;
   // Those in functions of others: storage, loaders, what frees a model. They end when these do.
   int num_busy ABSL_GUARDED_BY(mu) = 0;
 };

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/file_system.h"
+#include "core/mutex.h"
 #include "core/notification.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
@@ -158,6 +160,34 @@ std::map<std::string, int> NiceOfThreads() {
     if (fields.size() > 16 && absl::SimpleAtoi(fields[16], &value)) nice[id] = value;
   }
   return nice;
+}
+
+// covers: serving: until something serves, models load with the priority of the process; then with
+//   a lower one
+TEST_F(ModelVersionsTest, OnlyLoadsBesideRequestsHaveALowPriority) {
+  constexpr int kLowest = 19;
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  if (own == kLowest) GTEST_SKIP() << "this process has the lowest";
+  Mutex mu;
+  std::map<std::string, int> seen;  // by version
+  ModelVersions::Options options = Options();
+  options.nice = kLowest;
+  options.loader = [&, load = options.loader](const VersionToLoad& version,
+                                              CancellationManager* cancellation) {
+    const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
+    {
+      MutexLock lock(&mu);
+      seen[KeyOf(version.directory)] = nice;
+    }
+    return load(version, cancellation);
+  };
+  StartWithOne(std::move(options));
+  Write("m", 2);
+  versions_->Poll();
+  AwaitVersion("m", 2, State::kAvailable);
+  MutexLock lock(&mu);
+  EXPECT_EQ(seen["m/1"], own);
+  EXPECT_EQ(seen["m/2"], kLowest);
 }
 
 // covers: serving: a loader that computes makes no thread of low priority that requests then need

@@ -30,6 +30,7 @@ void ModelVersions::Core::Move(Version* version, State to) noexcept {
   MR_DCHECK(IsLegalTransition(version->state, to),
             "a version goes along the arrows of version_state.h only");
   version->state = to;
+  if (to == State::kAvailable) BeNice();
 }
 
 // Each case is carried out whole or, by an exception, not at all: the plan comes to it again.

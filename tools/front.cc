@@ -8,8 +8,9 @@
 //   POST /v1/models/census/versions  {"name": "v1", "deploymentUri": "/models/census/1"}
 //   POST /v1/models/census:predict   {"instances": [...]}
 //
-// SIGTERM and Ctrl-C: requests that run end (--drain_seconds), then the nodes, then exit 0. Exit
-// codes: 0, 2 for wrong flags, 1 for everything else, with one message.
+// SIGTERM and Ctrl-C: probes hear that it is not ready (--not_ready_seconds), requests that run end
+// (--drain_seconds), then the nodes, then exit 0. Exit codes: 0, 2 for wrong flags, 1 for
+// everything else, with one message.
 
 #include <poll.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/exit_code.h"
 #include "core/file_system.h"
@@ -76,6 +78,7 @@ StatusOr<ModelFrontOptions> FrontOptionsOf(const CommandLine& flags,
 
 Status ServeFront(const CommandLine& flags, std::vector<std::string> node_flags) {
   MR_ASSIGN_OR_RETURN(ModelFrontOptions options, FrontOptionsOf(flags, std::move(node_flags)));
+  MR_ASSIGN_OR_RETURN(const int not_ready, flags.IntValue("not_ready_seconds", 0, 0, kMaxSeconds));
   const absl::Duration drain = options.nodes.plan.drain_time;
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFront> front,
                       ModelFront::Start(std::move(options)));
@@ -84,6 +87,11 @@ Status ServeFront(const CommandLine& flags, std::vector<std::string> node_flags)
   while (request.signal() == 0) {
     pollfd wait = {.fd = request.fd(), .events = POLLIN, .revents = 0};
     poll(&wait, 1, 1000);
+  }
+  if (not_ready > 0) {
+    front->SetNotReady();
+    LogInfo("Is not ready any more, and serves for ", not_ready, " s");
+    absl::SleepFor(absl::Seconds(not_ready));  // a second signal ends the process
   }
   LogInfo("Stops: requests that run have ", absl::FormatDuration(drain));
   front->Stop(drain);
@@ -120,6 +128,8 @@ int Main(const std::vector<std::string>& args) {
                 FrontNumber("hold_seconds", "for a request to get a node (30)"),
                 FrontNumber("request_seconds", "from then to its reply (60)"),
                 FrontNumber("start_seconds", "for a node to start (300)"),
+                FrontNumber("not_ready_seconds",
+                            "from SIGTERM on served, but not ready for probes (0)"),
                 FrontNumber("drain_seconds",
                             "for requests that run at SIGTERM and in deleted versions (30)")},
       .rest = "[-- FLAG OF MODEL_SERVER...]"};

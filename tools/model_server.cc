@@ -6,8 +6,9 @@
 //   model_server --rest_api_port=8501 --model_name=census --model_base_path=/models/census
 //   model_server --rest_api_port=8501 --model_config_file=models.config
 //
-// SIGTERM and Ctrl-C, also while the first models load: requests that run end (--drain_seconds),
-// then exit 0. Exit codes: 0, 2 for wrong flags, 1 for everything else, with one message.
+// SIGTERM and Ctrl-C, also while the first models load: probes hear that it is not ready
+// (--not_ready_seconds), requests that run end (--drain_seconds), then exit 0. Exit codes: 0, 2 for
+// wrong flags, 1 for everything else, with one message.
 
 #include "serving/server/model_server.h"
 
@@ -35,6 +36,7 @@
 #include "core/program.h"
 #include "core/status.h"
 #include "core/termination.h"
+#include "graph/op_registry.h"
 #include "serving/model_config_file.h"
 #include "serving/model_versions.h"
 #include "tools/command_line.h"
@@ -105,6 +107,9 @@ class StartWatch {
 Status Serve(const CommandLine& flags) {
   AllowManyFiles();
   MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
+  // The first look-up builds the list of ops. Here, for the heap of this thread grows in large
+  // steps; those of others by a page and a system call each, hundreds of them.
+  LookUpOp("NoOp");
   MR_ASSIGN_OR_RETURN(ModelServerFlags read, ReadModelServerFlags(flags));
   const TerminationRequest request;
   std::unique_ptr<ModelServer> server;
@@ -138,6 +143,11 @@ Status Serve(const CommandLine& flags) {
   while (request.signal() == 0) {
     pollfd wait = {.fd = request.fd(), .events = POLLIN, .revents = 0};
     poll(&wait, 1, 1000);
+  }
+  if (read.not_ready > absl::ZeroDuration()) {
+    server->SetNotReady();
+    LogInfo("Is not ready any more, and serves for ", absl::FormatDuration(read.not_ready));
+    absl::SleepFor(read.not_ready);  // a second signal ends the process
   }
   LogInfo("Stops: requests that run have ", absl::FormatDuration(read.drain));
   EndAfter(read.drain + kEndTime);

@@ -375,7 +375,8 @@ std::vector<FlagSpec> FlagsOfReachAndLogs() {
       Number("access_log_sampling", "requests that get a line in the log, 0 to 1 (0)"),
       Number("request_log_files", "of a logging_config's prefix that stay (10)"),
       Number("request_log_file_mb", "of each of them (64)"),
-      Number("drain_seconds", "for requests that run at SIGTERM (30)"),
+      Number("not_ready_seconds", "from SIGTERM on served, but not ready for probes (0)"),
+      Number("drain_seconds", "for requests that run at SIGTERM, after that time (30)"),
   };
 }
 
@@ -391,6 +392,8 @@ StatusOr<ModelServerFlags> ReadModelServerFlags(const CommandLine& flags) {
   if (config_period > 0) read.config_period = absl::Seconds(config_period);
   MR_ASSIGN_OR_RETURN(const int drain, flags.IntValue("drain_seconds", 30, 0, 86'400));
   read.drain = absl::Seconds(drain);
+  MR_ASSIGN_OR_RETURN(const int not_ready, flags.IntValue("not_ready_seconds", 0, 0, 86'400));
+  read.not_ready = absl::Seconds(not_ready);
   MR_RETURN_IF_ERROR(ReadFronts(flags, &options));
   MR_RETURN_IF_ERROR(ReadVersions(flags, &options.versions));
   options.require_all_models = flags.BoolValue("require_all_models", false);

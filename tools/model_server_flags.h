@@ -21,6 +21,7 @@ namespace millrace {
 struct ModelServerFlags {
   ModelServerOptions options;
   absl::Duration drain = absl::Seconds(30);
+  absl::Duration not_ready = absl::ZeroDuration();  // before it
   // Of --model_config_file, which is read again in this period; infinite: never.
   std::string config_file = "", config_content = "";
   absl::Duration config_period = absl::InfiniteDuration();

@@ -182,6 +182,7 @@ StatusOr<std::unique_ptr<ModelFront>> ModelFront::Start(ModelFrontOptions option
 ModelFront::~ModelFront() { Stop(absl::ZeroDuration()); }
 
 void ModelFront::Stop(absl::Duration drain) {
+  SetNotReady();
   if (http_ != nullptr) http_->Stop(drain);
   changes_.reset();
   if (fleet_ != nullptr) fleet_->Stop();
@@ -191,7 +192,20 @@ void ModelFront::Stop(absl::Duration drain) {
   socket_dir_.clear();
 }
 
+// As a model server's.
+bool ModelFront::AnswerProbe(HttpRequest* request) const {
+  const bool is_live = request->path() == "/v2/health/live";
+  if (!is_live && request->path() != "/v2/health/ready") return false;
+  if (request->method() != "GET" && request->method() != "HEAD") return false;
+  const bool is_so = is_live || is_ready_;
+  request->Answer(
+      is_so ? 200 : 503, {{"Content-Type", "application/json"}},
+      absl::StrCat("{\"", is_live ? "live" : "ready", "\":", is_so ? "true" : "false", "}"));
+  return true;
+}
+
 void ModelFront::Serve(std::unique_ptr<HttpRequest> request) {
+  if (AnswerProbe(request.get())) return;
   StatusOr<FrontTarget> target =
       ParseFrontPath(request->method(), request->path(), default_project_);
   if (!target.ok()) {

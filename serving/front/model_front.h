@@ -59,6 +59,8 @@ class ModelFront {
   int port() const { return http_->port(); }
   const std::vector<std::string>& addresses() const { return http_->addresses(); }
 
+  // GET /v2/health/ready is 503 from now on, and before Stop nothing else changes.
+  void SetNotReady() { is_ready_ = false; }
   // Requests have `drain` to end; then the nodes.
   void Stop(absl::Duration drain);
 
@@ -66,6 +68,8 @@ class ModelFront {
   ModelFront() = default;
   Status OpenState(const ModelFrontOptions& options);
   void Serve(std::unique_ptr<HttpRequest> request);
+  // False: it is no probe.
+  bool AnswerProbe(HttpRequest* request) const;
   void Change(const FrontTarget& target, std::unique_ptr<HttpRequest> request);
   StatusOr<std::string> Changed(const FrontTarget& target, absl::string_view body);
   StatusOr<std::string> Read(const FrontTarget& target) const;
@@ -76,6 +80,7 @@ class ModelFront {
   std::unique_ptr<NodeFleet> fleet_;
   std::unique_ptr<ModelCatalog> catalog_;  // after fleet_, which it tells
   std::atomic<int> num_changing_{0};       // relaxed: a bound
+  std::atomic<bool> is_ready_{true};       // for probes alone
   std::unique_ptr<IoPool> changes_;        // one thread
   std::unique_ptr<HttpServer> http_;       // the last: its handlers use the others
 };

@@ -85,6 +85,20 @@ class ModelFrontTest : public ::testing::Test {
   std::unique_ptr<ModelFront> front_;
 };
 
+// covers: serving: probes of a front hear that it goes before it goes
+TEST_F(ModelFrontTest, ProbesHearThatItIsNotReadyAnyMore) {
+  EXPECT_EQ(Ask("GET", "/v2/health/live").json, Json::parse("{\"live\": true}"));
+  FrontAnswer ready = Ask("GET", "/v2/health/ready");
+  EXPECT_EQ(ready.status, 200);
+  EXPECT_EQ(ready.json, Json::parse("{\"ready\": true}"));
+  front_->SetNotReady();
+  ready = Ask("GET", "/v2/health/ready");
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_EQ(ready.json, Json::parse("{\"ready\": false}"));
+  ExpectOk("GET", "/v2/health/live");
+  ExpectOk("GET", "/v1/projects/p/models");
+}
+
 // covers: serving: the front's models and versions: made, listed, deleted, the first version is the
 //   default, the default goes last; wrong requests get their text and code
 TEST_F(ModelFrontTest, ModelsAndVersionsAreMadeListedAndDeleted) {

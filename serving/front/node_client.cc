@@ -197,6 +197,11 @@ bool NodeClient::CanConnect() const {
   return Connect(&error).open();
 }
 
+void NodeClient::DropKept() {
+  MutexLock lock(&mu_);
+  kept_.clear();
+}
+
 OwnedFd NodeClient::TakeKept() {
   const absl::Time oldest = absl::Now() - kKeptTime;
   MutexLock lock(&mu_);

@@ -68,6 +68,8 @@ class NodeClient {
                     absl::string_view body, absl::Time deadline, absl::string_view accept = "");
   NodeExchange Get(absl::string_view target, absl::Time deadline);
 
+  // For a server that is about to end: it need not wait for them.
+  void DropKept();
   // Does somebody listen there? Sends nothing.
   bool CanConnect() const;
 

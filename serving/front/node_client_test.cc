@@ -122,6 +122,14 @@ TEST_F(NodeClientTest, AKeptConnectionThatWasClosedIsReplacedBeforeAByteIsSent) 
   EXPECT_EQ(two.reply.body, "two");
 }
 
+TEST_F(NodeClientTest, KeptConnectionsEndWhenTheyAreDropped) {
+  Serve({{ReplyOf("one"), ReplyOf("two")}});
+  NodeClient client(path_);
+  EXPECT_EQ(Post(&client).reply.body, "one");
+  client.DropKept();
+  num_closed_.wait(0);  // its server waits for another request, or for the end
+}
+
 TEST_F(NodeClientTest, WhatBreaksOffAfterARequestIsNotSentAgain) {
   for (const char* const reply :
        {"", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfour",

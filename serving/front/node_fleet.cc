@@ -227,6 +227,7 @@ bool NodeFleet::Apply(Version* version, const NodePlan& plan, bool is_keeper, De
     node.plan.since = now;
     if (stops) {
       node.asked = true;
+      node.client->DropKept();
       node.process->Signal(SIGTERM);
     }
   }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <microhttpd.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -68,6 +69,7 @@ void SendRawReply(int fd, int status, absl::string_view text) {
 HttpShared::HttpShared(const HttpServerOptions& options)
     : bodies(std::make_shared<ByteBudget>(options.max_bytes_of_bodies)),
       replies(std::make_shared<ByteBudget>(options.max_bytes_of_replies)),
+      close_time(options.close_time),
       watch(epoll_create1(EPOLL_CLOEXEC)),
       min_gzip_bytes(options.min_gzip_bytes),
       gunzip{.max_bytes = options.max_body_bytes, .max_ratio = options.max_inflate_ratio},
@@ -122,9 +124,16 @@ void HttpConnection::Gone() {
   Tell(std::move(gone));
 }
 
-void HttpConnection::Drain() {
+void HttpConnection::CloseIfIdle() {
   MutexLock lock(&mu_);
-  CloseIfIdle();
+  if (fd_ < 0 || phase_ != Phase::kIdle || half_closed_) return;
+  int unread = 0;
+  // The loop is about to see it.
+  if (ioctl(fd_, FIONREAD, &unread) == 0 && unread > 0) return;
+  half_closed_ = true;
+  deadline_ns_ = DeadlineNs(shared->close_time);
+  // The other side stays open: what comes there after a whole close is answered by a reset.
+  shutdown(fd_, SHUT_WR);
 }
 
 bool HttpConnection::End() {
@@ -169,7 +178,12 @@ int HttpConnection::DuplicateSocket() {
 void HttpConnection::Enter(Phase phase, int64_t deadline_ns) {
   MutexLock lock(&mu_);
   phase_ = phase;
-  deadline_ns_ = deadline_ns;
+  if (!half_closed_) deadline_ns_ = deadline_ns;
+}
+
+bool HttpConnection::is_half_closed() {
+  MutexLock lock(&mu_);
+  return half_closed_;
 }
 
 std::optional<HttpReply> HttpConnection::ReplyOrSuspend() {
@@ -205,7 +219,6 @@ void HttpConnection::Completed(int64_t deadline_ns) {
   deadline_ns_ = deadline_ns;
   reply_.reset();
   Unwatch();
-  if (shared->draining) CloseIfIdle();
 }
 
 void HttpConnection::Closed() {
@@ -236,10 +249,6 @@ absl::AnyInvocable<void()> HttpConnection::TakeGone() { return std::exchange(gon
 void HttpConnection::Unwatch() {
   if (watched_) epoll_ctl(shared->watch.get(), EPOLL_CTL_DEL, fd_, nullptr);
   watched_ = false;
-}
-
-void HttpConnection::CloseIfIdle() {
-  if (fd_ >= 0 && phase_ == Phase::kIdle) shutdown(fd_, SHUT_RD);
 }
 
 }  // namespace millrace

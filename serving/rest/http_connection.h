@@ -62,11 +62,12 @@ struct HttpShared {
 
   const std::shared_ptr<ByteBudget> bodies;
   const std::shared_ptr<ByteBudget> replies;
+  const absl::Duration close_time;
   const OwnedFd watch;  // epoll; it says the id of a connection
   const int64_t min_gzip_bytes;
   const GunzipLimits gunzip;
   const bool is_tls;
-  // Both are set before the server takes the lock of each connection: what a connection does under
+  // These are set before the server takes the lock of each connection: what a connection does under
   // its lock after that sees them.
   std::atomic<bool> draining{false};  // replies end their connections
   std::atomic<bool> ending{false};    // nothing waits for an answer
@@ -90,8 +91,10 @@ class HttpConnection {
 
   // The client closed its side.
   void Gone();
-  // The server drains: a request that has come, or comes with the last packets, is still read.
-  void Drain();
+  // The server drains, and has waited long enough for requests of idle connections: nothing is
+  // written to one that is idle any more, so that its client closes it. A request that crosses this
+  // is not run. Does nothing while one has come.
+  void CloseIfIdle();
   // The server waits no longer. True when that gave the request its reply.
   bool End();
   // 408 if it was read, and no more reading and writing.
@@ -105,6 +108,8 @@ class HttpConnection {
 
   // `deadline_ns` 0: none.
   void Enter(Phase phase, int64_t deadline_ns);
+  // Its client has been told that it ends: no request of it may run, for none can be answered.
+  bool is_half_closed();
   // After the handler: the reply, if it is there by now; else the connection leaves its loop.
   std::optional<HttpReply> ReplyOrSuspend();
   // The reply for which the connection came back.
@@ -135,7 +140,6 @@ class HttpConnection {
   void Resume() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::AnyInvocable<void()> TakeGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Unwatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CloseIfIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Mutex mu_;
   int fd_ ABSL_GUARDED_BY(mu_);  // -1: closed
@@ -146,6 +150,7 @@ class HttpConnection {
   absl::AnyInvocable<void()> gone_ ABSL_GUARDED_BY(mu_);
   bool watched_ ABSL_GUARDED_BY(mu_) = false;
   bool has_gone_ ABSL_GUARDED_BY(mu_) = false;
+  bool half_closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace millrace

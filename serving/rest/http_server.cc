@@ -45,6 +45,10 @@ constexpr int kMaxAcceptsAtOnce = 64;
 // the connection with unread bytes would throw away the reply, too (RFC 9112, 9.6).
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr size_t kMaxLingers = 256;
+// Of the listening socket; more may come while it is emptied.
+constexpr int kMaxAcceptTurnsAtStop = 64;
+// A server that stops waits for connections to go.
+constexpr int kDrainTickMs = 10;
 // How long the replies of a server that stops may take to get out.
 constexpr absl::Duration kFlushTime = absl::Seconds(5);
 
@@ -183,7 +187,7 @@ class Server final : public HttpServer {
   void Watch();
   bool WatchOnce(int tick_ms);
   void OnEvent(uint64_t what);
-  void Accept(size_t number);
+  bool Accept(size_t number);
   void Refuse(int fd, int status, absl::string_view text);
   void OnLinger(int fd);
   void CloseLinger(int fd);
@@ -196,9 +200,9 @@ class Server final : public HttpServer {
   }
   void Forget(Loop* loop, const std::string& host);
   std::vector<std::shared_ptr<HttpConnection>> Connections() const;
-  // Under mu_; until a condition that holds when connections go, or the time is over.
+  // Under mu_; until a condition that holds when connections go, or the deadline.
   template <typename Condition>
-  void WaitUntil(absl::Duration time, Condition is_so);
+  void WaitUntil(int64_t deadline_ns, Condition is_so);
 
   const HttpServerOptions options_;
   const HttpHandler handler_;
@@ -213,7 +217,7 @@ class Server final : public HttpServer {
 
   // Of the watching thread, once it runs.
   std::vector<HttpListener> listeners_;
-  std::map<int, int64_t> lingers_;  // sockets to read from until then
+  std::map<int, int64_t> lingers_;  // sockets to read from until then; see num_lingers_
   int64_t next_tick_ns_ = 0;
   bool is_paused_ = false;  // no files left: does not accept until the next tick
 
@@ -222,6 +226,7 @@ class Server final : public HttpServer {
 
   mutable Mutex mu_;
   CondVar fewer_connections_;  // signalled while the server drains
+  bool closes_idle_ ABSL_GUARDED_BY(mu_) = false;
   bool close_listeners_ ABSL_GUARDED_BY(mu_) = false;
   bool end_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ ABSL_GUARDED_BY(mu_) = kWakeId + 1;
@@ -230,6 +235,7 @@ class Server final : public HttpServer {
   // Those that their loops know.
   absl::flat_hash_map<uint64_t, std::shared_ptr<HttpConnection>> connections_ ABSL_GUARDED_BY(mu_);
   std::vector<int> new_lingers_ ABSL_GUARDED_BY(mu_);
+  size_t num_lingers_ ABSL_GUARDED_BY(mu_) = 0;  // of lingers_ and new_lingers_
 };
 
 std::shared_ptr<HttpConnection>* ContextOf(MHD_Connection* mhd) {
@@ -289,6 +295,14 @@ Status CheckOptions(const HttpServerOptions& options) {
         {"reply_time", options.reply_time}}) {
     if (value <= absl::ZeroDuration()) {
       return InvalidArgument("HTTP server: ", name, " must be > 0, got ",
+                             absl::FormatDuration(value));
+    }
+  }
+  for (const auto& [name, value] :
+       {std::pair<absl::string_view, absl::Duration>{"linger_time", options.linger_time},
+        {"close_time", options.close_time}}) {
+    if (value < absl::ZeroDuration()) {
+      return InvalidArgument("HTTP server: ", name, " must be >= 0, got ",
                              absl::FormatDuration(value));
     }
   }
@@ -389,11 +403,10 @@ Status Server::StartLoops() {
 }
 
 template <typename Condition>
-void Server::WaitUntil(absl::Duration time, Condition is_so) {
-  const int64_t deadline = DeadlineNs(time);
+void Server::WaitUntil(int64_t deadline_ns, Condition is_so) {
   MutexLock lock(&mu_);
   while (!is_so()) {
-    const int64_t left = deadline - SteadyNs();
+    const int64_t left = deadline_ns - SteadyNs();
     if (left <= 0) return;
     fewer_connections_.WaitWithTimeout(&mu_, absl::Nanoseconds(left));
   }
@@ -403,6 +416,7 @@ void Server::Stop(absl::Duration drain) {
   MutexLock one_at_a_time(&stop_mu_);
   if (std::exchange(stopped_, true)) return;
   const bool is_running = watcher_.joinable();
+  const int64_t deadline = DeadlineNs(drain);
   shared_->draining = true;
   if (is_running) {
     {
@@ -411,15 +425,22 @@ void Server::Stop(absl::Duration drain) {
     }
     Wake();
     listeners_closed_.Wait();
-    for (const auto& connection : Connections()) connection->Drain();
-    WaitUntil(drain, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_connections_ == 0; });
+    const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return num_connections_ == 0 && num_lingers_ == 0;
+    };
+    WaitUntil(std::min(deadline, DeadlineNs(options_.linger_time)), all_gone);
+    {
+      MutexLock lock(&mu_);
+      closes_idle_ = true;
+    }
+    WaitUntil(deadline, all_gone);
     // From here on nothing suspends: a loop that ends with a suspended connection would abort.
     shared_->ending = true;
     std::vector<uint64_t> answered;
     for (const auto& connection : Connections()) {
       if (connection->End()) answered.push_back(connection->id);
     }
-    WaitUntil(kFlushTime, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    WaitUntil(DeadlineNs(kFlushTime), [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return std::none_of(answered.begin(), answered.end(),
                           [&](uint64_t id) { return connections_.contains(id); });
     });
@@ -480,8 +501,6 @@ void Server::OnStarted(MHD_Connection* mhd, void** context) {
     connections_.emplace(id, connection);
   }
   *context = kept.release();
-  // Stop did not see it.
-  if (shared_->draining) connection->Drain();
 }
 
 void Server::OnClosed(Loop* loop, MHD_Connection* mhd, void** context) {
@@ -497,6 +516,7 @@ void Server::OnClosed(Loop* loop, MHD_Connection* mhd, void** context) {
     connections_.erase(c->id);
     if (lingers >= 0) {
       new_lingers_.push_back(lingers);
+      ++num_lingers_;
       Wake();
     }
   }
@@ -546,9 +566,16 @@ bool Server::WatchOnce(int tick_ms) {
     closes = std::exchange(close_listeners_, false);
     if (!closes) lingers.swap(new_lingers_);
   }
+  if (shared_->draining) tick_ms = std::min(tick_ms, kDrainTickMs);
   if (closes) {
+    // Clients that have connected already are served: a close of the listener resets them.
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      for (int turn = 0; turn < kMaxAcceptTurnsAtStop && Accept(i); ++turn) {
+      }
+    }
     listeners_.clear();
     is_paused_ = false;
+    next_tick_ns_ = 0;  // that was of a server with time
     listeners_closed_.Notify();
     return true;
   }
@@ -557,7 +584,7 @@ bool Server::WatchOnce(int tick_ms) {
                          .data = {.u64 = kLingerBit | static_cast<uint64_t>(fd)}};
     if (lingers_.size() >= kMaxLingers ||
         epoll_ctl(shared_->watch.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-      close(fd);
+      CloseLinger(fd);
       continue;
     }
     lingers_.emplace(fd, SteadyNs() + kLingerNs);
@@ -582,7 +609,10 @@ void Server::OnEvent(uint64_t what) {
     return;
   }
   if ((what & kLingerBit) != 0) return OnLinger(static_cast<int>(what & ~kLingerBit));
-  if ((what & kListenerBit) != 0) return Accept(static_cast<size_t>(what & ~kListenerBit));
+  if ((what & kListenerBit) != 0) {
+    Accept(static_cast<size_t>(what & ~kListenerBit));
+    return;
+  }
   std::shared_ptr<HttpConnection> connection;
   {
     MutexLock lock(&mu_);
@@ -592,7 +622,8 @@ void Server::OnEvent(uint64_t what) {
   if (connection != nullptr) connection->Gone();
 }
 
-void Server::Accept(size_t number) {
+// True when more may wait.
+bool Server::Accept(size_t number) {
   for (int i = 0; i < kMaxAcceptsAtOnce; ++i) {
     sockaddr_storage from = {};
     socklen_t size = sizeof(from);
@@ -605,7 +636,7 @@ void Server::Accept(size_t number) {
         is_paused_ = true;
         ListenFor(0);
       }
-      return;
+      return false;
     }
     const std::string host = SocketAddressText(address, false);
     Loop* loop = nullptr;
@@ -632,6 +663,7 @@ void Server::Accept(size_t number) {
     // Closes the socket if it cannot.
     if (MHD_add_connection(loop->daemon, fd, address, size) != MHD_YES) Forget(loop, host);
   }
+  return true;
 }
 
 void Server::Refuse(int fd, int status, absl::string_view text) {
@@ -650,6 +682,9 @@ void Server::Refuse(int fd, int status, absl::string_view text) {
 void Server::CloseLinger(int fd) {
   epoll_ctl(shared_->watch.get(), EPOLL_CTL_DEL, fd, nullptr);
   close(fd);
+  MutexLock lock(&mu_);
+  --num_lingers_;
+  if (shared_->draining) fewer_connections_.SignalAll();
 }
 
 void Server::OnLinger(int fd) {
@@ -684,7 +719,10 @@ void Server::Tick(int64_t now_ns) {
     it = lingers_.erase(it);
   }
   MutexLock lock(&mu_);
-  for (const auto& [id, connection] : connections_) connection->CutIfLate(now_ns);
+  for (const auto& [id, connection] : connections_) {
+    if (closes_idle_) connection->CloseIfIdle();
+    connection->CutIfLate(now_ns);
+  }
 }
 
 // ---- Requests
@@ -752,6 +790,7 @@ std::optional<HttpReply> Server::WhyNot(HttpConnection* c, absl::string_view ver
 
 MHD_Result Server::OnHead(const std::shared_ptr<HttpConnection>& c, absl::string_view method,
                           absl::string_view version) {
+  if (c->is_half_closed()) return MHD_NO;
   const std::vector<HttpField> fields = LibraryHeaders(c->mhd);
   HttpBodyLength length;
   std::optional<HttpReply> refusal = WhyNot(c.get(), version, fields, &length);

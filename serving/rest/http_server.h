@@ -131,6 +131,11 @@ struct HttpServerOptions {
   absl::Duration body_time = absl::Seconds(120);   // for the whole body
   absl::Duration reply_time = absl::Seconds(600);  // for the client to take the whole reply
 
+  // Of a server that stops: requests on connections that are idle are taken for so long, for one
+  // may be on its way; then their clients have so long to close them.
+  absl::Duration linger_time = absl::Milliseconds(500);
+  absl::Duration close_time = absl::Milliseconds(500);
+
   // Replies of at least so many bytes, without a Content-Encoding, for clients that accept gzip.
   // INT64_MAX: none.
   int64_t min_gzip_bytes = 1'024;
@@ -150,9 +155,13 @@ class HttpServer {
   // That are open now.
   virtual int num_connections() const = 0;
 
-  // Accepts no more, closes what is idle, lets requests that have begun end for at most `drain`,
-  // then answers the others 503 and ends all connections. Waits for handlers that are running.
-  // May be called again.
+  // Accepts no more, and lets requests that have begun end for at most `drain`; then answers the
+  // others 503 and ends all connections. Waits for handlers that are running. May be called again.
+  //
+  // A client that uses a connection again and again sees no reset, which it could not tell from a
+  // request that ran: each reply says "Connection: close"; one that stays idle for `linger_time` is
+  // closed in order, and what its client still sends is read and dropped for `close_time`. All of
+  // it within `drain`.
   virtual void Stop(absl::Duration drain) = 0;
 };
 

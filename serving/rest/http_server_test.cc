@@ -39,7 +39,8 @@
 // covers: serving: a client that goes away is noticed while its request runs; idle connections,
 // slow
 //   senders and slow readers hold no thread of the HTTP server
-// covers: serving: an HTTP server that stops lets running requests end and closes what is idle
+// covers: serving: an HTTP server that stops lets running requests end; for a while it answers what
+//   comes on idle connections, then it closes them without a reset
 
 namespace millrace {
 namespace {
@@ -761,6 +762,69 @@ TEST(HttpServerTest, StopLetsRunningRequestsEndAndClosesIdleConnections) {
   stopper.join();
   EXPECT_EQ(server->num_connections(), 0);
   server->Stop(absl::Minutes(10));  // once more
+}
+
+// All times are longer than a test may take: what ends before ends by itself.
+constexpr absl::Duration kNever = absl::Minutes(30);
+
+TEST(HttpServerTest, ARequestOnAKeptConnectionOfAServerThatStopsIsAnswered) {
+  const auto server = Started(Echo, {.linger_time = kNever, .close_time = kNever});
+  RawHttpClient kept(server->port()), fresh(server->port());
+  EXPECT_EQ(kept.Ask(Get("/1")).header("connection"), "");
+  EXPECT_TRUE(Eventually([&] { return server->num_connections() == 2; }));
+  std::thread stopper([&] { server->Stop(kNever); });
+  EXPECT_TRUE(Eventually([&] { return !RawHttpClient(server->port()).connected(); }));
+  for (RawHttpClient* const client : {&kept, &fresh}) {
+    const RawHttpReply reply = client->Ask(Get("/2"));
+    EXPECT_EQ(reply.body, "GET /2 ");
+    EXPECT_EQ(reply.header("connection"), "close");
+    EXPECT_TRUE(client->IsAtEnd());
+  }
+  // Nothing else holds it up.
+  stopper.join();
+  EXPECT_EQ(server->num_connections(), 0);
+}
+
+TEST(HttpServerTest, AnIdleConnectionIsClosedInOrderAndARequestThatCrossesThatIsNoReset) {
+  std::atomic<int> num_handled{0};
+  const auto count = [&](std::unique_ptr<HttpRequest> request) {
+    ++num_handled;
+    Echo(std::move(request));
+  };
+  const auto server = Started(count, {.linger_time = absl::ZeroDuration(), .close_time = kNever});
+  RawHttpClient client(server->port());
+  EXPECT_EQ(client.Ask(Get("/1")).status, 200);
+  std::thread stopper([&] { server->Stop(kNever); });
+  EXPECT_TRUE(client.IsAtEnd());
+  // Larger than what the server reads at once.
+  EXPECT_TRUE(client.Send(Post("/2", std::string(1 << 20, 'x'))));
+  client.CloseWriting();
+  // A reset would be an error here, at the latest when all has arrived.
+  stopper.join();
+  char byte;
+  EXPECT_EQ(recv(client.fd(), &byte, 1, 0), 0);
+  EXPECT_EQ(num_handled, 1);
+}
+
+TEST(HttpServerTest, AnIdleClientThatNeverClosesHoldsAStopUpNoLongerThanItMay) {
+  const auto server =
+      Started(Echo, {.linger_time = absl::Milliseconds(1), .close_time = absl::Milliseconds(1)});
+  RawHttpClient kept(server->port()), fresh(server->port());
+  EXPECT_EQ(kept.Ask(Get("/1")).status, 200);
+  EXPECT_TRUE(Eventually([&] { return server->num_connections() == 2; }));
+  server->Stop(kNever);
+  EXPECT_EQ(server->num_connections(), 0);
+  EXPECT_TRUE(kept.IsAtEnd());
+  EXPECT_TRUE(fresh.IsAtEnd());
+}
+
+TEST(HttpServerTest, IdleConnectionsHoldAStopUpNoLongerThanItsDrain) {
+  const auto server = Started(Echo, {.linger_time = kNever, .close_time = kNever});
+  RawHttpClient kept(server->port());
+  EXPECT_EQ(kept.Ask(Get("/1")).status, 200);
+  server->Stop(absl::Milliseconds(1));
+  EXPECT_EQ(server->num_connections(), 0);
+  EXPECT_TRUE(kept.IsAtEnd());
 }
 
 TEST(HttpServerTest, WhatStillRunsAtTheEndOfTheDrainIsAnswered503) {

@@ -18,8 +18,8 @@
 // become available ends Start with an error, and so does each of several with
 // `require_all_models`; else the others serve, and the status tells why one does not.
 //
-// Probes see it (serving/protocols) not ready before Start has finished, and from the begin of
-// Stop.
+// Probes see it (serving/protocols) not ready before Start has finished, and from SetNotReady or
+// Stop on.
 //
 // Thread-safety: all methods, from any thread.
 // Lifetime: Stop, or the destructor, refuses new requests and lets those that run end.
@@ -121,6 +121,9 @@ class ModelServer {
   const std::shared_ptr<ServerMetrics>& metrics() const { return metrics_; }
   bool is_ready() const { return readiness_->is_ready(); }
 
+  // Probes see it not ready, for good; requests are served as before. Proxies that probe may turn
+  // to other servers before Stop.
+  void SetNotReady() { readiness_->SetStopping(); }
   // Ends the fronts; requests that run have `drain`. Then the request log is written to its end.
   // Idempotent; not from a request.
   void Stop(absl::Duration drain);

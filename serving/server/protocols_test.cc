@@ -41,6 +41,7 @@
 
 // covers: serving: a server answers grpc.health.v1 per model and whole; a watch hears of a model
 //   that goes, and of the server's stop, and ends
+// covers: serving: a server that probes see as not ready any more serves until its stop
 // covers: serving: a server answers the Open Inference Protocol over gRPC and REST, typed, raw and
 //   binary, with its codes
 // covers: serving: a server answers reflection, also a client that has closed its side
@@ -292,6 +293,32 @@ TEST_F(ProtocolsTest, AWatchHearsEachChangeAndEndsWithTheServer) {
   }
   EXPECT_EQ(of_model->last(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(of_server->last(), HealthCheckResponse::NOT_SERVING);
+}
+
+TEST_F(ProtocolsTest, AServerThatIsNotReadyAnyMoreServes) {
+  const auto of_server = Watch("");
+  EXPECT_TRUE(of_server->AwaitLast(HealthCheckResponse::SERVING));
+  RawHttpClient kept(server_->rest_port());
+  EXPECT_EQ(kept.Ask(HttpRequestText("GET", "/v2/health/ready")).status, 200);
+  server_->SetNotReady();
+  EXPECT_TRUE(of_server->AwaitLast(HealthCheckResponse::NOT_SERVING));
+  for (const char* const service : {"", "m"}) {
+    ASSERT_OK_AND_ASSIGN(const auto status, Check(service));
+    EXPECT_EQ(status, HealthCheckResponse::NOT_SERVING) << service;
+  }
+  for (const char* const path : {"/v2/health/ready", "/v2/models/m/ready"}) {
+    EXPECT_EQ(Rest("GET", path).status, 503) << path;
+  }
+  EXPECT_EQ(Rest("GET", "/v2/health/live").status, 200);
+  // On connections that are there, and on new ones.
+  inference::ModelMetadataRequest request;
+  request.set_name("m");
+  inference::ModelMetadataResponse response;
+  EXPECT_OK(CallV2("ModelMetadata", request, &response));
+  EXPECT_EQ(Rest("GET", "/v2/models/m").status, 200);
+  const RawHttpReply reply = kept.Ask(HttpRequestText("GET", "/v2/models/m"));
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.header("connection"), "");
 }
 
 TEST_F(ProtocolsTest, AWatchEndsWithItsClient) {

@@ -33,6 +33,8 @@
 
 // covers: serving: a server that was killed is started again on its ports, and clients that waited
 //   get through
+// covers: serving: at SIGTERM probes hear that a server is not ready, and it serves on for
+//   --not_ready_seconds
 // covers: serving: at SIGTERM a server is no longer ready, lets requests end that run, within
 //   --drain_seconds, and its exit code is 0; so it is while its first models load
 // covers: serving: requests of clients that were killed stop, and harm nobody else
@@ -126,6 +128,23 @@ TEST_F(KillTest, RequestsThatRunAtSigtermEnd) {
   rest.join();
   ASSERT_OK_AND_ASSIGN(const int code, server->process()->WaitForExit(kServingHang));
   EXPECT_EQ(code, 0) << server->process()->output();
+}
+
+TEST_F(KillTest, AtSigtermProbesHearItFirst) {
+  ASSERT_OK_AND_ASSIGN(const auto server,
+                       ServedProcess::Start({.args = Args({"--not_ready_seconds=600"})}));
+  RestAsker rest(server->rest_port(), "m", RestAsker::Api::kRest);
+  EXPECT_OK(rest.Ask(3));
+  EXPECT_OK(server->process()->Signal(SIGTERM));
+  ASSERT_OK(server->process()->WaitForLine("Is not ready any more", kServingHang).status());
+  EXPECT_EQ(server->Rest("GET", "/v2/health/ready").status, 503);
+  EXPECT_OK(rest.Ask(3));
+  EXPECT_OK(server->AskGrpc("m", 3));
+
+  ASSERT_OK_AND_ASSIGN(const auto shortly,
+                       ServedProcess::Start({.args = Args({"--not_ready_seconds=1"})}));
+  ASSERT_OK_AND_ASSIGN(const int code, shortly->Terminate());
+  EXPECT_EQ(code, 0) << shortly->process()->output();
 }
 
 // The warm-up of the only version takes years.
