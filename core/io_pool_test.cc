@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/io_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <memory>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "core/background_thread.h"
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "gtest/gtest.h"
@@ -137,6 +141,34 @@ TEST(IoPoolTest, DefaultIsOneForTheProcess) {
   Notification ran;
   IoPool::Default()->Schedule([&] { ran.Notify(); });
   ran.Wait();
+}
+
+// covers: serving: files of a load are read at the priority of its thread
+TEST(IoPoolTest, ThreadsInTheBackgroundHaveAPoolOfTheirPriority) {
+  constexpr int kLowest = 19;
+  IoPool* const usual = IoPool::Default();
+  const auto priority_of_a_task = [] {
+    Notification done;
+    int nice = 0;
+    IoPool::Default()->Schedule([&] {
+      nice = ::getpriority(PRIO_PROCESS, 0);
+      done.Notify();
+    });
+    done.Wait();
+    return nice;
+  };
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  EXPECT_EQ(priority_of_a_task(), own);
+  std::thread background([&] {
+    BecomeBackgroundThread();
+    EXPECT_NE(IoPool::Default(), usual);
+    EXPECT_EQ(priority_of_a_task(), own);
+    ASSERT_EQ(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kLowest), 0);
+    EXPECT_EQ(priority_of_a_task(), kLowest);
+  });
+  background.join();
+  EXPECT_EQ(IoPool::Default(), usual);
+  EXPECT_EQ(priority_of_a_task(), own);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "layers/variable.h"
 #include "ops/ops.h"
 #include "proto/node_def.pb.h"
+#include "runtime/session.h"
 
 // covers: variables: partitioners give TensorFlow's numbers of parts, along any axis, strings by
 //   bytes per element, and refuse what TensorFlow refuses, with its texts

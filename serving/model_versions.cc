@@ -12,6 +12,7 @@
 
 #include "core/arena.h"
 #include "core/arena_threads.h"
+#include "core/background_thread.h"
 #include "core/logging.h"
 #include "core/mutex.h"
 #include "serving/model_versions_core.h"
@@ -29,6 +30,7 @@ void LowerPriority(pid_t thread, int nice) {
 }  // namespace
 
 void ModelVersions::Core::NoteThread() {
+  BecomeBackgroundThread();  // a load reads its files on other threads
   MutexLock lock(&mu);
   thread_ids.push_back(::gettid());
   if (is_nice) LowerPriority(thread_ids.back(), options.nice);
