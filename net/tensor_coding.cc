@@ -74,6 +74,8 @@ constexpr size_t kMinBytesInPlace = 64 << 10;
 constexpr uint64_t kMaxShapeBytes = 64 << 10;
 // What a writer takes at once: room for the heads of a wave and some small tensors.
 constexpr size_t kFirstBytes = 512;
+// What protobuf may read of a message whose tensors are bounded, all together and of each tensor.
+constexpr uint64_t kMaxOtherBytes = 1 << 20;
 // Fields that DecodeMessageAround leaves where they are.
 constexpr size_t kMaxFieldsAround = 4096;
 // Of fields that are no tensors, as a reader takes memory for them: a RunGraph's fit.
@@ -256,7 +258,11 @@ Status Malformed(absl::string_view what, absl::string_view why) {
 // What is left of a message's bound for elements that are not listed.
 class SplatBudget {
  public:
-  explicit SplatBudget(int64_t max) : max_(max) {}
+  // A tensor of more than `max_proto_bytes` is not read by protobuf, where two bytes may become
+  // forty: senders that are strangers.
+  SplatBudget(int64_t max, uint64_t max_proto_bytes)
+      : max_(max), max_proto_bytes_(max_proto_bytes) {}
+  uint64_t max_proto_bytes() const { return max_proto_bytes_; }
   Status Take(absl::string_view what, int64_t bytes) {
     taken_ = AddCapped(taken_, bytes);
     if (taken_ <= max_) return absl::OkStatus();
@@ -266,6 +272,7 @@ class SplatBudget {
 
  private:
   const int64_t max_;
+  const uint64_t max_proto_bytes_;
   int64_t taken_ = 0;
 };
 
@@ -357,6 +364,7 @@ StatusOr<Tensor> ReadTensor(absl::string_view what, SliceReader* in, uint64_t si
     return Tensor::Allocate(dtype, shape);
   }
   // Typed lists, strings, handles: as any other TensorProto.
+  if (size > budget->max_proto_bytes()) return Malformed(what, "a large tensor of other fields");
   in->Return(start);
   std::string bytes;
   if (!in->ReadString(size, &bytes)) return Malformed(what, "a tensor that ends early");
@@ -604,7 +612,10 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
                      TensorField form, std::vector<DecodedTensor>* tensors,
                      google::protobuf::MessageLite* rest, int64_t max_splat_bytes,
                      size_t max_tensors) {
-  SplatBudget budget(max_splat_bytes);
+  // Who bounds the tensors has strangers as senders.
+  const bool is_bounded = max_tensors < SIZE_MAX;
+  const uint64_t max_others = is_bounded ? kMaxOtherBytes : UINT64_MAX;
+  SplatBudget budget(max_splat_bytes, max_others);
   std::vector<grpc::Slice> slices;
   if (buffer.Length() > 0 && !buffer.Dump(&slices).ok()) {
     return Malformed(what, "bytes that cannot be read");
@@ -617,6 +628,7 @@ Status DecodeMessage(absl::string_view what, const grpc::ByteBuffer& buffer, int
     if (tag != Tag(field, kBytes)) {
       if (others.empty()) others.reserve(std::min<uint64_t>(in.left(), kOthersAtOnce));
       if (!CopyField(&in, tag, &others)) return Malformed(what, "an end within a field");
+      if (others.size() > max_others) return Malformed(what, "many other fields");
       continue;
     }
     uint64_t size;

@@ -17,6 +17,7 @@
 #include "proto/serving/session_service.pb.h"
 #include "serving/cut_text.h"
 #include "serving/request_observer.h"
+#include "serving/server/message_cost.h"
 #include "serving/server/predict_call.h"
 #include "serving/session_run.h"
 #include "serving/step_bounds.h"
@@ -61,6 +62,7 @@ RpcServer::Handler HandlerOf(Requests requests, CallWeight weight, Answer answer
                         [answer](const ModelRequests& r, const grpc::ByteBuffer& bytes,
                                  const Asked& asked) -> StatusOr<grpc::ByteBuffer> {
                           Request request;
+                          MR_RETURN_IF_ERROR(CheckReceivedCost(*Request::descriptor(), bytes));
                           MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
                           Response response;
                           MR_RETURN_IF_ERROR(answer(r, request, asked, &response));

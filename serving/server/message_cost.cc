@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/server/message_cost.h"
 
+#include <grpcpp/support/slice.h>
+
 #include <algorithm>
 #include <cstddef>
 
@@ -12,9 +14,16 @@ using google::protobuf::FieldDescriptor;
 
 constexpr int kMostDepth = 100;     // protobuf's
 constexpr int64_t kTextBytes = 40;  // a std::string and the pointer to it
-constexpr int64_t kMessageBytes = 64;
 constexpr int64_t kNumberBytes = 8;
 constexpr int64_t kUnknownBytes = 16;  // a field that the message does not have is kept, too
+// A message without fields, and what each of its fields takes in it: lists, texts, numbers.
+constexpr int64_t kMessageBytes = 48;
+constexpr int64_t kListBytes = 24;
+
+// Of what gRPC received. No two bytes take more than 400.
+constexpr int64_t kNotLookedAt = 1 << 20;
+constexpr int64_t kAlwaysTaken = 64 << 20;
+constexpr int64_t kMostOfByte = 8;
 
 enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kGroup = 3, kFixed32 = 5 };
 
@@ -33,6 +42,21 @@ bool Skip(absl::string_view* bytes, size_t count) {
   if (bytes->size() < count) return false;
   bytes->remove_prefix(count);
   return true;
+}
+
+// Of an empty one.
+int64_t BytesOf(const Descriptor& type) {
+  int64_t bytes = kMessageBytes;
+  for (int i = 0; i < type.field_count(); ++i) {
+    bytes += type.field(i)->is_repeated() ? kListBytes : kNumberBytes;
+  }
+  return bytes;
+}
+
+// Is it written as a number of this form? What is not is kept as an unknown field.
+bool IsNumber(const FieldDescriptor& field) {
+  return field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+         field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE;
 }
 
 // Of numbers one after the other.
@@ -73,7 +97,8 @@ class Cost {
       uint64_t tag, value;
       if (depth == 0 || !TakeVarint(&bytes, &tag)) return false;
       const FieldDescriptor* const field = type->FindFieldByNumber(static_cast<int>(tag >> 3));
-      const int64_t of_number = field == nullptr ? kUnknownBytes : kNumberBytes;
+      const int64_t of_number =
+          field == nullptr || !IsNumber(*field) ? kUnknownBytes : kNumberBytes;
       switch (tag & 7) {
         case kVarint:
           if (!TakeVarint(&bytes, &value)) return false;
@@ -105,13 +130,21 @@ class Cost {
  private:
   bool AddDelimited(const FieldDescriptor* field, absl::string_view inside, int depth) {
     if (field != nullptr && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      cost_ += kMessageBytes;
-      return Add(field->message_type(), inside, depth - 1);
+      const Descriptor* const type = field->message_type();
+      cost_ += BytesOf(*type);
+      // An entry holds its value from the beginning.
+      if (type->options().map_entry() &&
+          type->map_value()->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        cost_ += BytesOf(*type->map_value()->message_type());
+      }
+      return Add(type, inside, depth - 1);
     }
-    if (field != nullptr && field->cpp_type() != FieldDescriptor::CPPTYPE_STRING) {
+    // A single number is not written so: it is kept as a text that is unknown.
+    if (field != nullptr && field->is_packable()) {
       cost_ += PackedBytes(*field, inside);
       return true;
     }
+    if (field == nullptr || IsNumber(*field)) cost_ += kUnknownBytes;
     cost_ += kTextBytes + static_cast<int64_t>(inside.size());
     return true;
   }
@@ -134,6 +167,19 @@ Status CheckMessageCost(const Descriptor& type, absl::string_view bytes, int64_t
     return InvalidArgument("a ", type.full_name(), " must be without groups, got one");
   }
   return absl::OkStatus();
+}
+
+Status CheckReceivedCost(const Descriptor& type, const grpc::ByteBuffer& bytes) {
+  const auto size = static_cast<int64_t>(bytes.Length());
+  if (size < kNotLookedAt) return absl::OkStatus();
+  grpc::Slice whole;
+  if (!bytes.DumpToSingleSlice(&whole).ok()) {
+    return InvalidArgument(type.full_name(),
+                           ": the message must be well formed, got bytes that "
+                           "cannot be read");
+  }
+  const absl::string_view text(reinterpret_cast<const char*>(whole.begin()), whole.size());
+  return CheckMessageCost(type, text, kAlwaysTaken + kMostOfByte * size);
 }
 
 }  // namespace millrace

@@ -7,12 +7,14 @@
 //
 //   MR_RETURN_IF_ERROR(CheckMessageCost(*PredictRequest::descriptor(), body, 4 * most));
 //
-// An estimate: each number its size, each text and message a fixed size and what is in it; within a
-// factor of two of what protobuf takes. Bytes that are no such message may pass: protobuf refuses
-// them.
+// An estimate: each number its size, each text a fixed one and what is in it, each message one by
+// its fields; within a factor of two of what protobuf takes. Bytes that are no such message may
+// pass: protobuf refuses them.
 //
-// Thread-safety: a function. It takes no memory.
+// Thread-safety: functions. They take no memory but for a copy of what gRPC received in pieces.
 // Failure: InvalidArgument for more than `most` bytes, and for groups, which no message here has.
+
+#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
 
@@ -24,6 +26,9 @@ namespace millrace {
 
 Status CheckMessageCost(const google::protobuf::Descriptor& type, absl::string_view bytes,
                         int64_t most);
+// The same of what gRPC received, which may take 64 MiB and eight times its bytes. A message of
+// less than 1 MiB is not looked at: it cannot take more.
+Status CheckReceivedCost(const google::protobuf::Descriptor& type, const grpc::ByteBuffer& bytes);
 
 }  // namespace millrace
 

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/server/message_cost.h"
 
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/predict.pb.h"
+#include "proto/tensor.pb.h"
 
 // covers: serving: what a message will take in memory is bounded before it is read
 
@@ -42,9 +48,9 @@ TEST(MessageCostTest, EmptyTextsAndMessagesTakeMoreThanTheirBytes) {
   for (int i = 0; i < kCount; ++i) {
     examples.mutable_input()->mutable_example_list()->add_examples();
   }
-  // 64 bytes each.
-  EXPECT_OK(Check(examples, 64 * kCount + kAround));
-  EXPECT_STATUS(Check(examples, 64 * kCount), absl::StatusCode::kInvalidArgument, "at most 64000");
+  // 48 bytes each, and 8 for the one field.
+  EXPECT_OK(Check(examples, 56 * kCount + kAround));
+  EXPECT_STATUS(Check(examples, 56 * kCount), absl::StatusCode::kInvalidArgument, "at most 56000");
 }
 
 TEST(MessageCostTest, NumbersTakeTheirSize) {
@@ -72,6 +78,44 @@ TEST(MessageCostTest, WhatIsUnknownCountsAndGroupsAreRefused) {
   EXPECT_OK(CheckMessageCost(*PredictRequest::descriptor(), unknown, 16 * kCount));
   EXPECT_STATUS(CheckMessageCost(*PredictRequest::descriptor(), "\x0b\x0c", 1000),
                 absl::StatusCode::kInvalidArgument, "without groups");
+}
+
+// Protobuf keeps it as unknown: a text of its own each.
+TEST(MessageCostTest, ANumberThatIsWrittenAsATextTakesMoreThanItsBytes) {
+  std::string dtypes;  // "0a 00" is field 1, dtype, with a length
+  for (int i = 0; i < kCount; ++i) dtypes += std::string("\x0a\x00", 2);
+  const auto& tensor = *tensorflow::TensorProto::descriptor();
+  EXPECT_STATUS(CheckMessageCost(tensor, dtypes, 56 * kCount - 1),
+                absl::StatusCode::kInvalidArgument, "may take at most");
+  EXPECT_OK(CheckMessageCost(tensor, dtypes, 56 * kCount));
+  // A text that is written as a number.
+  std::string contents;
+  for (int i = 0; i < kCount; ++i) contents += std::string("\x20\x01", 2);
+  EXPECT_STATUS(CheckMessageCost(tensor, contents, 16 * kCount - 1),
+                absl::StatusCode::kInvalidArgument, "may take at most");
+}
+
+TEST(MessageCostTest, AnEntryOfAMapHoldsItsValueFromTheBeginning) {
+  std::string entries;  // without a value
+  for (int i = 0; i < kCount; ++i) entries += std::string("\x12\x00", 2);
+  EXPECT_STATUS(CheckMessageCost(*PredictRequest::descriptor(), entries, 300 * kCount),
+                absl::StatusCode::kInvalidArgument, "may take at most");
+}
+
+TEST(MessageCostTest, WhatGrpcReceivedMayTakeSomeTimesItsBytes) {
+  const auto& type = *PredictRequest::descriptor();
+  const auto check = [&](size_t count, absl::string_view each) {
+    std::string bytes;
+    for (size_t i = 0; i < count; ++i) bytes.append(each.data(), each.size());
+    // In two pieces.
+    const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, 7)), grpc::Slice(bytes.substr(7))};
+    return CheckReceivedCost(type, grpc::ByteBuffer(slices, 2));
+  };
+  // Empty entries of output_filter, 40 bytes each: 2 million are 80 MB, and may be 64 MiB + 32 MB.
+  const absl::string_view filter("\x1a\x00", 2);
+  EXPECT_OK(check(100'000, filter));
+  EXPECT_OK(check(2'000'000, filter));
+  EXPECT_STATUS(check(4'000'000, filter), absl::StatusCode::kInvalidArgument, "may take at most");
 }
 
 TEST(MessageCostTest, WhatIsNoMessagePasses) {

@@ -13,6 +13,7 @@
 #include "net/tensor_coding.h"
 #include "proto/serving/predict.pb.h"
 #include "serving/aliased_tensor.h"
+#include "serving/server/message_cost.h"
 
 namespace millrace {
 namespace {
@@ -58,6 +59,7 @@ StatusOr<grpc::ByteBuffer> AnswerMessage(const ModelRequests& requests,
                                          const grpc::ByteBuffer& bytes, const StepBounds& bounds,
                                          const RequestOrigin& origin) {
   PredictRequest request;
+  MR_RETURN_IF_ERROR(CheckReceivedCost(*PredictRequest::descriptor(), bytes));
   MR_RETURN_IF_ERROR(DecodeMessage(request.GetTypeName(), bytes, &request));
   PredictResponse response;
   MR_RETURN_IF_ERROR(requests.Predict(request, bounds, &response, origin));
@@ -71,7 +73,10 @@ StatusOr<grpc::ByteBuffer> AnswerPredict(const ModelRequests& requests,
                                          const RequestOrigin& origin) {
   PredictRequest request;
   std::vector<AliasedTensor> inputs;
-  if (!ReadPlain(bytes, &request, &inputs)) return AnswerMessage(requests, bytes, bounds, origin);
+  if (!ReadPlain(bytes, &request, &inputs)) {
+    request.Clear();
+    return AnswerMessage(requests, bytes, bounds, origin);
+  }
   MessageWriter writer;
   MR_RETURN_IF_ERROR(requests.PredictTensors(
       request, inputs, bounds,
