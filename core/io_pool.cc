@@ -16,8 +16,9 @@
 namespace millrace {
 namespace {
 
-// Of threads in the background (core/background_thread.h), which wait for few things at a time.
-constexpr int kBackgroundThreads = 4;
+// Of threads in the background (core/background_thread.h). Loads that hang keep theirs: there must
+// be some for the others.
+constexpr int kBackgroundThreads = 32;
 
 // "nice" of the calling thread.
 int NiceOfThread() { return ::getpriority(PRIO_PROCESS, 0); }
@@ -25,8 +26,8 @@ int NiceOfThread() { return ::getpriority(PRIO_PROCESS, 0); }
 // `task` on a thread of the background, with the priority that the caller has now or a lower one.
 absl::AnyInvocable<void()> InBackground(absl::AnyInvocable<void()> task) {
   return [task = std::move(task), nice = NiceOfThread()]() mutable {
-    BecomeBackgroundThread();
-    if (NiceOfThread() < nice) (void)::setpriority(PRIO_PROCESS, 0, nice);
+    // It runs in its caller where the system gives no thread.
+    if (IsBackgroundThread() && NiceOfThread() < nice) (void)::setpriority(PRIO_PROCESS, 0, nice);
     task();
   };
 }
@@ -112,6 +113,7 @@ void IoPool::Schedule(absl::AnyInvocable<void()> task) {
     }
     try {
       state->threads.emplace_back([state] {
+        if (state->is_background) BecomeBackgroundThread();
         state->Work();
         if (state->owned_by_thread) delete state;
       });

@@ -78,7 +78,7 @@ std::string BatchRows::JsonOfFields() const {
     if (!value.is_number() && !value.is_boolean()) value = json(ToJson(field));
     object[column] = std::move(value);
   }
-  return object.dump();
+  return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Status CheckBatchRowInputs(const BatchRowsOptions& options, const LocalModel& model) {

@@ -515,9 +515,13 @@ void Server::OnClosed(Loop* loop, MHD_Connection* mhd, void** context) {
     MutexLock lock(&mu_);
     connections_.erase(c->id);
     if (lingers >= 0) {
-      new_lingers_.push_back(lingers);
-      ++num_lingers_;
-      Wake();
+      try {
+        new_lingers_.push_back(lingers);
+        ++num_lingers_;
+        Wake();
+      } catch (const std::bad_alloc&) {
+        close(lingers);  // the client may see a reset
+      }
     }
   }
   Forget(loop, SocketAddressText(AddressOf(mhd), false));
@@ -563,7 +567,7 @@ bool Server::WatchOnce(int tick_ms) {
     MutexLock lock(&mu_);
     if (end_) return false;
     is_needed |= num_connections_ > 0;
-    closes = std::exchange(close_listeners_, false);
+    closes = close_listeners_;
     if (!closes) lingers.swap(new_lingers_);
   }
   if (shared_->draining) tick_ms = std::min(tick_ms, kDrainTickMs);
@@ -576,6 +580,11 @@ bool Server::WatchOnce(int tick_ms) {
     listeners_.clear();
     is_paused_ = false;
     next_tick_ns_ = 0;  // that was of a server with time
+    {
+      // Not before: what throws above is done again.
+      MutexLock lock(&mu_);
+      close_listeners_ = false;
+    }
     listeners_closed_.Notify();
     return true;
   }
