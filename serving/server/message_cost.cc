@@ -133,9 +133,9 @@ class Cost {
       const Descriptor* const type = field->message_type();
       cost_ += BytesOf(*type);
       // An entry holds its value from the beginning.
-      if (type->options().map_entry() &&
-          type->map_value()->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        cost_ += BytesOf(*type->map_value()->message_type());
+      const FieldDescriptor* const value = type->map_value();  // null: it is no entry
+      if (value != nullptr && value->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+        cost_ += BytesOf(*value->message_type());
       }
       return Add(type, inside, depth - 1);
     }
