@@ -110,6 +110,8 @@ Output Ref(const S& s) { return VariableV2(s, PartialShape(), DT_FLOAT); }
 // A handle or list of some op.
 Output Resource(const S& s) { return TestInput(s, DT_RESOURCE); }
 Output Names(const S& s) { return VariableV2(s, PartialShape({2}), DT_STRING); }
+// A reference to an accumulator.
+Output Sums(const S& s) { return ConditionalAccumulator(s, DT_FLOAT, PartialShape()); }
 Output List(const S& s) { return TestInput(s, DT_VARIANT); }
 Output Longs(const S& s) { return TestInput(s, DT_INT64); }
 LSTMOutputs Gates(const S& s) { return {F(s), F(s), F(s), F(s), F(s), F(s), F(s)}; }
@@ -493,6 +495,40 @@ const std::vector<Call>& Calls() {
        }},
       {"QueueSizeV2", [](const S& s) { QueueSizeV2(s, FIFOQueueV2(s, {DT_FLOAT})); }},
       {"QueueIsClosedV2", [](const S& s) { QueueIsClosedV2(s, FIFOQueueV2(s, {DT_FLOAT})); }},
+      // accumulator
+      {"ConditionalAccumulator",
+       [](const S& s) {
+         ConditionalAccumulator(s, DT_FLOAT, PartialShape({2}), {.reduction_type = "SUM"});
+       }},
+      {"SparseConditionalAccumulator",
+       [](const S& s) {
+         SparseConditionalAccumulator(s, DT_FLOAT, PartialShape({2}), {.shared_name = "a"});
+       }},
+      {"ResourceConditionalAccumulator",
+       [](const S& s) {
+         ResourceConditionalAccumulator(s, DT_FLOAT, PartialShape({2}), {.container = "c"});
+       }},
+      {"AccumulatorApplyGradient",
+       [](const S& s) { AccumulatorApplyGradient(s, Sums(s), Longs(s), F(s)); }},
+      {"ResourceAccumulatorApplyGradient",
+       [](const S& s) { ResourceAccumulatorApplyGradient(s, Resource(s), Longs(s), F(s)); }},
+      {"SparseAccumulatorApplyGradient",
+       [](const S& s) {
+         SparseAccumulatorApplyGradient(s, Sums(s), Longs(s), Longs(s), F(s), Longs(s), false);
+       }},
+      {"AccumulatorTakeGradient",
+       [](const S& s) { AccumulatorTakeGradient(s, Sums(s), I(s), DT_FLOAT); }},
+      {"ResourceAccumulatorTakeGradient",
+       [](const S& s) { ResourceAccumulatorTakeGradient(s, Resource(s), I(s), DT_FLOAT); }},
+      {"SparseAccumulatorTakeGradient",
+       [](const S& s) { SparseAccumulatorTakeGradient(s, Sums(s), I(s), DT_FLOAT); }},
+      {"AccumulatorSetGlobalStep",
+       [](const S& s) { AccumulatorSetGlobalStep(s, Sums(s), Longs(s)); }},
+      {"ResourceAccumulatorSetGlobalStep",
+       [](const S& s) { ResourceAccumulatorSetGlobalStep(s, Resource(s), Longs(s)); }},
+      {"AccumulatorNumAccumulated", [](const S& s) { AccumulatorNumAccumulated(s, Sums(s)); }},
+      {"ResourceAccumulatorNumAccumulated",
+       [](const S& s) { ResourceAccumulatorNumAccumulated(s, Resource(s)); }},
       // functional
       {"PartitionedCall",
        [](const S& s) { PartitionedCall(s, Outputs{F(s), F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)}); }},
