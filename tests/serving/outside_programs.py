@@ -16,14 +16,14 @@ import json
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import unittest
+
+from server_by_python import Running, free_port, write
 
 TMP = os.environ.get("TEST_TMPDIR")
 BIN = os.environ.get("OUTSIDE_BIN", "")
@@ -130,80 +130,9 @@ def with_imports(proto):
     return found
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def write(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path
-
-
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
-
-
-class Running:
-    """A program that is ended at the end, and its output."""
-
-    def __init__(self, command, env=None):
-        self.lines = []
-        self.changed = threading.Condition()
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, env=env)
-        self.ended = False
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.lines.append(line)
-                self.changed.notify_all()
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def await_line(self, text):
-        """False when the program ends without it."""
-        end = time.monotonic() + HANG
-        with self.changed:
-            while not any(text in line for line in self.lines):
-                if self.ended or time.monotonic() > end:
-                    return False
-                self.changed.wait(1)
-        return True
-
-    def await_listener(self, port):
-        """The same until somebody listens."""
-        end = time.monotonic() + HANG
-        while True:
-            with self.changed:
-                if self.ended or time.monotonic() > end:
-                    return False
-                self.changed.wait(0.02)
-            with socket.socket() as one:
-                if one.connect_ex(("127.0.0.1", port)) == 0:
-                    return True
-
-    def output(self):
-        with self.changed:
-            return "".join(self.lines)
-
-    def terminate(self):
-        """By SIGTERM; its exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(HANG)
-
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
-        self.process.stdout.close()
 
 
 def run_on_port(command_of, is_ready):

@@ -47,11 +47,12 @@ def await_that(condition, what):
 class Running:
     """A program, and its output."""
 
-    def __init__(self, command):
+    def __init__(self, command, env=None):
         self.lines = []
         self.changed = threading.Condition()
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, text=True, errors="replace")
+                                        stderr=subprocess.STDOUT, text=True, errors="replace",
+                                        env=env)
         self.ended = False
         self.reader = threading.Thread(target=self._read)
         self.reader.start()
@@ -74,6 +75,18 @@ class Running:
                     return False
                 self.changed.wait(1)
         return True
+
+    def await_listener(self, port):
+        """The same until somebody listens."""
+        end = time.monotonic() + HANG
+        while True:
+            with self.changed:
+                if self.ended or time.monotonic() > end:
+                    return False
+                self.changed.wait(0.02)
+            with socket.socket() as one:
+                if one.connect_ex(("127.0.0.1", port)) == 0:
+                    return True
 
     def output(self):
         with self.changed:
