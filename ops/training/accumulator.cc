@@ -124,13 +124,16 @@ const OpRegistration kResource =
         .NotDifferentiable()
         .With(KernelFor<AccumulatorKernel>(false));
 
-// The accumulators of references and of resources have the same ops by other names.
+// The accumulators of references and of resources have the same ops by other names. TensorFlow's
+// definitions call those of resources alone stateful.
 OpSpec OnAccumulator(bool by_handle, absl::string_view op, absl::string_view arguments,
                      absl::string_view attrs = "") {
-  return OpSpec(absl::StrCat(by_handle ? "Resource" : "", op),
-                absl::StrCat("handle: ", by_handle ? "resource" : "Ref(string)", arguments), attrs)
-      .Stateful()
-      .NotDifferentiable();
+  OpSpec spec =
+      OpSpec(absl::StrCat(by_handle ? "Resource" : "", op),
+             absl::StrCat("handle: ", by_handle ? "resource" : "Ref(string)", arguments), attrs)
+          .NotDifferentiable();
+  if (by_handle) spec.Stateful();
+  return spec;
 }
 
 // --- Apply ---------------------------------------------------------------------------------------

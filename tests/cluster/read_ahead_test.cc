@@ -316,14 +316,14 @@ TEST_F(ReadAheadTest, WhatAnotherRunHasChangedIsSeenWhenTheHookIsToldAndAfterAPa
 
 // --- Staleness -----------------------------------------------------------------------------------
 
-// Two trainers take turns: a step of one, then a step of the other. Each asks for its next batch
-// after its step, and hands the turn on then.
+// Two trainers take turns: a step of one, then a step of the other; 0 begins, whoever comes first.
+// Each asks for its next batch after its step, and hands the turn on then.
 class Turns {
  public:
-  // The caller, 0 or 1, has done its step: returns when it may do the next one.
-  void Next(int who) {
+  // The caller, 0 or 1, has done `steps` steps: returns when it may do the next one.
+  void Next(int who, int steps) {
     MutexLock lock(&mu_);
-    turn_ = 1 - who;
+    if (steps > 0) turn_ = 1 - who;
     changed_.SignalAll();
     while (!over_ && turn_ != who) changed_.Wait(&mu_);
   }
@@ -353,11 +353,11 @@ TEST_F(ReadAheadTest, StalenessCountsFromTheRead) {
     Turns turns;
     const auto data = [&turns](const Model& model, int who, int steps) {
       return [&turns, &model, who, steps, asked = 0]() mutable -> std::optional<Feeds> {
-        if (asked++ == steps) {
+        if (asked == steps) {
           turns.End();
           return std::nullopt;
         }
-        turns.Next(who);
+        turns.Next(who, asked++);
         return model.batches[0];
       };
     };
