@@ -78,6 +78,7 @@
 #include "ops/strings/substr.h"
 #include "ops/summary/image_summary.h"
 #include "ops/summary/value_summary.h"
+#include "ops/training/sync_replicas.h"
 #include "ops/training/training.h"
 #include "runtime/testing/op_test.h"
 
@@ -526,6 +527,27 @@ const std::vector<Call>& Calls() {
        [](const S& s) { AccumulatorSetGlobalStep(s, Sums(s), Longs(s)); }},
       {"ResourceAccumulatorSetGlobalStep",
        [](const S& s) { ResourceAccumulatorSetGlobalStep(s, Resource(s), Longs(s)); }},
+      {"SyncReplicasRounds",
+       [](const S& s) {
+         SyncReplicasRounds(s, {.replicas_to_aggregate = 2, .shared_name = "r"});
+       }},
+      {"SyncReplicasJoin", [](const S& s) { SyncReplicasJoin(s, Resource(s), "t"); }},
+      {"SyncReplicasRound", [](const S& s) { SyncReplicasRound(s, Resource(s), "t"); }},
+      {"SyncReplicasGive", [](const S& s) { SyncReplicasGive(s, Resource(s), Longs(s)); }},
+      {"SyncReplicasDone", [](const S& s) { SyncReplicasDone(s, Resource(s), Longs(s)); }},
+      {"SyncReplicasCounts", [](const S& s) { SyncReplicasCounts(s, Resource(s)); }},
+      {"SyncReplicasAccumulator",
+       [](const S& s) {
+         SyncReplicasAccumulator(s, DT_FLOAT, PartialShape({2}), {.is_sparse = true});
+       }},
+      {"SyncReplicasApply",
+       [](const S& s) { SyncReplicasApply(s, Resource(s), Longs(s), F(s), "t"); }},
+      {"SyncReplicasApplyRows",
+       [](const S& s) { SyncReplicasApplyRows(s, Resource(s), Longs(s), Longs(s), F(s), "t"); }},
+      {"SyncReplicasTake",
+       [](const S& s) { SyncReplicasTake(s, Resource(s), Longs(s), DT_FLOAT); }},
+      {"SyncReplicasTakeRows",
+       [](const S& s) { SyncReplicasTakeRows(s, Resource(s), Longs(s), DT_FLOAT); }},
       {"AccumulatorNumAccumulated", [](const S& s) { AccumulatorNumAccumulated(s, Sums(s)); }},
       {"ResourceAccumulatorNumAccumulated",
        [](const S& s) { ResourceAccumulatorNumAccumulated(s, Resource(s)); }},

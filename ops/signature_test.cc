@@ -69,7 +69,10 @@ void DropLaterTypes(tensorflow::OpDef* op) {
 // Ops that TensorFlow does not have. Who adds one here says that models with it are for programs of
 // this project alone.
 const std::set<std::string>& OwnOps() {
-  static const std::set<std::string>* ops = new std::set<std::string>{};
+  static const std::set<std::string>* ops = new std::set<std::string>{
+      "SyncReplicasAccumulator", "SyncReplicasApply", "SyncReplicasApplyRows", "SyncReplicasCounts",
+      "SyncReplicasDone",        "SyncReplicasGive",  "SyncReplicasJoin",      "SyncReplicasRound",
+      "SyncReplicasRounds",      "SyncReplicasTake",  "SyncReplicasTakeRows"};
   return *ops;
 }
 

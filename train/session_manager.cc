@@ -39,6 +39,7 @@ constexpr absl::Duration kLeastTry = absl::Milliseconds(50);
 constexpr int kMaxPreparations = 3;
 constexpr size_t kNamesInMessage = 8;
 constexpr char kTableInitializers[] = "table_initializer";
+constexpr char kJoins[] = "sync_replicas_join";  // train/sync_replicas.h
 
 std::vector<std::string> Texts(const Tensor& names) {
   std::vector<std::string> texts;
@@ -168,27 +169,30 @@ void SessionManager::Impl::CompleteGraph() {
     init_op = GlobalVariablesInitializer(root).name();
     default_init_op = true;
   }
-  if (options.local_init_op.valid()) {
-    local_init_op = options.local_init_op.name();
-  } else {
-    std::vector<Operation> local;
-    if (!local_variables.empty()) local.push_back(LocalVariablesInitializer(root));
-    const auto tables = root.collections()->find(kTableInitializers);
-    if (tables != root.collections()->end()) {
-      for (const std::string& name : tables->second.node_list().value()) {
-        Node* const node = root.graph()->FindNode(name);
-        if (node == nullptr) {
-          status = InvalidArgument(options.name, ": collection '", kTableInitializers,
-                                   "' must name operations of the graph, got '", name, "'");
-          return;
-        }
-        local.push_back(Operation(node));
+  std::vector<Operation> local;
+  const auto add_collection = [&](const char* collection) {
+    const auto found = root.collections()->find(collection);
+    if (found == root.collections()->end()) return;
+    for (const std::string& name : found->second.node_list().value()) {
+      Node* const node = root.graph()->FindNode(name);
+      if (node == nullptr) {
+        status = InvalidArgument(options.name, ": collection '", collection,
+                                 "' must name operations of the graph, got '", name, "'");
+        return;
       }
+      local.push_back(Operation(node));
     }
-    if (local.size() == 1) local_init_op = local[0].name();
-    if (local.size() > 1)
-      local_init_op = Group(root.WithName("init_local_and_tables"), local).name();
+  };
+  if (options.local_init_op.valid()) {
+    local.push_back(options.local_init_op);
+  } else {
+    if (!local_variables.empty()) local.push_back(LocalVariablesInitializer(root));
+    add_collection(kTableInitializers);
   }
+  add_collection(kJoins);
+  if (!status.ok()) return;
+  if (local.size() == 1) local_init_op = local[0].name();
+  if (local.size() > 1) local_init_op = Group(root.WithName("init_local_and_tables"), local).name();
   if (!variables.empty()) uninitialized = ReportUninitializedVariables(root, variables).name();
   ready_for_local_init_op = options.ready_for_local_init_op.valid()
                                 ? options.ready_for_local_init_op.name()

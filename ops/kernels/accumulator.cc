@@ -82,11 +82,13 @@ Status AccumulatorSpec::Init(bool sparse, const NodeAttrs& attrs) {
   std::string reduction;
   MR_RETURN_IF_ERROR(ReadAttrs(attrs, "dtype", &dtype, "shape", &shape, "container", &container,
                                "shared_name", &name, "reduction_type", &reduction));
-  if (LoopsOf(dtype).add == nullptr) {
-    return InvalidArgument("dtype must be one of numbers, got ", dtype);
-  }
   is_mean = reduction != "SUM";
-  return absl::OkStatus();
+  return Check();
+}
+
+Status AccumulatorSpec::Check() const {
+  if (LoopsOf(dtype).add != nullptr) return absl::OkStatus();
+  return InvalidArgument("dtype must be one of numbers, got ", dtype);
 }
 
 Status AccumulatorSpec::CheckSame(const AccumulatorSpec& want) const {
@@ -154,6 +156,46 @@ StatusOr<bool> GradientAccumulator::Apply(int64_t local_step, NewGradient gradie
   return was_added;
 }
 
+StatusOr<bool> GradientAccumulator::ApplyForRound(int64_t round, NewGradient gradient) {
+  {
+    MutexLock lock(&mu_);
+    if (round > step_) {
+      num_dropped_ += count_;
+      DropAll();
+      step_ = round;
+    }
+  }
+  return Apply(round, std::move(gradient));
+}
+
+StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeRound(int64_t round) {
+  MutexLock lock(&mu_);
+  if (step_ != round || count_ == 0) {
+    const std::string was = step_ != round ? absl::StrCat("round ", step_) : "none";
+    num_dropped_ += count_;
+    DropAll();
+    step_ = round + 1;  // also back: rounds that begin anew are given to from now on
+    return absl::AbortedError(absl::StrCat("Accumulator '", spec_.name, "': gradients for round ",
+                                           round, " must be there, got those of ", was,
+                                           "; a server was started again, a new session goes on"));
+  }
+  MR_ASSIGN_OR_RETURN(
+      Taken taken,
+      NoExceptions("Accumulator", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
+        return spec_.is_sparse ? TakeSparse(count_) : TakeDense();
+      }));
+  count_ = 0;
+  step_ = round + 1;
+  return taken;
+}
+
+void GradientAccumulator::DropAll() {
+  count_ = 0;
+  if (!spec_.is_sparse) sum_ = Tensor();
+  places_.Clear();
+  row_counts_.clear();
+}
+
 void GradientAccumulator::Take(CancellationManager* cancellation, int64_t num_required,
                                DoneFn done) {
   if (num_required < 1) {
@@ -194,7 +236,7 @@ void GradientAccumulator::Change(absl::FunctionRef<void(Line* ended)> change) {
       Attempt* const a = takes_.front().get();
       a->result =
           NoExceptions("Accumulator", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
-            return spec_.is_sparse ? TakeSparse() : TakeDense();
+            return spec_.is_sparse ? TakeSparse(spec_.is_mean ? 0 : 1) : TakeDense();
           });
       if (a->result.ok()) {
         count_ = 0;
@@ -379,7 +421,7 @@ Status GradientAccumulator::AddSparse(const NewGradient& gradient) {
   return absl::OkStatus();
 }
 
-StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeSparse() {
+StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeSparse(int64_t divided_by) {
   const std::vector<int64_t>& ids = places_.keys();
   const size_t ids_taken = ids.size();
   std::vector<uint32_t> order(ids.size());  // places, by ascending ids
@@ -409,8 +451,8 @@ StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeSparse() {
         __builtin_prefetch(rows + order[i + kFetchedAhead] * row_bytes);
       }
       taken_ids[i] = ids[place];
-      const int32_t by = row_counts_[place].gradients;
-      if (spec_.is_mean && by > 1) {
+      const int64_t by = divided_by > 0 ? divided_by : row_counts_[place].gradients;
+      if (by > 1) {
         divide(rows + place * row_bytes, by, to + i * row_bytes, row_size);
       } else {
         std::memcpy(to + i * row_bytes, rows + place * row_bytes, row_bytes);
@@ -418,8 +460,7 @@ StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeSparse() {
     }
   }
   // The next gradients are mostly as large; memory that is far too much goes.
-  places_.Clear();
-  row_counts_.clear();
+  DropAll();
   if (sum_.dim(0) > kKeptRows * std::max<int64_t>(static_cast<int64_t>(ids_taken), 1)) {
     sum_ = Tensor();
     places_ = {};

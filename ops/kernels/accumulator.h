@@ -17,6 +17,10 @@
 //
 // Takes wait in line, without a thread; only the first is served.
 //
+// In synchronous training of ours (ops/training/sync_replicas.h) steps are numbers of rounds, and
+// nobody waits here: a gradient for a later round drops what is there of earlier ones, and the mean
+// is always over all gradients.
+//
 // A sparse gradient is some rows by their ids, in any order; rows of one id are added, within a
 // gradient, too. What is taken has each id once, in ascending order. The mean of a row is over the
 // gradients that have it, as in TensorFlow.
@@ -56,6 +60,7 @@ struct AccumulatorSpec {
 
   // Of an accumulator's node.
   Status Init(bool sparse, const NodeAttrs& attrs);
+  Status Check() const;
   // One that exists must be what another node asks for.
   Status CheckSame(const AccumulatorSpec& want) const;
 };
@@ -88,6 +93,11 @@ class GradientAccumulator : public Resource,
   StatusOr<bool> Apply(int64_t local_step, NewGradient gradient);
   // InvalidArgument unless num_required >= 1.
   void Take(CancellationManager* cancellation, int64_t num_required, DoneFn done);
+  // Of the gradients for a round. False: it is over. What is there for an earlier round is dropped.
+  StatusOr<bool> ApplyForRound(int64_t round, NewGradient gradient);
+  // The sum of the gradients for `round`, divided by their number, rows of sparse ones, too; the
+  // next round begins. Aborted where there is none: this accumulator, or the round, was begun anew.
+  StatusOr<Taken> TakeRound(int64_t round);
   // The step, also an earlier one. Gradients that are there stay.
   void SetGlobalStep(int64_t step);
   int64_t num_accumulated() const;
@@ -115,7 +125,9 @@ class GradientAccumulator : public Resource,
   Status AddDense(Tensor values) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Status AddSparse(const NewGradient& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   StatusOr<Taken> TakeDense() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  StatusOr<Taken> TakeSparse() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Rows are divided by these numbers of gradients; 0: by those that have the row.
+  StatusOr<Taken> TakeSparse(int64_t divided_by) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Room for `rows` rows of the shape of those of `like`.
   Status ReserveRows(int64_t rows, const Tensor& like) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

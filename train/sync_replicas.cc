@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/sync_replicas.h"
+
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "core/shape.h"
+#include "graph/gradient.h"
+#include "graph/graph.h"
+#include "ops/array/identity.h"
+#include "ops/control/control_flow.h"
+#include "ops/math/cast.h"
+#include "ops/training/sync_replicas.h"
+#include "runtime/session.h"
+#include "train/known_shape.h"
+
+namespace millrace {
+namespace {
+
+// Operations that a session runs with its local initialisers (train/session_manager.cc).
+constexpr char kJoins[] = "sync_replicas_join";
+
+class JoinHook final : public SessionRunHook {
+ public:
+  explicit JoinHook(Operation join) : join_(std::move(join)) {}
+  std::string name() const override { return "SyncReplicasHook"; }
+  Status AfterCreateSession(RunContext* context, const CreatedSession&) override {
+    return context->session()->Run({}, {}, {join_}).status();
+  }
+
+ private:
+  const Operation join_;
+};
+
+// All nodes that run for `op`, of those that were made from number `first` on.
+std::set<Node*> NewNodesFor(const Operation& op, int first) {
+  std::set<Node*> seen = {op.node()};
+  std::vector<Node*> todo = {op.node()};
+  while (!todo.empty()) {
+    Node* const node = todo.back();
+    todo.pop_back();
+    const auto visit = [&](Node* next) {
+      if (next != nullptr && next->id() >= first && seen.insert(next).second) todo.push_back(next);
+    };
+    for (const OutputRef& input : node->inputs()) visit(input.node);
+    for (Node* control : node->control_inputs()) visit(control);
+  }
+  return seen;
+}
+
+// Where a step leads, and only there, what depends on these runs: one for each device.
+class Leads {
+ public:
+  Leads(const Scope& scope, const Output& leads) : scope_(scope), leads_(leads) {}
+
+  Operation Beside(const Output& what) {
+    const auto [it, is_new] = on_.try_emplace(what.node()->requested_device());
+    if (is_new) it->second = Identity(scope_.ColocatedWith(what.op()).WithName("leads"), leads_).op();
+    return it->second;
+  }
+  // Null: none was made there.
+  Node* On(const std::string& device) const {
+    const auto it = on_.find(device);
+    return it == on_.end() ? nullptr : it->second.node();
+  }
+
+ private:
+  const Scope scope_;
+  const Output leads_;
+  std::map<std::string, Operation> on_;  // by the device that is asked for
+};
+
+// The inner optimizer's nodes run where the step leads: most of them because they need a mean, but
+// not all. (Adam's moments decay whatever the rows are.)
+void RunWhereItLeads(const Operation& update, int first, const std::vector<Variable>& variables,
+                     const Leads& leads, Graph* graph) {
+  const std::set<Node*> nodes = NewNodesFor(update, first);
+  // What belongs to variables, and not to the step.
+  std::set<const Node*> kept;
+  for (const Variable& variable : variables) {
+    kept.insert(variable.handle.node());
+    kept.insert(variable.value.node());
+  }
+  const auto is_of_step = [&](const Node* node) {
+    return node != nullptr && node->id() >= first && kept.count(node) == 0 &&
+           (node->num_inputs() > 0 || !node->control_inputs().empty());
+  };
+  for (Node* const node : nodes) {
+    if (!is_of_step(node)) continue;
+    bool follows = false;  // another one that is gated
+    for (const OutputRef& input : node->inputs()) follows = follows || is_of_step(input.node);
+    for (const Node* control : node->control_inputs()) follows = follows || is_of_step(control);
+    if (follows) continue;
+    if (Node* const gate = leads.On(node->requested_device()); gate != nullptr) {
+      graph->AddControlEdge(gate, node);
+    }
+  }
+}
+
+}  // namespace
+
+SyncReplicasOptimizer::SyncReplicasOptimizer(std::unique_ptr<Optimizer> inner,
+                                             const SyncReplicasOptions& options)
+    : Optimizer({.name = options.name}), inner_(std::move(inner)), options_(options) {}
+
+int64_t SyncReplicasOptimizer::replicas() const {
+  if (options_.replicas_to_aggregate != 0) return options_.replicas_to_aggregate;
+  return options_.total_num_replicas - options_.backup_workers;
+}
+
+Status SyncReplicasOptimizer::CheckOptions(const Scope&) const {
+  if (inner_ == nullptr) {
+    return InvalidArgument("SyncReplicasOptimizer: there must be an optimizer to wrap, got none");
+  }
+  const auto check = [](const char* what, int64_t least, int64_t value) {
+    if (value >= least) return absl::OkStatus();
+    return InvalidArgument("SyncReplicasOptimizer: ", what, " must be >= ", least, ", got ", value);
+  };
+  MR_RETURN_IF_ERROR(check("backup_workers", 0, options_.backup_workers));
+  MR_RETURN_IF_ERROR(check("total_num_replicas", 0, options_.total_num_replicas));
+  MR_RETURN_IF_ERROR(check("replicas_to_aggregate", 1, replicas()));
+  if (options_.total_num_replicas > 0 &&
+      replicas() + options_.backup_workers > options_.total_num_replicas) {
+    return InvalidArgument("SyncReplicasOptimizer: replicas_to_aggregate + backup_workers must be "
+                           "<= total_num_replicas ",
+                           options_.total_num_replicas, ", got ", replicas(), " + ",
+                           options_.backup_workers);
+  }
+  if (options_.start_wait < absl::ZeroDuration()) {
+    return InvalidArgument("SyncReplicasOptimizer: start_wait must be >= 0, got ",
+                           absl::FormatDuration(options_.start_wait));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<GradientAndVariable> SyncReplicasOptimizer::ComputeGradients(
+    ScopeAt at, Output loss, const MinimizeOptions& options) {
+  at.scope.UpdateStatus(CheckOptions(at.scope), at.where);
+  if (!at.scope.ok()) return {};
+  return inner_->ComputeGradients(at, std::move(loss), options);
+}
+
+Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
+                                                const std::vector<GradientAndVariable>& given,
+                                                const MinimizeOptions& options) {
+  at.scope.UpdateStatus(CheckOptions(at.scope), at.where);
+  if (at.scope.ok() && !(options.global_step && options.global_step->valid())) {
+    at.scope.UpdateStatus(
+        InvalidArgument("SyncReplicasOptimizer: Global step is required, got none; set "
+                        ".global_step = GlobalStep(scope)"),
+        at.where);
+  }
+  if (!at.scope.ok()) return Operation();
+  const Scope scope = at.here().WithoutControlDependencies();
+  const Scope clips = scope.WithName("").BuiltWhereCalled();
+  const std::vector<GradientAndVariable> gradients =
+      options.clip ? options.clip(ScopeAt(clips, at.where), given) : given;
+  if (!at.scope.ok()) return Operation();
+
+  const Variable& step = *options.global_step;
+  const std::string result_name = options.name.empty() ? name() : options.name;
+  const Scope inside = scope.WithSubScope(result_name);
+  // Unique in the graph, and the same for all workers. It ends the scope.
+  const std::string own_name = inside.prefix();
+  const std::string shared = own_name.substr(0, own_name.find_last_not_of('/') + 1);
+  const Scope beside_step = inside.ColocatedWith(step.handle.op());
+  // Where the model's own nodes are: this worker.
+  const std::string worker = NoOp(inside.WithName("worker")).node()->requested_device();
+  const std::string trainer = worker.empty() ? "this process" : worker;
+
+  rounds_ = SyncReplicasRounds(
+      beside_step.WithName("rounds"),
+      {.replicas_to_aggregate = replicas(),
+       .start_wait_ms = absl::ToInt64Milliseconds(options_.start_wait),
+       .shared_name = absl::StrCat(shared, "/rounds")});
+  const Output join = SyncReplicasJoin(beside_step.WithName("join"), rounds_, trainer);
+  const Output round = SyncReplicasRound(beside_step.WithName("round"), rounds_, trainer);
+  if (!at.scope.ok()) return Operation();
+  join_ = join.op();
+  at.scope.AddToNodeCollection(kJoins, join.node()->name());
+
+  // The gradients go to accumulators beside their variables.
+  struct Accumulator {
+    Output handle;
+    const GradientAndVariable* pair;
+    bool is_sparse;
+  };
+  std::vector<Accumulator> accumulators;
+  std::vector<Operation> applied;
+  for (const GradientAndVariable& pair : gradients) {
+    if (!HasGradient(pair.gradient)) continue;
+    const Variable& variable = pair.variable;
+    const StatusOr<Shape> shape = KnownShape(variable);
+    if (!shape.ok()) {
+      at.scope.UpdateStatus(Prefixed("SyncReplicasOptimizer", shape.status()), at.where);
+      return Operation();
+    }
+    const Scope near =
+        inside.ColocatedWith(variable.handle.op()).WithSubScope(variable.name + "_mean");
+    const auto* const rows = std::get_if<IndexedSlices>(&pair.gradient);
+    const Output handle = SyncReplicasAccumulator(
+        near.WithName("accumulator"), variable.dtype, PartialShape(*shape),
+        {.is_sparse = rows != nullptr,
+         .shared_name = absl::StrCat(shared, "/", variable.name, "/grad_accum")});
+    if (rows == nullptr) {
+      applied.push_back(SyncReplicasApply(near.WithName("apply"), handle, round,
+                                          std::get<Output>(pair.gradient), trainer));
+    } else {
+      const Output indices = rows->indices.dtype() == DT_INT64
+                                 ? rows->indices
+                                 : Cast(near.WithName("indices"), rows->indices, DT_INT64);
+      applied.push_back(SyncReplicasApplyRows(near.WithName("apply"), handle, round, indices,
+                                              rows->values, trainer));
+    }
+    accumulators.push_back({handle, &pair, rows != nullptr});
+  }
+  // The inner optimizer says what is wrong with no gradients at all.
+  if (accumulators.empty()) return inner_->ApplyGradients(at, gradients, {.global_step = step});
+
+  const SyncReplicasGiven gave = SyncReplicasGive(
+      beside_step.WithName("give").WithControlDependencies(applied), rounds_, round);
+  const SwitchOutputs way = Switch(beside_step.WithName("way"), gave.leads, gave.leads);
+  const SwitchOutputs next = Switch(beside_step.WithName("next"), gave.next_round, gave.leads);
+  if (!at.scope.ok()) return Operation();
+
+  // Of the step that leads.
+  Leads leads(inside, way.output_true);
+  leads.Beside(step.handle);
+  std::vector<GradientAndVariable> means;
+  for (const Accumulator& a : accumulators) {
+    const Variable& variable = a.pair->variable;
+    const Scope near = inside.ColocatedWith(variable.handle.op())
+                           .WithSubScope(variable.name + "_mean")
+                           .WithControlDependencies({leads.Beside(variable.handle)});
+    if (!a.is_sparse) {
+      means.push_back(
+          {SyncReplicasTake(near.WithName("take"), a.handle, round, variable.dtype), variable});
+      continue;
+    }
+    const SyncReplicasRows rows =
+        SyncReplicasTakeRows(near.WithName("take"), a.handle, round, variable.dtype);
+    means.push_back({IndexedSlices{.values = rows.values,
+                                   .indices = rows.indices,
+                                   .dense_shape =
+                                       std::get<IndexedSlices>(a.pair->gradient).dense_shape,
+                                   .unique_indices = true},
+                     variable});
+  }
+  if (!at.scope.ok()) return Operation();
+  Graph* const graph = at.scope.graph();
+  const int first = graph->num_node_ids();
+  const Operation update = inner_->ApplyGradients(ScopeAt(scope.WithName(""), at.where), means,
+                                                  {.global_step = step});
+  if (!at.scope.ok() || !update.valid()) return Operation();
+  RunWhereItLeads(update, first, inner_->Variables(scope), leads, graph);
+  const Output done = SyncReplicasDone(
+      beside_step.WithName("done").WithControlDependencies({update}), rounds_, round);
+
+  // Either way the step has ended then, where the global step is.
+  const Output ended = Merge(beside_step.WithName("ended"), {done, next.output_false}).output;
+  if (!at.scope.ok()) return Operation();
+  const Operation train = NoOp(ScopeAt(beside_step.WithControlDependencies({ended.op()})
+                                           .WithName(own_name),
+                                       at.where));
+  if (train.valid()) at.scope.AddToNodeCollection("train_op", train.name());
+  return train;
+}
+
+Variable SyncReplicasOptimizer::GetSlot(const Variable& variable, absl::string_view slot) const {
+  return inner_ == nullptr ? Variable() : inner_->GetSlot(variable, slot);
+}
+std::vector<std::string> SyncReplicasOptimizer::GetSlotNames() const {
+  return inner_ == nullptr ? std::vector<std::string>() : inner_->GetSlotNames();
+}
+std::vector<Variable> SyncReplicasOptimizer::Variables(const Scope& scope) const {
+  return inner_ == nullptr ? std::vector<Variable>() : inner_->Variables(scope);
+}
+
+Output SyncReplicasOptimizer::Counts(ScopeAt at) const {
+  if (!rounds_.valid()) return Output();
+  return SyncReplicasCounts(at.here().ColocatedWith(rounds_.op()), rounds_);
+}
+
+std::unique_ptr<SessionRunHook> SyncReplicasOptimizer::MakeSessionRunHook() const {
+  if (!join_.valid()) return nullptr;
+  return std::make_unique<JoinHook>(join_);
+}
+
+}  // namespace millrace
