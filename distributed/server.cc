@@ -504,7 +504,15 @@ StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
     // A link may be the last to keep the core, and hear so on a thread of the network.
     return std::make_shared<TaskLinkEnd>(
         LetGoOn(IoPool::Default(), std::shared_ptr<Worker>(alive, alive->worker.get())),
-        alive->link_parts);
+        alive->link_parts,
+        // The other end doubts that this task's sessions live.
+        [weak] {
+          // It may be the last that holds the server.
+          IoPool::Default()->Schedule([weak] {
+            const std::shared_ptr<ServerCore> core = weak.lock();
+            if (core != nullptr && core->master != nullptr) core->master->RenewLeases();
+          });
+        });
   };
   core->links.Open(std::move(links));
   core->peers[own] = MakeInProcessControl(core->worker.get(), *address);

@@ -269,6 +269,7 @@ class Job {
     options.links = links_.parts(task->life);
     options.local_part = net_.LocalPartOf(task->life);
     task->master = std::make_unique<Master>(std::move(options));
+    task->life->master = task->master.get();
     task->is_chief = is_chief;
     if (is_chief) task->epoch = ++last_epoch_;
     task->has_trainer = true;
@@ -290,6 +291,7 @@ class Job {
     if (task->worker == nullptr || !task->has_left) return;
     sim_.Release(task->life->place);
     if (task->master != nullptr) task->master->Shutdown(absl::AbortedError("Shutdown"));
+    task->life->master = nullptr;
     task->worker->Shutdown(absl::AbortedError("Shutdown"));
     task->master.reset();
     task->worker.reset();

@@ -18,8 +18,9 @@ std::shared_ptr<Worker> LetGoOn(IoPool* pool, std::shared_ptr<Worker> worker) {
   });
 }
 
-TaskLinkEnd::TaskLinkEnd(std::shared_ptr<Worker> worker, std::shared_ptr<LinkParts> parts)
-    : worker_(std::move(worker)), parts_(std::move(parts)) {}
+TaskLinkEnd::TaskLinkEnd(std::shared_ptr<Worker> worker, std::shared_ptr<LinkParts> parts,
+                         absl::AnyInvocable<void()> lost)
+    : worker_(std::move(worker)), parts_(std::move(parts)), lost_(std::move(lost)) {}
 
 void TaskLinkEnd::OnOpen(std::shared_ptr<Link> link) {
   link_ = link;
@@ -58,6 +59,8 @@ void TaskLinkEnd::OnLost(const Status& status, bool by_peer) {
   link_ = nullptr;
   worker_.OnLost(status, by_peer);
   if (link != nullptr) parts_->OnLost(link.get(), LossOfLink(status));
+  if (lost_ != nullptr) lost_();
+  lost_ = nullptr;  // it may keep its server
 }
 
 }  // namespace millrace

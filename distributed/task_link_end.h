@@ -11,6 +11,7 @@
 
 #include <memory>
 
+#include "absl/functional/any_invocable.h"
 #include "core/io_pool.h"
 #include "distributed/link/link.h"
 #include "distributed/master/link_parts.h"
@@ -26,7 +27,9 @@ std::shared_ptr<Worker> LetGoOn(IoPool* pool, std::shared_ptr<Worker> worker);
 
 class TaskLinkEnd : public LinkEnd {
  public:
-  TaskLinkEnd(std::shared_ptr<Worker> worker, std::shared_ptr<LinkParts> parts);
+  // `lost`: called once when the link is lost, whoever closed it.
+  TaskLinkEnd(std::shared_ptr<Worker> worker, std::shared_ptr<LinkParts> parts,
+              absl::AnyInvocable<void()> lost);
 
   void OnOpen(std::shared_ptr<Link> link) override;
   void OnBind(BindFrame bind) override;
@@ -43,6 +46,7 @@ class TaskLinkEnd : public LinkEnd {
  private:
   WorkerLinkEnd worker_;
   const std::shared_ptr<LinkParts> parts_;
+  absl::AnyInvocable<void()> lost_;
   std::shared_ptr<Link> link_;  // null before OnOpen and after OnLost; by the thread that calls
 };
 

@@ -81,6 +81,17 @@ void LeaseKeeper::Keep(std::shared_ptr<SessionHost> host, const std::string& han
   shared_->StartThread();
 }
 
+void LeaseKeeper::RenewNow() {
+  MutexLock lock(&shared_->mu);
+  const absl::Time now = shared_->clock->Now();
+  for (auto& [name, host] : shared_->hosts) {
+    // What was asked before may have been answered before the doubt.
+    host.asked = false;
+    host.next = now;
+  }
+  shared_->changed.SignalAll();
+}
+
 void LeaseKeeper::Forget(const std::string& host, const std::string& handle) {
   MutexLock lock(&shared_->mu);
   const auto it = shared_->hosts.find(host);

@@ -58,6 +58,8 @@ class LeaseKeeper {
   using Lost = absl::AnyInvocable<void()>;
   // `lost` (may be null) is called once, when the host says that it does not know the session.
   void Keep(std::shared_ptr<SessionHost> host, const std::string& handle, Lost lost = nullptr);
+  // Now, all of them: a host may have reason to doubt that this process lives.
+  void RenewNow();
   void Forget(const std::string& host, const std::string& handle);
   // Forgets the session and tells its host that it is over: now, and again as long as nobody
   // answers. `told` (may be null) gets what came of the first call.

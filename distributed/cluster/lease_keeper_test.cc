@@ -100,6 +100,23 @@ TEST_F(LeaseKeeperTest, EachTaskGetsOneCallAPeriodForAllItsSessions) {
   EXPECT_TRUE(b_->TakeRenewed().empty());
 }
 
+TEST_F(LeaseKeeperTest, WhoMayBeDoubtedRenewsAtOnceAndThenAsUsual) {
+  keeper_.RenewNow();  // nothing is kept
+  keeper_.Keep(a_, "1");
+  keeper_.Keep(b_, "1");
+  clock_.AdvanceAndSettle(absl::Seconds(4));
+  EXPECT_TRUE(a_->TakeRenewed().empty());
+  keeper_.RenewNow();
+  for (const auto& host : {a_, b_}) {
+    size_t times = 0;
+    while ((times = host->TakeRenewed().size()) == 0) std::this_thread::yield();
+    EXPECT_EQ(times, 1u);
+  }
+  clock_.AdvanceAndSettle(absl::Seconds(6));
+  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
+  EXPECT_EQ(b_->TakeRenewed().size(), 1u);
+}
+
 TEST_F(LeaseKeeperTest, AClockThatIsSetBackDelaysNoRenewalByMoreThanAPeriod) {
   keeper_.Keep(a_, "1");
   clock_.AdvanceAndSettle(absl::Seconds(10));

@@ -29,14 +29,24 @@ void LeaseTable::Drop(const std::string& handle) {
   entries_.erase(handle);
 }
 
-void LeaseTable::Doubt(const std::string& handle) {
+void LeaseTable::Doubt(const std::string& handle, absl::Duration within) {
   MutexLock lock(&mu_);
   const auto it = entries_.find(handle);
   if (it == entries_.end()) return;
-  // It is overdue a twelfth of its time from now, and ends a quarter later.
-  Lease* const lease = it->second.lease.get();
-  if (clock_->Now() - lease->renewed() < lease->time() * (2.0 / 3)) {
-    lease->RenewedAgo(lease->time() * (2.0 / 3));
+  Entry& entry = it->second;
+  Lease* const lease = entry.lease.get();
+  const absl::Time now = clock_->Now();
+  const auto age = [&](double share) {
+    if (now - lease->renewed() >= lease->time() * share) return;
+    entry.renewed = std::min(entry.renewed, lease->renewed());
+    lease->RenewedAgo(lease->time() * share);
+  };
+  if (within < lease->time() * 0.25) {
+    age(0.75);
+    entry.expires = std::min(entry.expires, now + within);
+  } else {
+    // It is overdue a twelfth of its time from now, and ends a quarter later.
+    age(2.0 / 3);
   }
   changed_.SignalAll();
 }
@@ -68,6 +78,7 @@ void LeaseTable::Watch() {
         const absl::Duration time = entry.lease->time();
         if (const absl::Time overdue = renewed + time * 0.75; now < overdue) {
           entry.expires = absl::InfiniteFuture();
+          if (renewed > now - time * 0.5) entry.renewed = absl::InfiniteFuture();
           wake = std::min(wake, overdue);
         } else if (entry.expires == absl::InfiniteFuture()) {
           entry.expires = now + time * 0.25;
@@ -75,7 +86,7 @@ void LeaseTable::Watch() {
         MR_DCHECK(entry.expires == absl::InfiniteFuture() || now >= renewed + time * 0.75,
                   "a lease is about to expire only when it is overdue");
         if (now >= entry.expires) {
-          ended.emplace_back(it->first, now - renewed);
+          ended.emplace_back(it->first, now - std::min(renewed, entry.renewed));
           it = entries_.erase(it);
         } else {
           wake = std::min(wake, entry.expires);

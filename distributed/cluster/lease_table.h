@@ -71,9 +71,9 @@ class LeaseTable {
   // Null after Stop.
   std::shared_ptr<Lease> Grant(const std::string& handle, absl::Duration time);
   void Drop(const std::string& handle);
-  // A lease that is not renewed any more ends after a third of its time: somebody has reason to
-  // believe that its owner is gone. One that is renewed goes on.
-  void Doubt(const std::string& handle);
+  // A lease that is not renewed any more ends after a third of its time, or `within`: somebody has
+  // reason to believe that its owner is gone. One that is renewed goes on.
+  void Doubt(const std::string& handle, absl::Duration within = absl::InfiniteDuration());
   // No lease expires any more. Waits for `expired`. Idempotent.
   void Stop();
 
@@ -81,6 +81,7 @@ class LeaseTable {
   struct Entry {
     std::shared_ptr<Lease> lease;
     absl::Time expires = absl::InfiniteFuture();  // set while it is overdue
+    absl::Time renewed = absl::InfiniteFuture();  // before a doubt made it older
   };
   void Watch();
 

@@ -60,6 +60,26 @@ TEST_F(LeaseTableTest, ALeaseThatIsDoubtedEndsAfterAThirdUnlessItIsRenewed) {
   EXPECT_EQ(expired(), std::vector<std::string>{"a"});
 }
 
+// Whoever doubts may have better reason than silence: the owner's process has closed a connection.
+TEST_F(LeaseTableTest, ADoubtMaySayHowSoon) {
+  table_.Grant("a", absl::Seconds(600));
+  const auto renewed = table_.Grant("b", absl::Seconds(600));
+  table_.Grant("c", absl::Seconds(600));
+  Advance(absl::Seconds(100));
+  table_.Doubt("a", absl::Seconds(4));
+  table_.Doubt("b", absl::Seconds(4));
+  table_.Doubt("nobody", absl::Seconds(4));
+  Advance(absl::Seconds(1));
+  table_.Doubt("a", absl::Seconds(4));  // another connection: no later for that
+  renewed->Renew();
+  Advance(absl::Seconds(2));
+  EXPECT_TRUE(expired().empty());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(expired(), std::vector<std::string>{"a"});
+  Advance(absl::Seconds(300));
+  EXPECT_EQ(expired(), std::vector<std::string>{"a"});
+}
+
 TEST_F(LeaseTableTest, AProcessThatWasStoppedTakesTheRenewalsThatWaitedFirst) {
   const auto lease = table_.Grant("a", absl::Seconds(60));
   table_.Grant("b", absl::Seconds(60));

@@ -72,6 +72,9 @@ class Master : public MasterInterface {
   Status EndRun(const std::string& session_handle, const RunEnd& end) override;
   StatusOr<RunTrainers> FindTrainers(const std::string& session_handle) override;
 
+  // Tells all tasks now that the sessions of this master on them live.
+  void RenewLeases() { keeper_.RenewNow(); }
+
   // As CreateSession and ExtendSession, for a client in another process, which may go away: that
   // ends the wait for tasks with Cancelled, and no session is left. Null: a client in this process.
   Status CreateSessionFor(CancellationManager* caller,

@@ -333,7 +333,7 @@ std::shared_ptr<LinkEnd> LinkedTasks::MakeEnd(const std::string& task, const std
   ++live_ends_[task];
   const std::shared_ptr<Worker> worker(std::shared_ptr<Worker>(), lives_.at(task));  // borrowed
   return std::make_shared<End>(this, Pair(task, peer),
-                               std::make_shared<TaskLinkEnd>(worker, parts_.at(task)));
+                               std::make_shared<TaskLinkEnd>(worker, parts_.at(task), nullptr));
 }
 
 void LinkedTasks::Open(const std::string& task, const std::string& peer) {

@@ -12,6 +12,7 @@
 #include "distributed/link/link.h"
 #include "distributed/link/link_table.h"
 #include "distributed/task_link_end.h"
+#include "distributed/master/master.h"
 #include "distributed/worker/worker.h"
 
 namespace millrace {
@@ -160,7 +161,10 @@ class SimulatedLinks::End : public LinkEnd {
       : links_(links),
         of_(of),
         end_(std::make_shared<TaskLinkEnd>(
-            std::shared_ptr<Worker>(std::shared_ptr<Worker>(), of->life()->worker), of->parts())) {}
+            std::shared_ptr<Worker>(std::shared_ptr<Worker>(), of->life()->worker), of->parts(),
+            [life = of->life()] {
+              if (life->master != nullptr && !life->is_over) life->master->RenewLeases();
+            })) {}
 
   void OnOpen(std::shared_ptr<Link> link) override {
     link_ = link.get();

@@ -42,6 +42,8 @@
 
 namespace millrace {
 
+class Master;  // distributed/master/master.h
+
 class SimulatedNetwork {
  public:
   // One life of a task.
@@ -49,6 +51,7 @@ class SimulatedNetwork {
     std::string task;
     Simulation::Place* place = nullptr;
     Worker* worker = nullptr;
+    Master* master = nullptr;  // null: it has none
     std::atomic<bool> is_over{false};  // relaxed: turns order it
     CancellationManager killed;        // started when it ends
   };

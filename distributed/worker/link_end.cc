@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -323,7 +325,7 @@ void WorkerLinkEnd::OnCancel(int64_t step_id, const Status& status) {
   });
 }
 
-void WorkerLinkEnd::OnLost(const Status& status, bool) {
+void WorkerLinkEnd::OnLost(const Status& status, bool by_peer) {
   const std::shared_ptr<Link> link = std::move(link_);
   link_ = nullptr;
   if (link == nullptr) return;  // it never opened
@@ -333,6 +335,11 @@ void WorkerLinkEnd::OnLost(const Status& status, bool) {
     parts.swap(runs_->parts);
   }
   for (const auto& [step_id, part] : parts) part->Cancel();
+  if (by_peer && !graphs_.empty()) {
+    std::set<std::string> sessions;
+    for (const auto& [number, graph] : graphs_) sessions.insert(graph.session_handle);
+    worker_->DoubtSessions(sessions);
+  }
   NoExceptions("Link", [&]() -> Status {
     worker_->steps()->LinkLost(link->peer().task, link.get(), LossOfLink(status));
     return absl::OkStatus();

@@ -23,6 +23,12 @@
 #include "runtime/session/function_runtime.h"
 
 namespace millrace {
+namespace {
+
+// Who lives hears, too, that the link is closed, and renews at once.
+constexpr absl::Duration kDoubtAfterClose = absl::Seconds(4);
+
+}  // namespace
 
 Worker::Worker(WorkerOptions options)
     : options_(std::move(options)),
@@ -91,6 +97,10 @@ void Worker::FinishEnds() {
   if (!ending.empty()) steps_->DropOfEndedSessions();
   for (const auto& session : ending) session->DropAll();
   for (const RunRegistry::Freed& run : freed) FreeContainer(options_.task, run);
+}
+
+void Worker::DoubtSessions(const std::set<std::string>& handles) {
+  for (const std::string& handle : handles) leases_.Doubt(handle, kDoubtAfterClose);
 }
 
 void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {

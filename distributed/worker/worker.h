@@ -19,6 +19,8 @@
 //   * when its master says so;
 //   * when it was opened with a lease, nobody has renewed it or begun a step in it for so long, and
 //     none runs in it;
+//   * 4 s after its master's process has closed its link to this task, unless it is renewed: who
+//     lives renews at once;
 //   * when a master of the same task opens one with another incarnation: at once when the session
 //     has no lease, else when a third of its lease has passed and nobody renewed it: its master has
 //     died, unless two programs take themselves for the same task;
@@ -38,6 +40,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -94,6 +97,9 @@ class Worker {
   Status DeleteWorkerSession(const std::string& session_handle);
   // Those that are not there (any more).
   std::vector<std::string> RenewSessions(absl::Span<const std::string> handles);
+  // The process of their master has closed a link that they used. Those with a lease end soon
+  // unless they are renewed.
+  void DoubtSessions(const std::set<std::string>& handles);
   FoundRun FindRun(absl::string_view name, absl::string_view id) const;
   // Training of the session's run is over; FailedPrecondition unless the session is its chief's.
   Status EndRun(const std::string& session_handle, const RunEnd& end);

@@ -44,6 +44,7 @@
 #include "core/cancellation.h"
 #include "core/clock.h"
 #include "core/mutex.h"
+#include "core/resource_handle.h"
 #include "core/status.h"
 #include "runtime/holds_for_sessions.h"
 #include "runtime/resource_manager.h"
