@@ -154,9 +154,8 @@ Operation StalenessAwareOptimizer::ApplyGradients(ScopeAt at, const Gradients& g
   inner_options.name = "";
   inner_options.clip = {};
   Gradients gradients =
-      options.clip
-          ? options.clip(ScopeAt(scope.WithName("").BuiltWhereCalled(), at.where), given)
-          : given;
+      options.clip ? options.clip(ScopeAt(scope.WithName("").BuiltWhereCalled(), at.where), given)
+                   : given;
   if (!at.scope.ok()) return Operation();
   // Its error.
   if (!HasAny(gradients)) return inner_->ApplyGradients(at, gradients, inner_options);
@@ -185,8 +184,8 @@ Operation StalenessAwareOptimizer::ApplyGradients(ScopeAt at, const Gradients& g
       ReadVariable(beside.WithControlDependencies(arrived).WithName("step_now"), step);
   const Output zero = Const(beside, int64_t{0});
   // A counter that was set back meanwhile says nothing.
-  staleness_ = Maximum(beside.WithName("staleness"),
-                       CastTo(beside, Sub(beside, now, read), DT_INT64), zero);
+  staleness_ =
+      Maximum(beside.WithName("staleness"), CastTo(beside, Sub(beside, now, read), DT_INT64), zero);
 
   if (options_.scale_by_staleness != 0) {
     const Output one = Const(beside, 1.0);
@@ -199,16 +198,15 @@ Operation StalenessAwareOptimizer::ApplyGradients(ScopeAt at, const Gradients& g
       Output* const values = ValuesOf(&pair.gradient);
       if (values == nullptr || !at.scope.ok()) continue;
       const Scope there = NextTo(own, pair.variable).WithSubScope(pair.variable.name);
-      *values = Mul(there.WithName("scaled"), *values,
-                    CastTo(there, scale, WithoutRef(values->dtype())));
+      *values =
+          Mul(there.WithName("scaled"), *values, CastTo(there, scale, WithoutRef(values->dtype())));
     }
   }
 
   const Output no = Const(beside, false);
-  const Output dropped = options_.drop_above
-                             ? Greater(beside.WithName("dropped"), staleness_,
-                                       Const(beside, int64_t{*options_.drop_above}))
-                             : no;
+  const Output dropped = options_.drop_above ? Greater(beside.WithName("dropped"), staleness_,
+                                                       Const(beside, int64_t{*options_.drop_above}))
+                                             : no;
   const Output scaled =
       options_.scale_by_staleness != 0
           ? LogicalAnd(beside, Greater(beside, staleness_, zero), LogicalNot(beside, dropped))

@@ -12,12 +12,14 @@
 // The staleness of a step is the number of updates that others have counted between its read of the
 // variables and its own update (train/loss_guard.h): the global step when its gradients have
 // arrived, minus the global step that it read with the variables. What is counted between this look
-// and the end of the update is missed: Train's staleness, which is measured after the update, may be
-// larger.
+// and the end of the update is missed: Train's staleness, which is measured after the update, may
+// be larger.
 //
-//   scaled   gradient * (1 + staleness)^-scale_by_staleness, after the clipping and before the inner
-//            optimizer; of sparse gradients the values. An optimizer that divides gradients by their
-//            own size (Adam, RMSProp) undoes most of it: use it with gradient descent or momentum.
+//   scaled   gradient * (1 + staleness)^-scale_by_staleness, after the clipping and before the
+//   inner
+//            optimizer; of sparse gradients the values. An optimizer that divides gradients by
+//            their own size (Adam, RMSProp) undoes most of it: use it with gradient descent or
+//            momentum.
 //   dropped  staleness > drop_above: nothing of the update runs. Variables, slots (momenta) and the
 //            global step stay as they are.
 //
@@ -27,11 +29,11 @@
 // There is always a trainer whose gradients are not dropped: a step is stale only by updates.
 //
 // Messages: the step that was read goes to the trainer with the variables and comes back with the
-// gradients, and everything else is next to the global step: with one parameter server no message is
-// added, only one scalar each way. With several, the server of the global step sends its decision (a
-// scalar for scaling, one for dropping) to each other one that has variables: one message to each of
-// them, and their updates wait for it. With read-ahead (train/read_ahead.h) the step that was read
-// is the one that came with the variables.
+// gradients, and everything else is next to the global step: with one parameter server no message
+// is added, only one scalar each way. With several, the server of the global step sends its
+// decision (a scalar for scaling, one for dropping) to each other one that has variables: one
+// message to each of them, and their updates wait for it. With read-ahead (train/read_ahead.h) the
+// step that was read is the one that came with the variables.
 //
 // Both are counted for each task, in a local variable next to the global step (so local variables
 // must be initialised, as sessions of this library do): Train says them at its end. Checkpoints are

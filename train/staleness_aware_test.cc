@@ -43,14 +43,14 @@ std::unique_ptr<Optimizer> Sgd(double rate) {
   return std::make_unique<GradientDescentOptimizer>(GradientDescentOptions{.learning_rate = rate});
 }
 std::unique_ptr<Optimizer> Momentum() {
-  return std::make_unique<MomentumOptimizer>(MomentumOptions{.learning_rate = 0.5, .momentum = 0.75});
+  return std::make_unique<MomentumOptimizer>(
+      MomentumOptions{.learning_rate = 0.5, .momentum = 0.75});
 }
 
 // Runs `train` of a model, each step with gradients as stale as the test says.
 class Steps {
  public:
-  Steps(const Scope& root, Operation train, Variable step,
-        const StalenessAwareOptimizer* optimizer)
+  Steps(const Scope& root, Operation train, Variable step, const StalenessAwareOptimizer* optimizer)
       : root_(root), train_(std::move(train)), step_(std::move(step)), optimizer_(optimizer) {}
 
   Status Begin() {
@@ -197,8 +197,8 @@ TEST(StalenessAwareTest, GradientsAreClippedBeforeTheyAreScaled) {
   LinearLoss model({0});
   const Variable step = GlobalStep(model.root);
   StalenessAwareOptimizer optimizer(Sgd(1), {.scale_by_staleness = 1});
-  const Operation train = optimizer.Minimize(model.root, model.loss,
-                                             {.global_step = step, .clip = ClipByValue(-1, 1)});
+  const Operation train =
+      optimizer.Minimize(model.root, model.loss, {.global_step = step, .clip = ClipByValue(-1, 1)});
   Steps steps(model.root, train, step, &optimizer);
   ASSERT_OK(steps.Begin());
   ASSERT_OK(steps.Run(3, {{model.gradient, TensorOf<float>({1}, {8.0f})}}));
@@ -285,20 +285,19 @@ TEST(StalenessAwareTest, TheReadStepIsThatOfTheVariables) {
   const Variable step = GlobalStep(model.root);
   StalenessAwareOptimizer optimizer(Sgd(1), {.drop_above = 0});
   const Operation train = optimizer.Minimize(model.root, model.loss, {.global_step = step});
-  ASSERT_OK_AND_ASSIGN(const auto out,
-                       [&]() -> StatusOr<std::vector<Tensor>> {
-                         const Operation init = GlobalVariablesInitializer(model.root);
-                         const Operation local = LocalVariablesInitializer(model.root);
-                         MR_RETURN_IF_ERROR(model.root.status());
-                         MR_ASSIGN_OR_RETURN(const auto session, NewSession());
-                         MR_RETURN_IF_ERROR(session->Extend(model.root));
-                         MR_RETURN_IF_ERROR(session->Run({}, {}, {init, local}).status());
-                         const Feed feed = {model.gradient, TensorOf<float>({1}, {1.0f})};
-                         for (int i = 0; i < 3; ++i) {
-                           MR_RETURN_IF_ERROR(session->Run({feed}, {}, {train}).status());
-                         }
-                         return session->Run({feed}, {optimizer.staleness(), model.w.value});
-                       }());
+  ASSERT_OK_AND_ASSIGN(const auto out, [&]() -> StatusOr<std::vector<Tensor>> {
+    const Operation init = GlobalVariablesInitializer(model.root);
+    const Operation local = LocalVariablesInitializer(model.root);
+    MR_RETURN_IF_ERROR(model.root.status());
+    MR_ASSIGN_OR_RETURN(const auto session, NewSession());
+    MR_RETURN_IF_ERROR(session->Extend(model.root));
+    MR_RETURN_IF_ERROR(session->Run({}, {}, {init, local}).status());
+    const Feed feed = {model.gradient, TensorOf<float>({1}, {1.0f})};
+    for (int i = 0; i < 3; ++i) {
+      MR_RETURN_IF_ERROR(session->Run({feed}, {}, {train}).status());
+    }
+    return session->Run({feed}, {optimizer.staleness(), model.w.value});
+  }());
   EXPECT_EQ(out[0].scalar<int64_t>(), 0);
   ExpectTensorEqual(out[1], TensorOf<float>({1}, {-3.0f}));
 }
@@ -326,8 +325,8 @@ TEST(StalenessAwareTest, ReadAheadFeedsTheReadStepWithTheVariables) {
       ReadAhead::Make(root, {.step_after = after, .global_step = step, .also = {loss}}));
   std::vector<std::string> fed;
   for (const Output& output : ahead.fed()) fed.push_back(output.name());
-  EXPECT_EQ(fed, std::vector<std::string>(
-                     {"read_ahead/global_step/There:0", "w/Read/ReadVariableOp:0"}));
+  EXPECT_EQ(
+      fed, std::vector<std::string>({"read_ahead/global_step/There:0", "w/Read/ReadVariableOp:0"}));
   EXPECT_EQ(optimizer.read_step().node()->input(0).node, ahead.fed()[0].node());
   // What comes with the end comes after a step whose update was dropped, too.
   const Node& next = *ahead.next()[1].node()->input(0).node;
