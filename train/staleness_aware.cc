@@ -19,6 +19,7 @@
 #include "ops/math/cast.h"
 #include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
+#include "train/conditional_update.h"
 
 namespace millrace {
 namespace {
@@ -60,51 +61,6 @@ Output ReadInTrainer(const Scope& scope, const Variable& step, Gradients gradien
     scope.graph()->AddControlEdge(values->node(), here.node());
   }
   return here;
-}
-
-// The nodes that run for `op` and may change a variable, of those made since `first`.
-std::vector<Node*> WritersOf(const Graph& graph, const Operation& op, int first) {
-  std::vector<bool> seen(static_cast<size_t>(graph.num_node_ids()));
-  std::vector<Node*> todo = {op.node()}, writers;
-  const auto visit = [&](Node* node) {
-    if (node == nullptr || node->id() < first || seen[static_cast<size_t>(node->id())]) return;
-    seen[static_cast<size_t>(node->id())] = true;
-    todo.push_back(node);
-  };
-  while (!todo.empty()) {
-    Node* const node = todo.back();
-    todo.pop_back();
-    bool writes = false;
-    for (int i = 0; i < node->num_inputs(); ++i) {
-      visit(node->input(i).node);
-      const DType dtype = node->input_type(i);
-      writes = writes || ((dtype == DT_RESOURCE || IsRef(dtype)) &&
-                          node->traits().hands_on == HandsOn::kNothing &&
-                          node->traits().VariableUseOf(i) == VariableUse::kMayWrite);
-    }
-    for (Node* control : node->control_inputs()) visit(control);
-    if (writes) writers.push_back(node);
-  }
-  // In the order in which they were made, so that equal programs make equal graphs.
-  std::sort(writers.begin(), writers.end(),
-            [](const Node* a, const Node* b) { return a->id() < b->id(); });
-  return writers;
-}
-
-// Nothing of `op` that was made since `first` changes a variable in a step where `dropped` is true:
-// a dead control input keeps a node from running. The update's other nodes change nothing.
-void KeepFromRunning(const Scope& scope, const Output& dropped, const Operation& op, int first) {
-  std::map<std::string, Operation> applied_on;  // by device
-  for (Node* const writer : WritersOf(*scope.graph(), op, first)) {
-    Operation& applied = applied_on[writer->requested_device()];
-    if (!applied.valid()) {
-      const Scope beside = scope.ColocatedWith(Operation(writer));
-      const SwitchOutputs ways = Switch(beside.WithName("is_applied"), dropped, dropped);
-      applied = Identity(beside.WithName("applied"), ways.output_false).op();
-      if (!applied.valid()) return;
-    }
-    scope.graph()->AddControlEdge(applied.node(), writer);
-  }
 }
 
 }  // namespace
@@ -220,7 +176,9 @@ Operation StalenessAwareOptimizer::ApplyGradients(ScopeAt at, const Gradients& g
   const int first = scope.graph()->num_node_ids();
   const Operation update = inner_->ApplyGradients(at, gradients, inner_options);
   if (!at.scope.ok()) return Operation();
-  if (options_.drop_above) KeepFromRunning(own, dropped, update, first);
+  if (options_.drop_above) {
+    RunUpdateOnlyIf(own, LogicalNot(beside.WithName("applied"), dropped), update, first);
+  }
   // Runs after an update that was dropped, too.
   const Operation train = ControlTrigger(
       ScopeAt(beside.WithControlDependencies({counted, update}).WithName(own_name), at.where));
