@@ -12,6 +12,7 @@
 #include "graph/device_name.h"
 #include "graph/graph.h"
 #include "ops/array/identity.h"
+#include "ops/control/control_flow.h"
 #include "ops/state/resource_variable.h"
 
 namespace millrace {
@@ -121,9 +122,11 @@ class AfterUpdates {
     if (is_new) found->second = Make(variable);
     std::vector<Operation> all;
     if (found->second.valid()) all.push_back(found->second);
+    const size_t here = all.size();
     for (Node* const writer : use.writers) {
       if (writer->requested_device() != device) all.emplace_back(writer);
     }
+    if (all.size() > here) all = {After(variable, all)};
     return all;
   }
 
@@ -138,10 +141,14 @@ class AfterUpdates {
     if (device == step_.global_step.handle.node()->requested_device()) {
       before.push_back(step_.step_after.op());
     }
-    if (before.empty()) return Operation();
-    return NoOp(inside_.ColocatedWith(Operation(variable))
-                    .WithControlDependencies(before)
-                    .WithName("updated"));
+    return before.empty() ? Operation() : After(variable, before);
+  }
+  // Also where one of them does not run in a step (train/staleness_aware.h drops updates): the
+  // values are needed all the same.
+  Operation After(Node* variable, const std::vector<Operation>& before) const {
+    return ControlTrigger(inside_.ColocatedWith(Operation(variable))
+                              .WithControlDependencies(before)
+                              .WithName("updated"));
   }
 
   const Scope inside_;

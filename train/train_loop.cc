@@ -14,11 +14,13 @@
 #include "core/exit_code.h"
 #include "core/file_system.h"
 #include "core/logging.h"
+#include "layers/variable.h"
 #include "run/training_run.h"
 #include "saver/export_model.h"
 #include "saver/saved_model_reader.h"
 #include "train/loss_guard.h"
 #include "train/run_with_recovery.h"
+#include "train/staleness_aware.h"
 #include "train/step_runner.h"
 
 namespace millrace {
@@ -274,6 +276,7 @@ Status TrainLoop::AtEnd(Session* session, bool exported) {
   idle_ = result_.own_steps == 0 && supervisor_->start() == Supervisor::Start::kRestored &&
           Dirname(supervisor_->restored_checkpoint()) == Dirname(supervisor_->save_path()) &&
           absl::EndsWith(supervisor_->restored_checkpoint(), absl::StrCat("-", step_));
+  if (!idle_) SayStalenessCounts(session);
   if (!options_.is_chief) return absl::OkStatus();
   Look();
   Show();
@@ -298,6 +301,16 @@ Status TrainLoop::AtEnd(Session* session, bool exported) {
   MR_RETURN_IF_ERROR(exported_now);
   Say(absl::StrCat("Exported ", options_.export_to));
   return absl::OkStatus();
+}
+
+void TrainLoop::SayStalenessCounts(Session* session) {
+  for (const Variable& counts : VariablesOf(model_, kStalenessCounts)) {
+    const StatusOr<std::vector<Tensor>> read = session->Run({}, {counts.value});
+    if (!read.ok() || (*read)[0].num_elements() != 2) continue;
+    const auto values = (*read)[0].flat<int64_t>();
+    LogInfo("Train: gradients of this task in its last session: ", values[0],
+            " scaled because they were stale, ", values[1], " dropped");
+  }
 }
 
 Status TrainLoop::EndedBy(int signal) {

@@ -80,6 +80,8 @@ class TrainLoop {
   Status Evaluate(Session* session);
 
   Status AtEnd(Session* session, bool exported);
+  // What a StalenessAwareOptimizer has scaled and dropped; nothing where there is none.
+  void SayStalenessCounts(Session* session);
 
   // A last checkpoint, and the error that says how to end the program.
   Status EndedBy(int signal);

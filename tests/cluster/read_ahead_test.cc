@@ -44,13 +44,15 @@
 #include "train/momentum.h"
 #include "train/optimizer.h"
 #include "train/session_run_hook.h"
+#include "train/staleness_aware.h"
 #include "train/train.h"
 
 // covers: training: with read-ahead one trainer has the values that it has without, bit by bit, and
 //   the same checkpoint
 // covers: training: staleness counts from the read, also where that was made a step ahead
 // covers: training: after a lost session what is read ahead is what the new session's variables are
-// covers: clusters: a training step with read-ahead is one message with tensors each way
+// covers: clusters: a training step with read-ahead is one message with tensors each way, and what
+//   looks at staleness adds none
 
 namespace millrace {
 namespace {
@@ -341,46 +343,60 @@ class Turns {
   bool over_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// The worker does kSteps steps, each between two of the chief's, which does one more. With
-// read-ahead each reads after its own step, so its next one misses the other's: all but the first
-// are stale by 1. Without, each reads when its turn comes, and misses nothing.
+// A chief and a worker train in turns: the worker does `steps` steps, each between two of the
+// chief's, which does one more.
+struct InTurns {
+  TrainResult chief, worker;
+};
+StatusOr<InTurns> TrainInTurns(
+    int steps, const Model& chief, const Model& worker,
+    const std::function<TrainOptions(const std::string& job, const Model& model)>& options_of) {
+  Turns turns;
+  const auto data = [&turns](const Model& model, int who, int number) {
+    return [&turns, &model, who, number, asked = 0]() mutable -> std::optional<Feeds> {
+      if (asked == number) {
+        turns.End();
+        return std::nullopt;
+      }
+      turns.Next(who, asked++);
+      return model.batches[0];
+    };
+  };
+  StatusOr<TrainResult> of_worker = absl::UnknownError("not yet");
+  std::thread thread([&] {
+    TrainOptions options = options_of("worker", worker);
+    options.data = data(worker, 1, steps);
+    of_worker = Train(worker.root, worker.op, options);
+    turns.End();
+  });
+  TrainOptions options = options_of("master", chief);
+  options.data = data(chief, 0, steps + 1);
+  StatusOr<TrainResult> of_chief = Train(chief.root, chief.op, options);
+  turns.End();
+  thread.join();
+  MR_RETURN_IF_ERROR(of_chief.status());
+  MR_RETURN_IF_ERROR(of_worker.status());
+  return InTurns{*std::move(of_chief), *std::move(of_worker)};
+}
+
+// With read-ahead each reads after its own step, so its next one misses the other's: all but the
+// first are stale by 1. Without, each reads when its turn comes, and misses nothing.
 TEST_F(ReadAheadTest, StalenessCountsFromTheRead) {
   constexpr int kSteps = 8;
   for (const bool ahead : {false, true}) {
     SCOPED_TRACE(ahead);
     const Model chief = Line(configs_["master"]), worker = Line(configs_["worker"]);
-    const std::string dir = ahead ? "turns_ahead" : "turns";
-    Turns turns;
-    const auto data = [&turns](const Model& model, int who, int steps) {
-      return [&turns, &model, who, steps, asked = 0]() mutable -> std::optional<Feeds> {
-        if (asked == steps) {
-          turns.End();
-          return std::nullopt;
-        }
-        turns.Next(who, asked++);
-        return model.batches[0];
-      };
-    };
-    StatusOr<TrainResult> of_worker = absl::UnknownError("not yet");
-    std::thread thread([&] {
-      TrainOptions options = Options("worker", worker, dir, ahead);
-      options.data = data(worker, 1, kSteps);
-      of_worker = Train(worker.root, worker.op, options);
-      turns.End();
-    });
-    TrainOptions options = Options("master", chief, dir, ahead);
-    options.data = data(chief, 0, kSteps + 1);
-    const StatusOr<TrainResult> of_chief = Train(chief.root, chief.op, options);
-    turns.End();
-    thread.join();
-    ASSERT_OK(of_chief.status());
-    ASSERT_OK(of_worker.status());
-    EXPECT_EQ(of_chief->own_steps, kSteps + 1);
-    EXPECT_EQ(of_worker->own_steps, kSteps);
-    EXPECT_EQ(of_chief->staleness.max, ahead ? 1 : 0);
-    EXPECT_EQ(of_worker->staleness.max, ahead ? 1 : 0);
-    EXPECT_NEAR(of_chief->staleness.mean, ahead ? kSteps / (kSteps + 1.0) : 0, 1e-9);
-    EXPECT_NEAR(of_worker->staleness.mean, ahead ? (kSteps - 1.0) / kSteps : 0, 1e-9);
+    ASSERT_OK_AND_ASSIGN(
+        const InTurns result,
+        TrainInTurns(kSteps, chief, worker, [&](const std::string& job, const Model& model) {
+          return Options(job, model, ahead ? "turns_ahead" : "turns", ahead);
+        }));
+    EXPECT_EQ(result.chief.own_steps, kSteps + 1);
+    EXPECT_EQ(result.worker.own_steps, kSteps);
+    EXPECT_EQ(result.chief.staleness.max, ahead ? 1 : 0);
+    EXPECT_EQ(result.worker.staleness.max, ahead ? 1 : 0);
+    EXPECT_NEAR(result.chief.staleness.mean, ahead ? kSteps / (kSteps + 1.0) : 0, 1e-9);
+    EXPECT_NEAR(result.worker.staleness.mean, ahead ? (kSteps - 1.0) / kSteps : 0, 1e-9);
 
     // And the gradients are those of what was read then.
     double w = 0, read[2] = {0, 0};
@@ -390,8 +406,67 @@ TEST_F(ReadAheadTest, StalenessCountsFromTheRead) {
       w -= 0.25 * ((reads_now ? w : read[who]) - 3);
       read[who] = w;
     }
-    ASSERT_OK_AND_ASSIGN(const float saved, SavedFloat(of_chief->checkpoint, "w"));
+    ASSERT_OK_AND_ASSIGN(const float saved, SavedFloat(result.chief.checkpoint, "w"));
     EXPECT_NEAR(saved, w, 1e-4);
+  }
+}
+
+// covers: training: a stale gradient is scaled or dropped by the step that its variables were read
+//   at, also a step ahead, and a dropped one counts for nobody
+//
+// Without read-ahead no gradient of trainers that take turns is stale. With it a step is stale
+// where the other one has updated since the own step before.
+TEST_F(ReadAheadTest, StaleGradientsAreScaledOrDroppedByWhatWasRead) {
+  constexpr int kSteps = 8;
+  for (const bool drops : {false, true}) {
+    for (const bool ahead : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(drops ? "drops" : "scales", ahead ? ", ahead" : ""));
+      const auto line = [&](const char* job) {
+        StalenessAwareOptions options;
+        if (drops) options.drop_above = 0;
+        if (!drops) options.scale_by_staleness = 1;
+        return Line(configs_[job],
+                    StalenessAwareOptimizer(std::make_unique<GradientDescentOptimizer>(
+                                                GradientDescentOptions{.learning_rate = 0.05}),
+                                            options));
+      };
+      const Model chief = line("master"), worker = line("worker");
+      ::testing::internal::CaptureStderr();
+      const StatusOr<InTurns> result =
+          TrainInTurns(kSteps, chief, worker, [&](const std::string& job, const Model& model) {
+            return Options(job, model, absl::StrCat("aware_", drops, ahead), ahead);
+          });
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      ASSERT_OK(result.status());
+      double w = 0, read[2] = {0, 0};
+      int64_t counted = 0, read_at[2] = {0, 0}, scaled = 0, dropped = 0;  // the last two: chief's
+      for (int i = 0; i < 2 * kSteps + 1; ++i) {
+        const int who = i % 2;
+        if (!ahead || i < 2) {
+          read[who] = w;
+          read_at[who] = counted;
+        }
+        const int64_t staleness = counted - read_at[who];
+        if (drops && staleness > 0) {
+          dropped += who == 0 ? 1 : 0;
+        } else {
+          w -= 0.25 * (read[who] - 3) / (1 + static_cast<double>(staleness));
+          ++counted;
+          scaled += who == 0 && staleness > 0 ? 1 : 0;
+        }
+        read[who] = w;
+        read_at[who] = counted;
+      }
+      EXPECT_EQ(scaled, ahead && !drops ? kSteps : 0);
+      EXPECT_EQ(dropped, ahead && drops ? kSteps : 0);
+      EXPECT_EQ(result->chief.global_step, counted);
+      ASSERT_OK_AND_ASSIGN(const float saved, SavedFloat(result->chief.checkpoint, "w"));
+      EXPECT_NEAR(saved, w, 1e-4);
+      EXPECT_TRUE(absl::StrContains(
+          log, absl::StrCat("Train: gradients of this task in its last session: ", scaled,
+                            " scaled because they were stale, ", dropped, " dropped")))
+          << log;
+    }
   }
 }
 
@@ -438,10 +513,17 @@ TEST_F(ReadAheadTest, AStepIsOneMessageWithTensorsEachWay) {
   constexpr int kWarmUp = 30, kSteps = 200;
   // One of the steps before may be counted late.
   constexpr double kLate = 0.05;
-  for (const bool ahead : {false, true}) {
-    SCOPED_TRACE(ahead);
-    const Model model = Line(configs_["master"]);
-    TrainOptions options = Options("master", model, ahead ? "messages_ahead" : "messages", ahead);
+  for (const auto& [ahead, aware] :
+       {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+    SCOPED_TRACE(absl::StrCat(ahead, ", ", aware));
+    StalenessAwareOptions of_staleness;
+    if (aware) of_staleness = {.scale_by_staleness = 1, .drop_above = 8};
+    const Model model =
+        Line(configs_["master"],
+             StalenessAwareOptimizer(std::make_unique<GradientDescentOptimizer>(
+                                         GradientDescentOptions{.learning_rate = 0.05}),
+                                     of_staleness));
+    TrainOptions options = Options("master", model, absl::StrCat("messages_", ahead, aware), ahead);
     options.steps = kWarmUp + kSteps + 1;
     options.summary_every = 0;
     struct Sent {
@@ -472,9 +554,9 @@ TEST_F(ReadAheadTest, AStepIsOneMessageWithTensorsEachWay) {
     };
     EXPECT_NEAR(per_step(from_ps, &Sent::messages), ahead ? 1 : 2, kLate);
     EXPECT_NEAR(per_step(to_ps, &Sent::messages), 1, kLate);
-    // w and the count; the gradient.
-    EXPECT_NEAR(per_step(from_ps, &Sent::tensors), 2, kLate);
-    EXPECT_NEAR(per_step(to_ps, &Sent::tensors), 1, kLate);
+    // w and the count; the gradient. And the step that was read, there and back.
+    EXPECT_NEAR(per_step(from_ps, &Sent::tensors), aware ? 3 : 2, kLate);
+    EXPECT_NEAR(per_step(to_ps, &Sent::tensors), aware ? 2 : 1, kLate);
   }
 }
 
