@@ -69,7 +69,9 @@ void DropLaterTypes(tensorflow::OpDef* op) {
 // Ops that TensorFlow does not have. Who adds one here says that models with it are for programs of
 // this project alone.
 const std::set<std::string>& OwnOps() {
-  static const std::set<std::string>* ops = new std::set<std::string>{};
+  static const std::set<std::string>* ops = new std::set<std::string>{
+      "WorkQueue",        "WorkQueueDone", "WorkQueueFill", "WorkQueueLedger",
+      "WorkQueueRestore", "WorkQueueSave", "WorkQueueTake"};
   return *ops;
 }
 
