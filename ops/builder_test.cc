@@ -551,6 +551,20 @@ const std::vector<Call>& Calls() {
       {"AccumulatorNumAccumulated", [](const S& s) { AccumulatorNumAccumulated(s, Sums(s)); }},
       {"ResourceAccumulatorNumAccumulated",
        [](const S& s) { ResourceAccumulatorNumAccumulated(s, Resource(s)); }},
+      // work_queue
+      {"WorkQueue", [](const S& s) { WorkQueueHandle(s, {.shared_name = "q"}); }},
+      {"WorkQueueFill",
+       [](const S& s) {
+         WorkQueueFill(s, Resource(s), TestInput(s, DT_STRING), Longs(s), Longs(s), Longs(s),
+                       Longs(s));
+       }},
+      {"WorkQueueTake",
+       [](const S& s) { WorkQueueTake(s, Resource(s), TestInput(s, DT_BOOL)); }},
+      {"WorkQueueDone", [](const S& s) { WorkQueueDone(s, Resource(s), Longs(s)); }},
+      {"WorkQueueSave", [](const S& s) { WorkQueueSave(s, Resource(s)); }},
+      {"WorkQueueRestore",
+       [](const S& s) { WorkQueueRestore(s, Resource(s), TestInput(s, DT_STRING)); }},
+      {"WorkQueueLedger", [](const S& s) { WorkQueueLedger(s, Resource(s)); }},
       // functional
       {"PartitionedCall",
        [](const S& s) { PartitionedCall(s, Outputs{F(s), F(s)}, {DT_FLOAT}, {Fn(s, DT_FLOAT)}); }},

@@ -25,6 +25,7 @@
 #include "saver/save_restore.h"
 #include "saver/table_saveable.h"
 #include "saver/tensor_slice.h"
+#include "saver/work_queue_saveable.h"
 
 namespace millrace {
 namespace {
@@ -129,6 +130,11 @@ class SaveGraph {
 
   void Build(const Groups& groups, const std::string& temp_suffix, tensorflow::SaverDef* def) {
     const bool sharded = options_.sharded;
+    for (const auto& [device, items] : groups) {
+      for (const Item& item : items) {
+        if (IsWorkQueueState(item.tensors[0].tensor)) first_.push_back(item.tensors[0].tensor.op());
+      }
+    }
     const Output model = Const(s_.WithName("filename/input"), options_.filename);
     const Output filename =
         PlaceholderWithDefault(s_.WithName("filename"), model, PartialShape::Scalar());
@@ -164,9 +170,21 @@ class SaveGraph {
     const Output specs = TextVector(s.WithName(name + "/shape_and_slices"), items, &Saved::spec);
     std::vector<Output> values;
     for (const Item& item : items) {
-      for (const Saved& one : item.tensors) values.push_back(one.tensor);
+      for (const Saved& one : item.tensors) values.push_back(AfterFirst(item, one));
     }
-    return SaveV2(s.WithName(name), prefix, names, specs, values);
+    // A reference is read by the op itself.
+    return SaveV2((first_.empty() ? s : s.WithControlDependencies(first_)).WithName(name), prefix,
+                  names, specs, values);
+  }
+  // The same value, read behind what is to be read first. Others may use a variable's own read.
+  Output AfterFirst(const Item& item, const Saved& saved) {
+    if (first_.empty() || !item.variable.valid() || item.variable.dtype() != DT_RESOURCE) {
+      return saved.tensor;
+    }
+    return ReadVariableOp(s_.ColocatedWith(item.variable.op())
+                              .WithControlDependencies(first_)
+                              .WithName(Numbered("ReadVariableOp", variable_reads_++)),
+                          item.variable, saved.dtype);
   }
 
   Output SaveOne(const Groups::value_type& group) {
@@ -212,7 +230,11 @@ class SaveGraph {
   Operation Restore(const Groups& groups) {
     std::vector<Operation> shards;
     for (size_t i = 0; i < groups.size(); ++i) {
-      const auto& [device, items] = groups[i];
+      const std::string& device = groups[i].first;
+      std::vector<Item> items;  // those who fill a work queue restore it
+      for (const Item& item : groups[i].second) {
+        if (!IsWorkQueueState(item.tensors[0].tensor)) items.push_back(item);
+      }
       const Scope s = s_.WithDevice(device);
       std::vector<Operation> restored;
       if (options_.restore_sequentially) {
@@ -220,7 +242,7 @@ class SaveGraph {
           const Scope after = restored.empty() ? s : s.WithControlDependencies({restored.back()});
           RestoreItems(after, absl::MakeConstSpan(&item, 1), &restored);
         }
-      } else {
+      } else if (!items.empty()) {
         RestoreItems(s, items, &restored);
       }
       if (!options_.sharded && groups.size() == 1) {
@@ -274,7 +296,10 @@ class SaveGraph {
 
   const Scope s_;
   const SaverOptions& options_;
-  size_t reads_ = 0, resources_ = 0, references_ = 0, saveables_ = 0, reshapes_ = 0;  // so far
+  // So far.
+  size_t reads_ = 0, resources_ = 0, references_ = 0, saveables_ = 0, reshapes_ = 0;
+  size_t variable_reads_ = 0;
+  std::vector<Operation> first_;  // what is read before any variable
   Output filename_;
   FetchName save_tensor_ = "", restore_op_ = "";
   std::string temp_suffix_;
@@ -295,6 +320,8 @@ StatusOr<std::vector<Item>> ItemsOf(const Scope& scope, const SaverOptions& opti
   if (variables.empty() && options.named_variables.empty() && saveables.empty()) {
     variables = VariablesOf(scope, "variables");
     MR_ASSIGN_OR_RETURN(saveables, TableSaveablesOf(scope));
+    MR_ASSIGN_OR_RETURN(const auto queues, WorkQueueSaveablesOf(scope));
+    saveables.insert(saveables.end(), queues.begin(), queues.end());
   }
   std::vector<Item> items;
   for (const Variable& variable : variables) {
@@ -350,6 +377,7 @@ StatusOr<SaveNodes> AddSaveNodes(const Scope& scope, const Scope& root,
   std::map<std::string, std::vector<Item>> by_device;
   for (const Item& item : items) {
     for (const Saved& one : item.tensors) {
+      if (IsWorkQueueState(one.tensor)) continue;
       // Parts of one variable stand together.
       if (expected.empty() || expected.back().name != one.name) {
         expected.push_back(ExpectedOf(one, options.reshape));
