@@ -18,6 +18,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "core/paced_thread.h"
 #include "core/random_bits.h"
 
 namespace millrace {
@@ -29,6 +30,8 @@ constexpr size_t kWriteBuffer = size_t{64} << 10;
 constexpr size_t kDirectAlignment = 4096;
 constexpr size_t kDirectWrite = size_t{1} << 20;  // smaller writes go into the cache
 constexpr size_t kDirectMemory = size_t{4} << 20;
+// What ReadFileToString reads at a time.
+constexpr size_t kReadPiece = size_t{1} << 20;
 constexpr int kMaxLockTries = 100;
 constexpr mode_t kFileMode = 0666;  // less the umask
 constexpr mode_t kDirectoryMode = 0777;
@@ -537,8 +540,16 @@ StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
     return absl::ResourceExhaustedError(absl::StrCat("File '", path, "': size must be at most ",
                                                      max_bytes, " bytes, got ", file->size()));
   }
-  std::string contents(static_cast<size_t>(file->size()), '\0');
-  MR_RETURN_IF_ERROR(file->Read(0, contents.size(), contents.data()));
+  const size_t size = static_cast<size_t>(file->size());
+  std::string contents;
+  contents.reserve(size);
+  while (contents.size() < size) {
+    const size_t begin = contents.size();
+    const size_t n = std::min(size - begin, kReadPiece);
+    contents.resize(begin + n);  // piece by piece, for it touches new pages
+    MR_RETURN_IF_ERROR(file->Read(begin, n, contents.data() + begin));
+    PacePoint();
+  }
   return contents;
 }
 

@@ -2,6 +2,7 @@
 #include "core/io_pool.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -12,19 +13,21 @@
 
 #include "core/background_thread.h"
 #include "core/mutex.h"
+#include "core/paced_thread.h"
 
 namespace millrace {
 namespace {
 
-// Of threads in the background (core/background_thread.h). Loads that hang keep theirs: there must
-// be some for the others.
+// Of each of both pools of threads in the background (core/background_thread.h). Loads that hang
+// keep theirs: there must be some for the others.
 constexpr int kBackgroundThreads = 32;
 
-// "nice" of the calling thread.
+// "nice" of the calling thread, and of the first one.
 int NiceOfThread() { return ::getpriority(PRIO_PROCESS, 0); }
+int NiceOfProcess() { return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::getpid())); }
 
-// `task` on a thread of the background, with the priority that the caller has now or a lower one.
-absl::AnyInvocable<void()> InBackground(absl::AnyInvocable<void()> task) {
+// `task` on a thread of low priority: that of the caller now, or a lower one.
+absl::AnyInvocable<void()> AtPriorityOfCaller(absl::AnyInvocable<void()> task) {
   return [task = std::move(task), nice = NiceOfThread()]() mutable {
     // It runs in its caller where the system gives no thread.
     if (IsBackgroundThread() && NiceOfThread() < nice) (void)::setpriority(PRIO_PROCESS, 0, nice);
@@ -38,7 +41,8 @@ struct IoPool::State {
   Mutex mu;
   CondVar work_cv;
   const size_t max_threads;
-  bool is_background = false;  // set before the first task
+  // What its threads are. Set before the first task.
+  enum class Kind { kUsual, kPaced, kLow } kind = Kind::kUsual;
   std::deque<absl::AnyInvocable<void()>> tasks ABSL_GUARDED_BY(mu);
   size_t num_idle ABSL_GUARDED_BY(mu) = 0;
   bool stopping ABSL_GUARDED_BY(mu) = false;
@@ -100,7 +104,7 @@ IoPool::~IoPool() {
 void IoPool::Schedule(absl::AnyInvocable<void()> task) {
   State* const state = state_.get();
   if (state->max_threads == 0) return task();
-  if (state->is_background) task = InBackground(std::move(task));
+  if (state->kind == State::Kind::kLow) task = AtPriorityOfCaller(std::move(task));
   {
     MutexLock lock(&state->mu);
     state->tasks.push_back(std::move(task));
@@ -113,7 +117,8 @@ void IoPool::Schedule(absl::AnyInvocable<void()> task) {
     }
     try {
       state->threads.emplace_back([state] {
-        if (state->is_background) BecomeBackgroundThread();
+        if (state->kind == State::Kind::kPaced) BecomePacedThread();
+        if (state->kind == State::Kind::kLow) BecomeBackgroundThread();
         state->Work();
         if (state->owned_by_thread) delete state;
       });
@@ -129,12 +134,16 @@ void IoPool::Schedule(absl::AnyInvocable<void()> task) {
 
 IoPool* IoPool::Default() {
   static IoPool* const pool = new IoPool(16);
-  static IoPool* const background = [] {
+  const auto of_kind = [](State::Kind kind) {
     auto* const own = new IoPool(kBackgroundThreads);
-    own->state_->is_background = true;
+    own->state_->kind = kind;
     return own;
-  }();
-  return IsBackgroundThread() ? background : pool;
+  };
+  static IoPool* const paced = of_kind(State::Kind::kPaced);
+  static IoPool* const low = of_kind(State::Kind::kLow);
+  if (!IsBackgroundThread()) return pool;
+  // A thread that had a task of low priority keeps that: it is of no use to others.
+  return NiceOfThread() > NiceOfProcess() ? low : paced;
 }
 
 IoPool* IoPool::InCaller() {

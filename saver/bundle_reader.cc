@@ -20,6 +20,7 @@
 #include "core/file_system.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
+#include "core/paced_thread.h"
 #include "core/shape.h"
 #include "core/status.h"
 #include "core/table_reader.h"
@@ -36,6 +37,8 @@ namespace {
 // What a thread takes at a time, and how many threads read the tensors of one call.
 constexpr uint64_t kReadAtOnce = uint64_t{4} << 20;
 constexpr int kReadThreads = 4;
+// Entries of the index between two pace points: some 100 us.
+constexpr size_t kEntriesAtOnce = 100;
 // What one system call reads: it is still in the core's own cache when its checksum is computed,
 // which costs a third of reading it from memory once more. A block with a checksum of its own is as
 // large, and none reaches over what a thread takes.
@@ -196,6 +199,7 @@ StatusOr<std::unique_ptr<BundleReader>> BundleReader::Open(FileSystem* fs, std::
       state->entries.push_back(std::move(entry));
     }
     state->protos[key] = std::move(proto);
+    if (state->protos.size() % kEntriesAtOnce == 0) PacePoint();
   }
   MR_RETURN_IF_ERROR(it->status());
   return std::unique_ptr<BundleReader>(new BundleReader(std::move(state)));
@@ -260,6 +264,7 @@ Status BundleReader::State::ReadStrings(absl::string_view name,
   }
   crc = ExtendCrc32c(crc, stored_bytes);
   absl::Span<std::string> strings = out->mutable_raw<std::string>();
+  uint64_t since_pause = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] > rest.size()) {
       return Loss(name, absl::StrCat("string ", i, " must be within its data, got length ",
@@ -268,6 +273,10 @@ Status BundleReader::State::ReadStrings(absl::string_view name,
     strings[i] = std::string(rest.substr(0, lengths[i]));
     rest.remove_prefix(lengths[i]);
     crc = ExtendCrc32c(crc, strings[i]);
+    if ((since_pause += lengths[i] + sizeof(std::string)) >= kBlockBytes) {
+      since_pause = 0;
+      PacePoint();
+    }
   }
   if (!rest.empty()) {
     return Loss(name,
@@ -365,8 +374,11 @@ Status BundleReader::State::Add(absl::string_view name, const Shape& full,
 Status BundleReader::State::ReadStringsOf(const Reading& r) const {
   MR_ASSIGN_OR_RETURN(const auto file, DataFile(r.proto->shard_id()));
   std::string bytes(static_cast<size_t>(r.size), '\0');
-  MR_RETURN_IF_ERROR(
-      file->Read(static_cast<uint64_t>(r.proto->offset()), bytes.size(), bytes.data()));
+  for (uint64_t at = 0; at < r.size; at += kBlockBytes) {
+    MR_RETURN_IF_ERROR(file->Read(static_cast<uint64_t>(r.proto->offset()) + at,
+                                  std::min(kBlockBytes, r.size - at), bytes.data() + at));
+    PacePoint();
+  }
   MR_ASSIGN_OR_RETURN(const Shape shape, r.stored.SliceShape(r.full));
   MR_ASSIGN_OR_RETURN(Tensor strings, Tensor::Allocate(DT_STRING, shape));
   MR_RETURN_IF_ERROR(ReadStrings(r.name, *r.proto, bytes, &strings));
@@ -421,6 +433,7 @@ Status BundleReader::State::ReadChunk(Reading* reading, int64_t chunk) const {
     }
     crc = ExtendCrc32c(crc, absl::string_view(block, n));
     at += n;
+    PacePoint();
     if (!r.block_checksums.empty() && (at % kBlockBytes == 0 || at == end)) {
       const uint64_t number = (at - 1) / kBlockBytes;
       const uint32_t stored = r.block_checksums[number];

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "core/paced_thread.h"
 
 namespace millrace {
 namespace {
@@ -24,6 +25,7 @@ Status CopyBytes(const RandomAccessFile& from, WritableFile* to) {
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, from.size() - done)));
     MR_RETURN_IF_ERROR(from.Read(done, piece.size(), piece.data()));
     MR_RETURN_IF_ERROR(to->Append(piece));
+    PacePoint();
   }
   return absl::OkStatus();
 }

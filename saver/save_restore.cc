@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "core/paced_thread.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/tensor_bundle.h"
 #include "saver/tensor_slice.h"
@@ -140,6 +141,7 @@ StatusOr<std::vector<Tensor>> RestoreTensors(FileSystem* fs, const std::string& 
                                                    : reader->ReadSlice(names[i], wanted[i].slice);
       if (!tensor.ok()) return tensor.status();
       tensors.push_back(*std::move(tensor));
+      PacePoint();
     }
     return tensors;
   }

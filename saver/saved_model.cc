@@ -14,6 +14,7 @@
 #include "core/deterministic_bytes.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
+#include "core/paced_thread.h"
 #include "core/tensor.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
@@ -441,7 +442,8 @@ StatusOr<SavedModelBundle> OpenModel(const SessionOptions& options, const Model&
   StatusOr<std::vector<Feed>> assets = AssetFeeds(options, model, &bundle.asset_copies);
   MR_RETURN_IF_ERROR(of_model(assets.status()));
   MR_ASSIGN_OR_RETURN(bundle.session, NewSession(options));
-  MR_RETURN_IF_ERROR(of_model(bundle.session->Extend(model.graph())));
+  MR_RETURN_IF_ERROR(
+      of_model(AtLowPriority([&] { return bundle.session->Extend(model.graph()); })));
   if (model.restoring()) {
     MR_RETURN_IF_ERROR(of_model(Restore(options, bundle.session.get(), model, *assets)));
   } else {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "core/paced_thread.h"
 
 namespace millrace {
 
@@ -63,9 +64,10 @@ StatusOr<tensorflow::SavedModel> ReadSavedModelFile(FileSystem* fs, const std::s
   MR_ASSIGN_OR_RETURN(const std::string bytes,
                       ReadFileToString(fs, path, std::numeric_limits<int>::max()));
   tensorflow::SavedModel model;
-  MR_RETURN_IF_ERROR(absl::EndsWith(path, "txt")
-                         ? ParseText(bytes, path, "SavedModel", &model, error)
-                         : ParseBytes(bytes, path, "SavedModel", &model));
+  MR_RETURN_IF_ERROR(AtLowPriority([&] {
+    return absl::EndsWith(path, "txt") ? ParseText(bytes, path, "SavedModel", &model, error)
+                                       : ParseBytes(bytes, path, "SavedModel", &model);
+  }));
   return model;
 }
 

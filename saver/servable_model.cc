@@ -12,6 +12,7 @@
 #include "core/cached_memory.h"
 #include "core/did_you_mean.h"
 #include "core/io_pool.h"
+#include "core/paced_thread.h"
 #include "graph/batch_hint.h"
 #include "graph/missing_op_hint.h"
 #include "graph/missing_ops.h"
@@ -186,9 +187,10 @@ StatusOr<ServableModel> ServableModel::Load(const Model& model, const SessionOpt
     return CheckOps(model, key, impl->signatures.at(key));
   };
   // In this process compiling takes the processor, in another one the way there and back.
-  IoPool* const pool = session_options.target.empty() ? nullptr : IoPool::Default();
-  MR_RETURN_IF_ERROR(
-      RunParts(pool, kCompiledAtOnce, static_cast<int64_t>(impl->slots.size()), compile));
+  MR_RETURN_IF_ERROR(AtLowPriority([&] {
+    IoPool* const pool = session_options.target.empty() ? nullptr : IoPool::Default();
+    return RunParts(pool, kCompiledAtOnce, static_cast<int64_t>(impl->slots.size()), compile);
+  }));
   return ServableModel(std::move(impl));
 }
 

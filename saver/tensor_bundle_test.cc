@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <random>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -26,6 +27,7 @@
 #include "core/fail_point.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
+#include "core/paced_thread.h"
 #include "core/random_bits.h"
 #include "core/resource_handle.h"
 #include "core/table_reader.h"
@@ -852,6 +854,39 @@ TEST_F(TensorBundleTest, LargeTensorsAreReadByThreadsOfAPoolAndChecked) {
   ASSERT_OK(WriteFileAtomically(fs_, path, bytes));
   ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, &pool));
   EXPECT_STATUS(reader->Read("w").status(), absl::StatusCode::kDataLoss, "fails its checksum");
+}
+
+// covers: serving: what a load reads is read in pieces of a MiB at most, with a pace point after
+// each A restore reads blocks of kChecksumBlockBytes or less, each with a point of its own; strings
+// are put together with points of their own, too. Helpers on a pool that is not paced would have
+// none.
+TEST_F(TensorBundleTest, PacedRestoresHaveAPointForEachMiB) {
+  const Tensor large = Numbers(70'001, 64);  // 17 MiB and a bit
+  Tensor strings = *Tensor::Allocate(DT_STRING, *Shape::Make({3}));
+  for (std::string& s : strings.mutable_raw<std::string>()) s = std::string(2 << 20, 'x');
+  Write(prefix_, {{"s", strings}, {"w", large}});
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  for (const bool with_pool : {false, true}) {
+    std::thread load([&] {
+      BecomePacedThread();
+      IoPool* const pool = with_pool ? IoPool::Default() : nullptr;
+      ASSERT_OK_AND_ASSIGN(auto reader, BundleReader::Open(fs_, prefix_, pool));
+      int64_t before = NumPacePointsForTesting();
+      ASSERT_OK_AND_ASSIGN(const Tensor read, reader->Read("w"));
+      EXPECT_GE(NumPacePointsForTesting() - before,
+                static_cast<int64_t>(large.bytes().size()) / kMiB);
+      ExpectTensorEqual(read, large);
+      before = NumPacePointsForTesting();
+      ASSERT_OK(reader->Read("s").status());
+      EXPECT_GE(NumPacePointsForTesting() - before, 6);  // MiB
+      // As a frozen model's file.
+      before = NumPacePointsForTesting();
+      ASSERT_OK_AND_ASSIGN(const std::string bytes,
+                           ReadFileToString(fs_, BundleDataPath(prefix_, 0, 1)));
+      EXPECT_GE(NumPacePointsForTesting() - before, static_cast<int64_t>(bytes.size()) / kMiB);
+    });
+    load.join();
+  }
 }
 
 // Any part of a tensor that is stored in any parts is what its elements are in the whole.

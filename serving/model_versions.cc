@@ -15,6 +15,7 @@
 #include "core/background_thread.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/paced_thread.h"
 #include "serving/model_versions_core.h"
 
 namespace millrace {
@@ -30,15 +31,30 @@ void LowerPriority(pid_t thread, int nice) {
 }  // namespace
 
 void ModelVersions::Core::NoteThread() {
-  BecomeBackgroundThread();  // a load reads its files on other threads
+  // A load reads its files on other threads.
+  if (is_paced()) {
+    BecomePacedThread();
+  } else {
+    BecomeBackgroundThread();
+  }
   MutexLock lock(&mu);
   thread_ids.push_back(::gettid());
   if (is_nice) LowerPriority(thread_ids.back(), options.nice);
 }
 
 void ModelVersions::Core::BeNice() {
-  if (std::exchange(is_nice, true)) return;
+  if (is_paced() || std::exchange(is_nice, true)) return;
   for (const pid_t thread : thread_ids) LowerPriority(thread, options.nice);
+}
+
+void ModelVersions::Core::NoteServing() {
+  const bool now_serves = num_available > 0 && !nobody_asks && is_paced();
+  if (std::exchange(serves, now_serves) == now_serves) return;
+  LoadPace::OfProcess()->AddServing(now_serves ? 1 : -1);
+}
+
+ModelVersions::Core::~Core() {
+  if (serves) LoadPace::OfProcess()->AddServing(-1);
 }
 
 ModelVersions::ModelVersions(std::shared_ptr<Core> core) : core_(std::move(core)) {}
@@ -53,6 +69,11 @@ StatusOr<std::unique_ptr<ModelVersions>> ModelVersions::CreateOrThrow(Options op
     return InvalidArgument("ModelVersions: memory_limit must come with load_on_demand, got ",
                            options.plan.memory_limit, " without");
   }
+  if (!(options.load_cpu_share > 0 && options.load_cpu_share <= 1)) {
+    return InvalidArgument("ModelVersions: load_cpu_share must be above 0 and at most 1, got ",
+                           options.load_cpu_share);
+  }
+  if (options.load_cpu_share < 1) LoadPace::OfProcess()->SetShare(options.load_cpu_share);
   options.plan.max_loads = std::max(options.plan.max_loads, 1);
   options.plan.max_left_behind = std::max(options.plan.max_left_behind, 0);
   std::unique_ptr<ModelVersions> versions(
@@ -193,6 +214,12 @@ void ModelVersions::EndWaits() {
   MutexLock lock(&core_->mu);
   core_->waits_end = true;
   core_->changed.SignalAll();
+}
+
+void ModelVersions::SetNobodyAsks(bool nobody_asks) {
+  MutexLock lock(&core_->mu);
+  core_->nobody_asks = nobody_asks;
+  core_->NoteServing();
 }
 
 void ModelVersions::Poll() { core_->PollAll(); }

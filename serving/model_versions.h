@@ -15,10 +15,12 @@
 // polls the sources (serving/version_source.h), one waits for the times of next tries, up to
 // PlanOptions::max_loads load and warm up (and up to max_left_behind more are in loads that took
 // too long: such a version has failed, and what its load still returns is dropped), one unloads.
-// From the first available version on all have the priority `nice`: they take what requests leave.
-// Until then nobody asks, and the loads are what is waited for. (Threads that a loader starts
-// inherit it. Those of the arena, which requests need, are started before; others that requests
-// need must not be started by the loader.)
+// While some version of this process is available they are paced (core/paced_thread.h): all their
+// work together takes at most `load_cpu_share` of a core. Else nobody asks, and the loads are what
+// is waited for; so while SetNobodyAsks says so. A share of 1 is another way: from the first
+// available version on all have the priority `nice`. (Threads that a loader starts inherit it.
+// Those of the arena, which requests need, are started before; others that requests need must not
+// be started by the loader.)
 //
 // Invariants:
 //   * A request that pinned a version keeps it: the version is freed after its last pin has gone,
@@ -134,7 +136,9 @@ class ModelVersions {
     bool allow_labels_of_unavailable = false;
     size_t most_ended = 100;  // versions of a model, and models, whose end the status remembers
     absl::Duration patience = absl::Seconds(30);
-    int nice = 10;
+    // Above 0, at most 1. One for the process: that of the last one that was made.
+    double load_cpu_share = 0.15;
+    int nice = 10;  // with a share of 1
 
     // Models load when the first request asks for them. The memory limit of `plan` needs it; its
     // idle_unload may be without: then models load at first, and when they are asked for again.
@@ -157,8 +161,8 @@ class ModelVersions {
     std::shared_ptr<const AvailableVersion> version_;
   };
 
-  // ResourceExhausted when the system gives no threads; InvalidArgument without a loader, or for a
-  // memory limit without load_on_demand.
+  // ResourceExhausted when the system gives no threads; InvalidArgument without a loader, for a
+  // memory limit without load_on_demand, or for a share that is none.
   static StatusOr<std::unique_ptr<ModelVersions>> Create(Options options);
   ~ModelVersions();
   ModelVersions(const ModelVersions&) = delete;
@@ -201,6 +205,9 @@ class ModelVersions {
   std::vector<ModelSettings> models() const;
   // How many lists SetModels has taken: another number, another list. Takes no lock.
   uint64_t num_lists() const;
+
+  // Loads need not be paced although versions are available: no request can come yet.
+  void SetNobodyAsks(bool nobody_asks);
 
   // Looks into all base paths once, in this thread, after polls that run.
   void Poll();

@@ -134,6 +134,7 @@ struct ModelVersions::Core {
   explicit Core(Options given) : options(std::move(given)), clock(options.source.clock) {
     (void)OutOfMemory();
   }
+  ~Core();
 
   // While it lives, a thread of this object is in functions of others.
   class Busy {
@@ -159,8 +160,11 @@ struct ModelVersions::Core {
 
   // Of the thread that calls it, at its begin.
   void NoteThread();
-  // Something serves from now on: the threads take what requests leave.
+  // Something serves from now on: threads that are not paced take what requests leave.
   void BeNice() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool is_paced() const { return options.load_cpu_share < 1; }
+  // Of a change of num_available or nobody_asks, to the pace of this process.
+  void NoteServing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // What the threads do.
   void RunPolls();
@@ -285,6 +289,9 @@ struct ModelVersions::Core {
   int num_threads ABSL_GUARDED_BY(mu) = 0;
   std::vector<pid_t> thread_ids ABSL_GUARDED_BY(mu);  // of those that run; has room for all
   bool is_nice ABSL_GUARDED_BY(mu) = false;
+  int num_available ABSL_GUARDED_BY(mu) = 0;  // versions
+  bool nobody_asks ABSL_GUARDED_BY(mu) = false;
+  bool serves ABSL_GUARDED_BY(mu) = false;  // as the pace knows it
   // Those in functions of others: storage, loaders, what frees a model. They end when these do.
   int num_busy ABSL_GUARDED_BY(mu) = 0;
 };

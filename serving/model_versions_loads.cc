@@ -7,6 +7,7 @@
 #include "core/cancellation.h"
 #include "core/logging.h"
 #include "core/mutex.h"
+#include "core/paced_thread.h"
 #include "core/status.h"
 #include "serving/available_versions.h"
 #include "serving/model_versions.h"
@@ -89,6 +90,7 @@ Status ModelVersions::Core::TryToLoad(Version* version, std::shared_ptr<Servable
     cancellation = version->cancellation;
     cancelled = version->cancelled;
   }
+  const PaceUntilCancelled pace(cancellation.get());
   // As they are now; the last poll may be long ago.
   if (fingerprint != 0) {
     const StatusOr<uint64_t> files = Guarded([&]() -> StatusOr<uint64_t> {

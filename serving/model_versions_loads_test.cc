@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -27,6 +28,7 @@
 #include "core/file_system.h"
 #include "core/mutex.h"
 #include "core/notification.h"
+#include "core/paced_thread.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "serving/model_versions.h"
@@ -162,8 +164,8 @@ std::map<std::string, int> NiceOfThreads() {
   return nice;
 }
 
-// covers: serving: until something serves, models load with the priority of the process; then with
-//   a lower one
+// covers: serving: until something serves, models load with the priority of the process; then,
+//   unless they are paced, with a lower one
 TEST_F(ModelVersionsTest, OnlyLoadsBesideRequestsHaveALowPriority) {
   constexpr int kLowest = 19;
   const int own = ::getpriority(PRIO_PROCESS, 0);
@@ -171,6 +173,7 @@ TEST_F(ModelVersionsTest, OnlyLoadsBesideRequestsHaveALowPriority) {
   Mutex mu;
   std::map<std::string, int> seen;  // by version
   ModelVersions::Options options = Options();
+  options.load_cpu_share = 1;
   options.nice = kLowest;
   options.loader = [&, load = options.loader](const VersionToLoad& version,
                                               CancellationManager* cancellation) {
@@ -190,11 +193,62 @@ TEST_F(ModelVersionsTest, OnlyLoadsBesideRequestsHaveALowPriority) {
   EXPECT_EQ(seen["m/2"], kLowest);
 }
 
+// covers: serving: loads beside versions that serve are paced and keep the priority of the process;
+//   those that nobody can ask for yet are not paced
+TEST_F(ModelVersionsTest, LoadsBesideRequestsArePaced) {
+  struct Seen {
+    bool is_paced_thread, is_on;
+    int nice;
+  };
+  const LoadPace* const pace = LoadPace::OfProcess();
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  Mutex mu;
+  std::map<std::string, Seen> seen;  // by version
+  ModelVersions::Options options = Options();
+  options.load_cpu_share = 0.5;
+  options.loader = [&, load = options.loader](const VersionToLoad& version,
+                                              CancellationManager* cancellation) {
+    const Seen now = {IsPacedThread(), pace->is_on(), ::getpriority(PRIO_PROCESS, 0)};
+    {
+      MutexLock lock(&mu);
+      seen[KeyOf(version.directory)] = now;
+    }
+    return load(version, cancellation);
+  };
+  EXPECT_FALSE(pace->is_on());
+  StartWithOne(std::move(options));
+  EXPECT_TRUE(pace->is_on());
+  Write("m", 2);
+  versions_->Poll();
+  AwaitVersion("m", 2, State::kAvailable);
+  versions_->SetNobodyAsks(true);
+  EXPECT_FALSE(pace->is_on());
+  versions_->SetNobodyAsks(false);
+  EXPECT_TRUE(pace->is_on());
+  versions_.reset();
+  EXPECT_FALSE(pace->is_on());
+  MutexLock lock(&mu);
+  EXPECT_TRUE(seen["m/1"].is_paced_thread);
+  EXPECT_FALSE(seen["m/1"].is_on);
+  EXPECT_EQ(seen["m/1"].nice, own);
+  EXPECT_TRUE(seen["m/2"].is_paced_thread);
+  EXPECT_TRUE(seen["m/2"].is_on);
+  EXPECT_EQ(seen["m/2"].nice, own);
+
+  for (const double wrong : {0.0, -1.0, 1.01, std::nan("")}) {
+    ModelVersions::Options other = Options();
+    other.load_cpu_share = wrong;
+    EXPECT_STATUS(ModelVersions::Create(std::move(other)).status(),
+                  absl::StatusCode::kInvalidArgument, "load_cpu_share must be above 0");
+  }
+}
+
 // covers: serving: a loader that computes makes no thread of low priority that requests then need
 TEST_F(ModelVersionsTest, ThreadsOfTheArenaKeepThePriorityOfTheProcess) {
   constexpr int kLowest = 19;
   if (::getpriority(PRIO_PROCESS, 0) == kLowest) GTEST_SKIP() << "this process has the lowest";
   ModelVersions::Options options = Options();
+  options.load_cpu_share = 1;
   options.nice = kLowest;
   options.loader = [load = options.loader](const VersionToLoad& version,
                                            CancellationManager* cancellation) {

@@ -29,7 +29,9 @@ constexpr absl::Duration kAgain = absl::Seconds(1);
 void ModelVersions::Core::Move(Version* version, State to) noexcept {
   MR_DCHECK(IsLegalTransition(version->state, to),
             "a version goes along the arrows of version_state.h only");
+  num_available += (to == State::kAvailable) - (version->state == State::kAvailable);
   version->state = to;
+  NoteServing();
   if (to == State::kAvailable) BeNice();
 }
 

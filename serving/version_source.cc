@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/fingerprint64.h"
 #include "core/logging.h"
+#include "core/paced_thread.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {
@@ -93,6 +94,7 @@ Status VersionSource::List(FileSystem* fs, const std::string& directory,
     // A link to nowhere, as editors leave, is no file; one that was just deleted changes the
     // listing.
     if (absl::IsNotFound(is_directory.status())) continue;
+    if (listing->num_entries % 16 == 0) PacePoint();
     MR_RETURN_IF_ERROR(is_directory.status());
     if (*is_directory) {
       MR_RETURN_IF_ERROR(List(fs, path, inside, depth + 1, listing));

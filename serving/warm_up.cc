@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/exceptions.h"
+#include "core/paced_thread.h"
 #include "core/record.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/inference.pb.h"
@@ -60,6 +61,7 @@ StatusOr<int64_t> RunRecords(const ServedModel& model, const std::string& path,
     for (int i = 0; i < options.iterations; ++i) {
       MR_RETURN_IF_ERROR(Prefixed(absl::StrCat("Warm-up record ", number, " of ", path),
                                   RunWarmUpRecord(model, options.bounds, log)));
+      PacePoint();
     }
   }
 }

@@ -245,6 +245,13 @@ Status ReadVersions(const CommandLine& flags, ModelVersions::Options* versions) 
                       flags.IntValue("max_load_seconds", 3600, 0, INT32_MAX));
   versions->plan.max_load_time =
       load_seconds == 0 ? absl::InfiniteDuration() : absl::Seconds(load_seconds);
+  const std::string share = flags.value("load_cpu_share");
+  constexpr double kLeastShare = 0.01;
+  double* const load_share = &versions->load_cpu_share;
+  if (!share.empty() &&
+      !(absl::SimpleAtod(share, load_share) && *load_share >= kLeastShare && *load_share <= 1)) {
+    return InvalidArgument("--load_cpu_share must be ", kLeastShare, " to 1, got '", share, "'");
+  }
   versions->load_on_demand = flags.BoolValue("load_on_demand", false);
   MR_ASSIGN_OR_RETURN(const int idle, flags.IntValue("idle_unload_seconds", 0, 0, INT32_MAX));
   if (idle > 0) versions->plan.idle_unload = absl::Seconds(idle);
@@ -457,6 +464,8 @@ ProgramHelp ModelServerHelp() {
           Number("load_retry_interval_micros", "between them (60000000)"),
           Number("num_load_threads", "versions that load at a time (2)"),
           Number("max_load_seconds", "a load that takes longer has failed (3600); 0: none does"),
+          Number("load_cpu_share",
+                 "of one core, for all loads while a model serves (0.15); 1: they are not paced"),
           Switch("load_on_demand", "a model loads when the first request asks for it"),
           Number("idle_unload_seconds",
                  "a model without a request for so long unloads until one comes (0: none does)"),

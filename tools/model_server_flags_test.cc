@@ -115,6 +115,17 @@ TEST_F(ModelServerFlagsTest, EachFlagOfTensorFlowServingIsTaken) {
   EXPECT_OK(Refused({"--tensorflow_session_parallelism=2"}));
 }
 
+TEST_F(ModelServerFlagsTest, ALoadHasAShareOfACore) {
+  ASSERT_OK_AND_ASSIGN(const ModelServerFlags plain, Read({}));
+  EXPECT_EQ(plain.options.versions.load_cpu_share, 0.15);
+  ASSERT_OK_AND_ASSIGN(const ModelServerFlags half, Read({"--load_cpu_share=0.5"}));
+  EXPECT_EQ(half.options.versions.load_cpu_share, 0.5);
+  for (const char* wrong : {"0", "-1", "1.01", "nan", "much"}) {
+    EXPECT_STATUS(Refused({absl::StrCat("--load_cpu_share=", wrong)}),
+                  absl::StatusCode::kInvalidArgument, "--load_cpu_share must be 0.01 to 1, got '");
+  }
+}
+
 TEST_F(ModelServerFlagsTest, AltsIsRefused) {
   EXPECT_STATUS(Refused({"--use_alts_credentials"}), absl::StatusCode::kInvalidArgument,
                 "--use_alts_credentials must be false, got true");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/exceptions.h"
+#include "core/paced_thread.h"
 #include "core/record.h"
 #include "proto/serving/logging.pb.h"
 #include "proto/serving/model.pb.h"
@@ -57,6 +58,7 @@ class Replay {
       if (!Parse(record, &log)) continue;  // it was read so already
       const Status run =
           NoExceptions("replay", [&] { return RunWarmUpRecord(model_, options_.bounds, log); });
+      PacePoint();
       ++done_.by_code[run.code()];
       if (!run.ok()) Note(Prefixed("a logged request", run));
     }

@@ -172,13 +172,15 @@ Status HostedModels::SetModels(const std::vector<ModelSettings>& models) {
 Status HostedModels::Load(const std::vector<ModelSettings>& models, bool require_all,
                           absl::Duration timeout) {
   MR_RETURN_IF_ERROR(SetModels(models));
-  return AwaitModels(require_all, timeout);
+  return AwaitModels(require_all, timeout, /*nobody_asks=*/true);
 }
 
-Status HostedModels::AwaitModels(bool require_all, absl::Duration timeout) {
+Status HostedModels::AwaitModels(bool require_all, absl::Duration timeout, bool nobody_asks) {
   const absl::Time deadline = absl::Now() + timeout;
+  versions_->SetNobodyAsks(nobody_asks);
   if (polls_by_hand_) versions_->Poll();
   const auto failed = versions_->WaitUntilTried(deadline);
+  versions_->SetNobodyAsks(false);
   for (const auto& [name, why] : failed) {
     LogWarning("Model ", name, " is not available: ", why.ToString());
   }

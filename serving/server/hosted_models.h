@@ -60,9 +60,10 @@ class HostedModels {
   // Waits until each of these has an available version, or has failed its first try, or the time is
   // over. One that did not become available is an error when it is the only one, or `require_all`;
   // else it is in the log. Then their labels are set: those that cannot be are in the log. The list
-  // of a client that came meanwhile stays as it is.
-  Status AwaitModels(bool require_all, absl::Duration timeout);
-  // Both.
+  // of a client that came meanwhile stays as it is. `nobody_asks`: no request can come meanwhile,
+  // so the loads need not be paced.
+  Status AwaitModels(bool require_all, absl::Duration timeout, bool nobody_asks);
+  // Both; nobody asks.
   Status Load(const std::vector<ModelSettings>& models, bool require_all, absl::Duration timeout);
 
   const std::shared_ptr<ModelVersions>& versions() const { return versions_; }

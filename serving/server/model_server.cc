@@ -71,7 +71,8 @@ StatusOr<std::unique_ptr<ModelServer>> ModelServer::Start(ModelServerOptions opt
   const StartEnd end(options.start_cancellation, server.get());
   if (end.has_come()) return server;
   const Status loaded =
-      server->hosted_->AwaitModels(options.require_all_models, options.start_timeout);
+      server->hosted_->AwaitModels(options.require_all_models, options.start_timeout,
+                                   /*nobody_asks=*/!options.listen_early);
   if (end.has_come()) return server;
   MR_RETURN_IF_ERROR(loaded);
   if (!options.listen_early) MR_RETURN_IF_ERROR(server->Listen(options));

@@ -442,7 +442,7 @@ TEST_F(ModelServerTest, TheListOfAClientDuringTheStartStays) {
   labelled.labels = {{"stable", 1}};
   ASSERT_OK(hosted->SetModels({labelled}));
   ASSERT_OK(hosted->versions()->Reload({options.models[1]}, absl::Now() + absl::Seconds(60)));
-  EXPECT_OK(hosted->AwaitModels(true, absl::Seconds(60)));
+  EXPECT_OK(hosted->AwaitModels(true, absl::Seconds(60), true));
   ASSERT_EQ(hosted->versions()->models().size(), 1u);
   EXPECT_EQ(hosted->versions()->models()[0].name, "n");
   EXPECT_OK(hosted->versions()->Get("n").status());
