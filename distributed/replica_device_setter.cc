@@ -121,8 +121,9 @@ DeviceFunction ReplicaDeviceSetter(const ClusterConfig& cluster,
       options.worker_device.empty() ? cluster.task_device() : options.worker_device;
   PsStrategy strategy =
       options.strategy ? options.strategy : RoundRobinStrategy(static_cast<int>(ps_tasks.size()));
-  return [ps_text = options.ps_device, worker_device, merge = options.merge_devices, ps_tasks,
-          strategy = std::move(strategy)](const tensorflow::NodeDef& node) -> std::string {
+  DeviceFunction places =
+      [ps_text = options.ps_device, worker_device, merge = options.merge_devices, ps_tasks,
+       strategy = std::move(strategy)](const tensorflow::NodeDef& node) -> std::string {
     if (!merge && !node.device().empty()) return node.device();
     const bool is_ps = IsPsOp(node.op());
     const StatusOr<DeviceName> own = DeviceName::Parse(node.device());
@@ -139,6 +140,8 @@ DeviceFunction ReplicaDeviceSetter(const ClusterConfig& cluster,
     chosen->Override(*own);
     return chosen->ToString();
   };
+  return TablesInParts::On(static_cast<int>(ps_tasks.size()), options.partition_tables_above,
+                           std::move(places));
 }
 
 DeviceFunction BalancedDeviceSetter(const ClusterConfig& cluster) {

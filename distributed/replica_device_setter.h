@@ -9,17 +9,22 @@
 //   root.WithDevice(ReplicaDeviceSetter(cluster))   in turn
 //   root.WithDevice(BalancedDeviceSetter(cluster))  by bytes: what an Estimator does
 //
+// Tables above 64 MiB are cut into parts, one for each parameter server at most, unless the program
+// says otherwise (graph/table_parts.h).
+//
 // Every task must make its variables in the same order, so that all agree where each one is: a
 // strategy sees the nodes of one graph and nothing else. Names of variables and checkpoints do not
 // depend on it. One device function per graph: it counts what it has placed.
 // Source: TensorFlow's tf.train.replica_device_setter.
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "distributed/cluster/cluster.h"
 #include "graph/scope.h"
+#include "graph/table_parts.h"
 
 namespace millrace {
 
@@ -39,6 +44,8 @@ struct ReplicaDeviceSetterOptions {
   std::string worker_device = "";  // "" = the cluster config's own task
   bool merge_devices = true;
   PsStrategy strategy = {};  // empty = round robin
+  // Tables of more bytes are cut, by parts of as many bytes at least; 0: none.
+  int64_t partition_tables_above = kTablePartBytes;
 };
 
 // Empty (no device function) when the cluster has no ps tasks.

@@ -3,16 +3,21 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/testing/tensor_testing.h"
 #include "gmock/gmock.h"
 #include "graph/attr.h"
+#include "graph/scope.h"
+#include "graph/table_parts.h"
 #include "gtest/gtest.h"
 #include "proto/node_def.pb.h"
 
 // covers: article 2-11: replica device setter: variables in turn on the ps, the rest here
 // covers: clusters: variables are spread over the ps by bytes, in each task alike
+// covers: clusters: tables above 64 MiB are cut into a part for each ps, unless the program says
+//   otherwise; checkpoints do not depend on it
 
 namespace millrace {
 namespace {
@@ -189,6 +194,38 @@ TEST(ReplicaDeviceSetterTest, TasksMayHaveGaps) {
       Cluster(R"({"ps": {"1": "a:1", "4": "b:1"}, "worker": ["c:1"]})", "worker", 0));
   EXPECT_EQ(device(NodeOf("VarHandleOp")), "/job:ps/task:1");
   EXPECT_EQ(device(NodeOf("VarHandleOp")), "/job:ps/task:4");
+}
+
+TEST(ReplicaDeviceSetterTest, LargeTablesHaveAPartForEachPs) {
+  const auto tables = [](const DeviceFunction& device) {
+    const TablesInParts found = TablesInPartsOf(Scope().WithDevice(device));
+    return std::pair(found.max_parts, found.min_part_bytes);
+  };
+  const ClusterConfig one = Cluster(R"({"ps": ["a:1"], "worker": ["c:1"]})", "worker", 0);
+  const ClusterConfig none = Cluster(R"({"worker": ["c:1"]})", "worker", 0);
+  const int64_t default_bytes = int64_t{64} << 20;
+  EXPECT_EQ(tables(ReplicaDeviceSetter(TwoPs())), std::pair(int64_t{2}, default_bytes));
+  EXPECT_EQ(tables(BalancedDeviceSetter(TwoPs())), std::pair(int64_t{2}, default_bytes));
+  EXPECT_EQ(tables(ReplicaDeviceSetter(TwoPs(), {.partition_tables_above = 1000})),
+            std::pair(int64_t{2}, int64_t{1000}));
+  EXPECT_EQ(tables(ReplicaDeviceSetter(TwoPs(), {.partition_tables_above = 0})).first, 1);
+  EXPECT_EQ(tables(ReplicaDeviceSetter(one)).first, 1);
+  EXPECT_EQ(tables(ReplicaDeviceSetter(none)).first, 1);
+}
+
+// The innermost says it; a task, inside of it, that all tables stand.
+TEST(ReplicaDeviceSetterTest, TheProgramSaysOtherwise) {
+  const Scope scope = Scope().WithDevice(ReplicaDeviceSetter(TwoPs()));
+  const auto parts = [](const Scope& at) { return TablesInPartsOf(at).max_parts; };
+  EXPECT_EQ(parts(scope.WithDevice(TablesInParts{.max_parts = 5})), 5);
+  EXPECT_EQ(parts(scope.WithDevice(TablesInParts{})), 1);
+  EXPECT_EQ(parts(scope.WithDevice("/job:ps/task:1")), 1);
+  EXPECT_EQ(parts(scope.WithDevice("/device:CPU:0")), 2);
+  EXPECT_EQ(parts(scope.WithDevice("")), 1);
+  // Names and devices that a composite chooses do not matter.
+  EXPECT_EQ(parts(scope.CompositeScope("layer").WithSubScope("a").WithRootPrefix()), 2);
+  // It changes no device.
+  EXPECT_EQ(TablesInParts{}(NodeOf("VarHandleOp", "/job:ps")), "/job:ps");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "estimator/input_fn.h"
 #include "estimator/serving_input.h"
 #include "graph/graph.h"
+#include "graph/table_parts.h"
 #include "proto/meta_graph.pb.h"
 #include "train/session_run_hook.h"
 
@@ -27,8 +28,13 @@ StatusOr<Scope> BeginGraph(const EstimatorParts& parts, Mode mode, Placement pla
   Scope model = graph->root;
   if (placement == Placement::kCluster ||
       (placement == Placement::kByMode && mode == Mode::kTrain)) {
-    model = model.WithDevice(config.device_fn() ? config.device_fn()
-                                                : BalancedDeviceSetter(config.cluster()));
+    DeviceFunction places =
+        config.device_fn() ? config.device_fn() : BalancedDeviceSetter(config.cluster());
+    if (places && config.num_ps_replicas() > 1) {
+      places = TablesInParts::On(config.num_ps_replicas(), config.partition_tables_above(),
+                                 std::move(places));
+    }
+    model = model.WithDevice(std::move(places));
   }
   graph->global_step = GlobalStep(model);
   MR_RETURN_IF_ERROR(graph->root.status());

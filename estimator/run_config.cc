@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "estimator/tf_config.h"
+#include "graph/table_parts.h"
 
 namespace millrace {
 namespace {
@@ -72,6 +73,7 @@ struct RunConfig::Values {
   double keep_checkpoint_every_n_hours = 10000;
   std::optional<int64_t> log_step_count_steps = 100;
   DeviceFunction device_fn;
+  int64_t partition_tables_above = kTablePartBytes;
   std::string protocol = "grpc";
   std::optional<double> experimental_max_worker_delay_secs;
   double session_creation_timeout_secs = 7200;
@@ -173,6 +175,7 @@ Status RunConfig::SetFields(const RunConfigFields& fields, Values* values) {
   take(fields.keep_checkpoint_every_n_hours, &values->keep_checkpoint_every_n_hours);
   take(fields.log_step_count_steps, &values->log_step_count_steps);
   take(fields.device_fn, &values->device_fn);
+  take(fields.partition_tables_above, &values->partition_tables_above);
   take(fields.protocol, &values->protocol);
   take(fields.session_creation_timeout_secs, &values->session_creation_timeout_secs);
   take(fields.checkpoint_save_graph_def, &values->checkpoint_save_graph_def);
@@ -210,6 +213,8 @@ Status RunConfig::Check(const Values& values) {
   MR_RETURN_IF_ERROR(check("keep_checkpoint_max", values.keep_checkpoint_max, 0));
   MR_RETURN_IF_ERROR(
       CheckAbove("keep_checkpoint_every_n_hours", values.keep_checkpoint_every_n_hours, 0));
+  MR_RETURN_IF_ERROR(CheckAtLeast("partition_tables_above",
+                                  static_cast<double>(values.partition_tables_above), 0));
   if (values.log_step_count_steps) {
     MR_RETURN_IF_ERROR(
         CheckAbove("log_step_count_steps", static_cast<double>(*values.log_step_count_steps), 0));
@@ -274,6 +279,7 @@ std::optional<int64_t> RunConfig::log_step_count_steps() const {
   return values_->log_step_count_steps;
 }
 const DeviceFunction& RunConfig::device_fn() const { return values_->device_fn; }
+int64_t RunConfig::partition_tables_above() const { return values_->partition_tables_above; }
 const std::string& RunConfig::protocol() const { return values_->protocol; }
 std::optional<double> RunConfig::experimental_max_worker_delay_secs() const {
   return values_->experimental_max_worker_delay_secs;

@@ -73,6 +73,10 @@ struct RunConfigFields {
   MaybeNone<int64_t> log_step_count_steps = {};              // 100; none: not logged
   // None: BalancedDeviceSetter where there are ps, which gives each about as many bytes.
   std::optional<DeviceFunction> device_fn = {};
+  // 64 MiB. Tables of more bytes are cut into parts where there are ps, one for each at most, of as
+  // many bytes at least, whatever function places them (graph/table_parts.h); 0: none. Checkpoints
+  // do not depend on it.
+  std::optional<int64_t> partition_tables_above = {};
   std::optional<std::string> protocol = {};  // "grpc"
   // The longest that a worker waits before it begins; 60.
   std::optional<double> experimental_max_worker_delay_secs = {};
@@ -111,6 +115,7 @@ class RunConfig {
   double keep_checkpoint_every_n_hours() const;
   std::optional<int64_t> log_step_count_steps() const;
   const DeviceFunction& device_fn() const;  // as given
+  int64_t partition_tables_above() const;
   const std::string& protocol() const;
   std::optional<double> experimental_max_worker_delay_secs() const;
   double session_creation_timeout_secs() const;

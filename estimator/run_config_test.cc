@@ -77,6 +77,9 @@ TEST(RunConfigTest, ReplaceChangesWhatIsGivenAndChecksAgain) {
                                                             .log_step_count_steps = kNoValue}));
   EXPECT_EQ(all.keep_checkpoint_max(), std::nullopt);
   EXPECT_EQ(all.log_step_count_steps(), std::nullopt);
+  EXPECT_EQ(config.partition_tables_above(), int64_t{64} << 20);
+  ASSERT_OK_AND_ASSIGN(const RunConfig whole, config.Replace({.partition_tables_above = 0}));
+  EXPECT_EQ(whole.partition_tables_above(), 0);
   EXPECT_STATUS(config.Replace({.save_summary_steps = -1}), absl::StatusCode::kInvalidArgument,
                 "RunConfig: save_summary_steps must be >= 0, got -1");
   EXPECT_EQ(config.save_checkpoints_secs(), 600) << "the original stays";
@@ -99,6 +102,7 @@ TEST(RunConfigTest, WrongFieldsAreNamed) {
       {{.keep_checkpoint_every_n_hours = 0.0},
        "RunConfig: keep_checkpoint_every_n_hours must be > 0, got 0"},
       {{.log_step_count_steps = 0}, "RunConfig: log_step_count_steps must be > 0, got 0"},
+      {{.partition_tables_above = -1}, "RunConfig: partition_tables_above must be >= 0, got -1"},
       {{.protocol = "udp"}, "RunConfig: protocol must be 'grpc' or 'grpc+verbs', got 'udp'"},
       {{.experimental_max_worker_delay_secs = -1.0},
        "RunConfig: experimental_max_worker_delay_secs must be >= 0, got -1"},

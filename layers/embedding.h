@@ -84,7 +84,7 @@ struct EmbeddingAttrs {
   // Keras's.
   Initializer initializer = RandomUniformInitializer({.minval = -0.05, .maxval = 0.05});
   Regularizer regularizer = {};         // of each part
-  Partitioner partitioner = {};         // one whole variable without it
+  Partitioner partitioner = {};         // none: as the scope says (graph/table_parts.h)
   Combiner combiner = Combiner::kMean;  // of id lists
   bool trainable = true;
 };

@@ -11,6 +11,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "graph/graph.h"
+#include "graph/table_parts.h"
 #include "layers/initializers.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
@@ -43,6 +44,20 @@ double ElementBytes(DType dtype, int64_t bytes_per_string_element) {
 // `count`, a whole number, or `most`, if that is less.
 int64_t AtMost(double count, int64_t most) {
   return count < static_cast<double>(most) ? static_cast<int64_t>(count) : most;
+}
+
+// What the scope says of a variable of which nothing else is said.
+Partitions DefaultPartitions(const Scope& scope, const Shape& shape, DType dtype,
+                             const VariableAttrs& attrs) {
+  if (shape.rank() < 2 || attrs.local) return std::vector<int64_t>();
+  const TablesInParts tables = TablesInPartsOf(scope);
+  if (tables.max_parts <= 1) return std::vector<int64_t>();
+  return MinMaxVariablePartitioner(
+      {.max_partitions = tables.max_parts, .min_slice_size = tables.min_part_bytes})(shape, dtype);
+}
+
+bool IsWhole(const std::vector<int64_t>& partitions) {
+  return std::all_of(partitions.begin(), partitions.end(), [](int64_t n) { return n == 1; });
 }
 
 }  // namespace
@@ -101,13 +116,17 @@ PartitionedVariable MakeVariableInParts(ScopeAt at, const Shape& shape, DType dt
                                         const Partitioner& partitioner,
                                         const Initializer& initializer,
                                         const VariableAttrs& attrs) {
-  if (!partitioner) {
-    const Variable whole = MakeVariable(at, shape, dtype, initializer, attrs);
-    return {.name = whole.name, .parts = {whole}, .full_shape = shape};
-  }
   // A scalar has no dimension to ask about; MakePartitionedVariable refuses it.
-  const Partitions partitions =
-      shape.is_scalar() ? std::vector<int64_t>() : partitioner(shape, dtype);
+  Partitions partitions = std::vector<int64_t>();
+  if (!partitioner) {
+    partitions = DefaultPartitions(at.scope, shape, dtype, attrs);
+    if (partitions.ok() && IsWhole(*partitions)) {
+      const Variable whole = MakeVariable(at, shape, dtype, initializer, attrs);
+      return {.name = whole.name, .parts = {whole}, .full_shape = shape};
+    }
+  } else if (!shape.is_scalar()) {
+    partitions = partitioner(shape, dtype);
+  }
   if (!partitions.ok()) {
     at.scope.UpdateStatus(Prefixed(absl::StrCat("Variable '", at.scope.prefix(),
                                                 at.scope.RequestedName("Variable"), "'"),

@@ -12,6 +12,11 @@
 // partitioner has parts even when there is one, "<name>/part_0", as in TensorFlow; checkpoints hold
 // the whole under its own name, and restore it into any other parts.
 //
+// Where no partitioner is given, the scope's device function may say how tables are cut
+// (graph/table_parts.h): with two parameter servers or more those above 64 MiB are. What it leaves
+// whole has its own name, without a part_0. Layers whose weights all travel (Dense and the like)
+// stay whole without a partitioner.
+//
 // The three below are those of TensorFlow 1.15 (python/ops/partitioned_variables.py), with its
 // arguments and numbers. `axis` < 0 counts from the last dimension, as in Python. Any function of
 // the same form serves as well.
@@ -62,8 +67,9 @@ struct MinMaxVariablePartitionerAttrs {
 //   max(1, min(dim[axis], max_partitions, ceil(bytes of the variable / min_slice_size)))
 Partitioner MinMaxVariablePartitioner(const MinMaxVariablePartitionerAttrs& attrs = {});
 
-// The scope's WithName gives the name. Without a partitioner a whole variable: one part, which is
-// no slice of anything.
+// The scope's WithName gives the name. Without a partitioner a variable of rank >= 2 that is not
+// local has the parts that the scope's device function says; all others are whole: one part, which
+// is no slice of anything.
 PartitionedVariable MakeVariableInParts(ScopeAt at, const Shape& shape, DType dtype,
                                         const Partitioner& partitioner,
                                         const Initializer& initializer,

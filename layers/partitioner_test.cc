@@ -14,12 +14,14 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
+#include "graph/table_parts.h"
 #include "gtest/gtest.h"
 #include "layers/dense.h"
 #include "layers/embedding.h"
 #include "layers/initializers.h"
 #include "layers/testing/layer_test.h"
 #include "layers/variable.h"
+#include "layers/weight.h"
 #include "ops/ops.h"
 #include "proto/node_def.pb.h"
 #include "runtime/session.h"
@@ -28,6 +30,7 @@
 //   bytes per element, and refuse what TensorFlow refuses, with its texts
 // covers: variables: variables are cut along any axis, with TensorFlow's names, slices and initial
 //   values; look-ups in columns give the rows of the whole table
+// covers: variables: tables of which nothing is said are cut as the scope's device function says
 
 namespace millrace {
 namespace {
@@ -434,6 +437,70 @@ TEST(EmbeddingLookup, ColumnsThatAreNotTheTableAreErrorsOfTheScope) {
       {look_up({0, 7, 2}), absl::StrCat("part 'm/t/part_1' must begin at 1", rule, "no slice")},
       {look_up({0, 1}), "the parts of 'm/t' must be all of its dimension 1, got 2 of [7,3]"},
   });
+}
+
+// --- Where nothing is said -----------------------------------------------------------------------
+
+// A row of two floats has 8 bytes: tables of up to 8 rows stay whole.
+Scope WithTablesAbove64Bytes(const Scope& root) {
+  return root.WithDevice(TablesInParts{.max_parts = 3, .min_part_bytes = 64});
+}
+
+TEST(TablesInParts, CutsLargeTablesAndKeepsTheNamesOfOthers) {
+  Scope root;
+  const Scope scope = WithTablesAbove64Bytes(root);
+  const Output ids = Placeholder(root, DT_INT64, {-1});
+  const EmbeddingLayer small = Embedding(scope.WithName("small"), ids, 8, 2);
+  const EmbeddingLayer large = Embedding(scope.WithName("large"), ids, 9, 2);
+  const EmbeddingLayer largest = Embedding(scope.WithName("largest"), ids, 100, 2);
+  const LinearLayer linear = Linear(scope, {.ids = ids, .rows = ids}, 17);
+  const PartitionedVariable made =
+      MakeVariableInParts(scope.WithName("own"), Shape{9, 2}, DT_FLOAT, {}, ZerosInitializer());
+  ASSERT_OK(root.status());
+  EXPECT_EQ(NamesOf(root, "trainable_variables"),
+            std::vector<std::string>({"small/embeddings", "large/embeddings/part_0",
+                                      "large/embeddings/part_1", "largest/embeddings/part_0",
+                                      "largest/embeddings/part_1", "largest/embeddings/part_2",
+                                      "linear/weights/part_0", "linear/weights/part_1",
+                                      "linear/bias", "own/part_0", "own/part_1"}));
+  EXPECT_TRUE(small.table.parts[0].slice.full_name.empty());
+  EXPECT_EQ(large.table.name, "large/embeddings");
+  EXPECT_EQ(large.table.parts[1].slice.full_name, "large/embeddings");
+  EXPECT_EQ(large.table.parts[1].slice.var_offset, std::vector<int64_t>({5, 0}));
+}
+
+TEST(TablesInParts, LeavesAllElseWhole) {
+  Scope root;
+  const Scope scope = WithTablesAbove64Bytes(root);
+  const Output ids = Placeholder(root, DT_INT64, {-1});
+  const Output x = Placeholder(root, DT_FLOAT, {-1, 100});
+  // A partitioner that is given, a task, what is said inside of it.
+  EXPECT_EQ(
+      Embedding(scope, ids, 100, 2, {.partitioner = FixedSizePartitioner(1)}).table.parts[0].name,
+      "embedding/embeddings/part_0");
+  EXPECT_EQ(Embedding(scope.WithDevice("/job:ps/task:0"), ids, 100, 2).table.parts.size(), 1u);
+  EXPECT_EQ(Embedding(scope.WithDevice(TablesInParts{}), ids, 100, 2).table.parts.size(), 1u);
+  // Weights that are no tables; vectors; variables of each task's own.
+  EXPECT_TRUE(Dense(scope, x, 100).kernel.valid());
+  EXPECT_EQ(MakeWeight(scope, "weight", {100, 2}, DT_FLOAT, {ZerosInitializer()}).name, "weight");
+  const auto parts = [&](const Shape& shape, const VariableAttrs& attrs) {
+    return MakeVariableInParts(scope, shape, DT_FLOAT, {}, ZerosInitializer(), attrs).parts.size();
+  };
+  EXPECT_EQ(parts(Shape{200}, {}), 1u);
+  EXPECT_EQ(parts(Shape{}, {}), 1u);
+  EXPECT_EQ(parts(Shape{100, 2}, {.local = true}), 1u);
+  EXPECT_EQ(parts(Shape{100, 2}, {.trainable = false}), 3u);
+  ASSERT_OK(root.status());
+}
+
+TEST(TablesInParts, WrongBytesAreAnErrorOfTheVariable) {
+  Scope root;
+  const Scope scope = root.WithDevice(TablesInParts{.max_parts = 3, .min_part_bytes = -1});
+  const Output ids = Placeholder(root, DT_INT64, {-1});
+  EXPECT_FALSE(Embedding(scope, ids, 100, 2).valid());
+  EXPECT_STATUS(root.status(), kInvalid,
+                "Variable 'embedding/embeddings': Both min_slice_size and "
+                "bytes_per_string_element must be positive, got -1 and 16");
 }
 
 }  // namespace

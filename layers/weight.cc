@@ -44,9 +44,17 @@ PartitionedVariable MakeWeightParts(const ScopeAt& at, const std::string& name,
         at.where);
     return {};
   }
-  PartitionedVariable weight =
-      MakeVariableInParts(ScopeAt(at.scope.WithName(name), at.where), *shape, dtype, partitioner,
-                          attrs.initializer, {.trainable = attrs.trainable});
+  const Scope named_scope = at.scope.WithName(name);
+  const ScopeAt named(named_scope, at.where);
+  const VariableAttrs variable_attrs{.trainable = attrs.trainable};
+  PartitionedVariable weight;
+  if (partitioner) {
+    weight =
+        MakeVariableInParts(named, *shape, dtype, partitioner, attrs.initializer, variable_attrs);
+  } else {
+    const Variable whole = MakeVariable(named, *shape, dtype, attrs.initializer, variable_attrs);
+    weight = {.name = whole.name, .parts = {whole}, .full_shape = *shape};
+  }
   for (const Variable& part : weight.parts) AddRegularizationLoss(at, part, attrs.regularizer);
   return weight;
 }

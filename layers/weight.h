@@ -61,7 +61,8 @@ struct WeightAttrs {
 Variable MakeWeight(const ScopeAt& at, const std::string& name, std::initializer_list<int64_t> dims,
                     DType dtype, const WeightAttrs& attrs);
 // The same in parts, each with a regularisation loss of its own; one part, the whole, without a
-// partitioner. The parts behind one that could not be made are missing.
+// partitioner, whatever the scope says of tables. The parts behind one that could not be made are
+// missing.
 PartitionedVariable MakeWeightParts(const ScopeAt& at, const std::string& name,
                                     std::initializer_list<int64_t> dims, DType dtype,
                                     const Partitioner& partitioner, const WeightAttrs& attrs);

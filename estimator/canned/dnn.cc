@@ -40,6 +40,7 @@ Estimator Dnn(const char* name, const DNNEstimatorOptions& options,
                                          .batch_norm = options.batch_norm,
                                          .num_ps = config.num_ps_replicas(),
                                          .input_layer_partitioner = options.input_layer_partitioner,
+                                         .partition_tables_above = config.partition_tables_above(),
                                          .lowering = LoweringFor(mode, config)});
     return options.head->CreateEstimatorSpec(dnn.scope, {.features = features,
                                                          .mode = mode,

@@ -78,6 +78,7 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                         .batch_norm = options.batch_norm,
                         .num_ps = config.num_ps_replicas(),
                         .input_layer_partitioner = options.input_layer_partitioner,
+                        .partition_tables_above = config.partition_tables_above(),
                         .lowering = lowering,
                         .shared_ids = shared_ids})
                  .logits;
@@ -89,14 +90,16 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
                               scope, LinearLearningRate(kMaxLinearLearningRate,
                                                         options.linear_feature_columns.size())));
     }
-    const NetworkLogits linear = LinearLogits(scope, features, mode,
-                                              {.units = units,
-                                               .feature_columns = options.linear_feature_columns,
-                                               .sparse_combiner = options.linear_sparse_combiner,
-                                               .num_ps = config.num_ps_replicas(),
-                                               .partitioner = options.input_layer_partitioner,
-                                               .lowering = lowering,
-                                               .shared_ids = shared_ids});
+    const NetworkLogits linear =
+        LinearLogits(scope, features, mode,
+                     {.units = units,
+                      .feature_columns = options.linear_feature_columns,
+                      .sparse_combiner = options.linear_sparse_combiner,
+                      .num_ps = config.num_ps_replicas(),
+                      .partitioner = options.input_layer_partitioner,
+                      .partition_tables_above = config.partition_tables_above(),
+                      .lowering = lowering,
+                      .shared_ids = shared_ids});
     if (mode == Mode::kTrain) AddLayerSummary(linear.scope, "linear", linear.logits);
     logits = has_dnn ? Add(scope.WithName("add"), logits, linear.logits) : linear.logits;
   }

@@ -34,13 +34,15 @@ Estimator Linear(const char* name, LinearEstimatorOptions options,
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
     }
-    const NetworkLogits linear = LinearLogits(scope, features, mode,
-                                              {.units = options.head->logits_dimension(),
-                                               .feature_columns = options.feature_columns,
-                                               .sparse_combiner = options.sparse_combiner,
-                                               .num_ps = config.num_ps_replicas(),
-                                               .partitioner = options.partitioner,
-                                               .lowering = LoweringFor(mode, config)});
+    const NetworkLogits linear =
+        LinearLogits(scope, features, mode,
+                     {.units = options.head->logits_dimension(),
+                      .feature_columns = options.feature_columns,
+                      .sparse_combiner = options.sparse_combiner,
+                      .num_ps = config.num_ps_replicas(),
+                      .partitioner = options.partitioner,
+                      .partition_tables_above = config.partition_tables_above(),
+                      .lowering = LoweringFor(mode, config)});
     return options.head->CreateEstimatorSpec(linear.scope, {.features = features,
                                                             .mode = mode,
                                                             .logits = linear.logits,

@@ -28,7 +28,6 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLayerSliceBytes = int64_t{64} << 20;
 constexpr double kBatchNormMomentum = 0.999;
 
 // The scope "<name>/" of the graph: where the variables of a model are, by their absolute names.
@@ -43,10 +42,11 @@ Scope OwnScope(const ScopeAt& at, const std::string& name) {
   return own;
 }
 
-Partitioner LayerPartitioner(const Partitioner& given, int num_ps) {
-  return given ? given
-               : MinMaxVariablePartitioner(
-                     {.max_partitions = num_ps, .min_slice_size = kLayerSliceBytes});
+// Of the tables of columns. TensorFlow's pre-made models have parts even where there is one.
+Partitioner LayerPartitioner(const Partitioner& given, int num_ps, int64_t above) {
+  if (given) return given;
+  if (above == 0) return MinMaxVariablePartitioner({});
+  return MinMaxVariablePartitioner({.max_partitions = num_ps, .min_slice_size = above});
 }
 
 Output FractionOfZeros(const ScopeAt& at, const Output& values) {
@@ -129,7 +129,8 @@ NetworkLogits DnnLogits(ScopeAt at, const Features& features, Mode mode,
   Output net =
       InputLayer({input, at.where}, features, options.feature_columns,
                  {.variable_scope = "dnn/input_from_feature_columns/input_layer",
-                  .partitioner = LayerPartitioner(options.input_layer_partitioner, options.num_ps),
+                  .partitioner = LayerPartitioner(options.input_layer_partitioner, options.num_ps,
+                                                  options.partition_tables_above),
                   .lowering = options.lowering,
                   .shared_ids = options.shared_ids});
   const Partitioner partitioner = MinMaxVariablePartitioner({.max_partitions = options.num_ps});
@@ -162,7 +163,8 @@ NetworkLogits LinearLogits(ScopeAt at, const Features& features, Mode mode,
                   {.units = options.units,
                    .sparse_combiner = options.sparse_combiner,
                    .variable_scope = "linear/linear_model",
-                   .partitioner = LayerPartitioner(options.partitioner, options.num_ps),
+                   .partitioner = LayerPartitioner(options.partitioner, options.num_ps,
+                                                   options.partition_tables_above),
                    .lowering = options.lowering,
                    .shared_ids = options.shared_ids});
   if (!scope.ok() || mode != Mode::kTrain) return {model, scope};

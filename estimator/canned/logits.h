@@ -30,6 +30,7 @@
 #include "estimator/model_tensors.h"
 #include "estimator/run_config.h"
 #include "graph/scope.h"
+#include "graph/table_parts.h"
 #include "layers/embedding.h"
 #include "layers/partitioner.h"
 #include "layers/variable.h"
@@ -49,7 +50,8 @@ struct DnnOptions {
   std::optional<double> dropout = {};        // the rate, after each hidden layer, while it trains
   bool batch_norm = false;                   // after each hidden layer and dropout; momentum 0.999
   int num_ps = 0;                            // into how many parts at most variables are cut
-  Partitioner input_layer_partitioner = {};  // none: of parts of 64 MiB and more
+  Partitioner input_layer_partitioner = {};  // none: by the next
+  int64_t partition_tables_above = kTablePartBytes;  // RunConfig's
   ColumnLowering lowering = ColumnLowering::kPortable;
   SharedIds shared_ids = {};  // what both networks of a model look up
 };
@@ -66,7 +68,8 @@ struct LinearOptions {
   std::vector<FeatureColumn> feature_columns = {};
   Combiner sparse_combiner = Combiner::kSum;
   int num_ps = 0;
-  Partitioner partitioner = {};  // as above
+  Partitioner partitioner = {};                      // as above
+  int64_t partition_tables_above = kTablePartBytes;  // as above
   ColumnLowering lowering = ColumnLowering::kPortable;
   SharedIds shared_ids = {};  // what both networks of a model look up
 };

@@ -39,7 +39,7 @@ struct InputLayerOptions {
   // The full name before those of the variables, without a slash at its end. "": that of the
   // layer's nodes ("input_layer", or what WithName says, in the scope).
   std::string variable_scope = "";
-  Partitioner partitioner = {};  // whole variables without it
+  Partitioner partitioner = {};  // none: as the scope says (graph/table_parts.h)
   bool trainable = true;
   ColumnLowering lowering = ColumnLowering::kPortable;
   SharedIds shared_ids = {};  // of a fused layer; none: it makes its own

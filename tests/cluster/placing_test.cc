@@ -32,13 +32,17 @@
 #include "graph/graph.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
+#include "layers/embedding.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
+#include "ops/math/cwise_binary.h"
 #include "ops/math/cwise_unary.h"
 #include "ops/math/reduction.h"
+#include "ops/operators.h"
 #include "runtime/session.h"
 #include "saver/saver.h"
+#include "saver/tensor_bundle.h"
 #include "tests/cluster/process.h"
 #include "train/adam.h"
 #include "train/session_run_hook.h"
@@ -46,6 +50,8 @@
 
 // covers: clusters: variables are spread over the ps by bytes, in each task alike
 // covers: clusters: checkpoints do not depend on where variables are
+// covers: clusters: tables above 64 MiB are cut into a part for each ps, unless the program says
+//   otherwise; checkpoints do not depend on it
 // covers: clusters: the chief's log names the bytes of each ps and what helps where one has too
 //   many
 
@@ -279,6 +285,146 @@ TEST_F(PlacingTest, TheProgramsOwnDeviceFunctionWins) {
   EXPECT_EQ(places.at("a"), "/job:ps/task:1");
   EXPECT_EQ(places.at("b"), "/job:ps/task:0");
   EXPECT_EQ(places.at("c"), "/job:ps/task:1");
+}
+
+// --- Tables that are cut by themselves -----------------------------------------------------------
+
+// A table of 400 bytes, one of 40, and a linear model, trained by two steps of Adam.
+struct TableModel {
+  explicit TableModel(const DeviceFunction& device) {
+    root.SetGraphSeed(11);
+    const Scope scope = root.WithDevice(device);
+    const Output ids = Const<int64_t>(scope, {0, 7, 49, 25, 7});
+    const Output rows = Const<int64_t>(scope, {0, 0, 1, 2, 2});
+    const EmbeddingLayer large = Embedding(scope.WithName("large"), ids, 50, 2);
+    const Output few = FloorMod(scope, ids, Const(scope, int64_t{5}));
+    const EmbeddingLayer small = Embedding(scope.WithName("small"), few, 5, 2);
+    const LinearLayer linear = Linear(scope, {.ids = ids, .rows = rows}, 60);
+    const Output loss = ReduceMean(scope, Square(scope, Add(scope, large, small))) +
+                        ReduceMean(scope, Square(scope, linear - Const(scope, 1.0f)));
+    train = AdamOptimizer({.learning_rate = 0.1})
+                .Minimize(scope, loss, {.global_step = GlobalStep(scope)});
+    init = GlobalVariablesInitializer(root);
+  }
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const Variable& variable : VariablesOf(root, "trainable_variables")) {
+      names.push_back(variable.name);
+    }
+    return names;
+  }
+  Scope root;
+  Operation train, init;
+};
+
+void ExpectSameTensors(const std::string& checkpoint, const std::string& other) {
+  ASSERT_OK_AND_ASSIGN(const auto a, BundleReader::Open(FileSystem::Posix(), checkpoint));
+  ASSERT_OK_AND_ASSIGN(const auto b, BundleReader::Open(FileSystem::Posix(), other));
+  ASSERT_EQ(a->entries().size(), b->entries().size());
+  for (const BundleReader::Entry& entry : a->entries()) {
+    ASSERT_OK_AND_ASSIGN(const Tensor want, a->Read(entry.name));
+    ASSERT_OK_AND_ASSIGN(const Tensor got, b->Read(entry.name));
+    SCOPED_TRACE(entry.name);
+    ExpectTensorEqual(got, want);
+  }
+}
+
+// Whole as with one ps, in two parts as with two: what one has trained and saved, slots too, the
+// other restores, bit by bit, and trains on.
+TEST_F(PlacingTest, TablesThatAreCutRestoreWhatWasSavedWholeAndTheReverse) {
+  StartServers();
+  const std::vector<std::string> whole_names = {"large/embeddings", "small/embeddings",
+                                                "linear/weights", "linear/bias"};
+  // 240 bytes of linear weights stay whole, as 40 of the small table.
+  const std::vector<std::string> cut_names = {"large/embeddings/part_0", "large/embeddings/part_1",
+                                              "small/embeddings", "linear/weights", "linear/bias"};
+  for (const bool cut_first : {false, true}) {
+    SCOPED_TRACE(cut_first ? "saved in parts" : "saved whole");
+    const std::string dir = JoinPath(::testing::TempDir(), "tables_" + RandomHexName());
+    ASSERT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir));
+    std::string saved, again;
+    for (const bool cut : {cut_first, !cut_first}) {
+      const TableModel model(
+          ReplicaDeviceSetter(ChiefConfig(), {.partition_tables_above = cut ? 256 : 0}));
+      ASSERT_OK(model.root.status());
+      EXPECT_EQ(model.Names(), cut ? cut_names : whole_names);
+      ASSERT_OK_AND_ASSIGN(const auto saver, Saver::Make(model.root));
+      ASSERT_OK_AND_ASSIGN(const auto session, NewSession({.target = target()}));
+      ASSERT_OK(session->Extend(model.root));
+      if (cut == cut_first) {
+        ASSERT_OK(session->Run({}, {}, {model.init}).status());
+        for (int i = 0; i < 2; ++i) ASSERT_OK(session->Run({}, {}, {model.train}).status());
+        ASSERT_OK_AND_ASSIGN(saved, saver->Save(session.get(), JoinPath(dir, "first"), 2));
+      } else {
+        ASSERT_OK(saver->Restore(session.get(), saved));
+        ASSERT_OK_AND_ASSIGN(again, saver->Save(session.get(), JoinPath(dir, "second"), 2));
+        ASSERT_OK(session->Run({}, {}, {model.train}).status());
+      }
+      ASSERT_OK(session->Close());
+    }
+    ExpectSameTensors(saved, again);
+  }
+}
+
+// 4,000 bytes.
+EstimatorSpec OneTable(const Scope& scope, const Features&, const Labels&, Mode mode) {
+  const EmbeddingLayer rows = Embedding(scope, Const<int64_t>(scope, {0, 499, 250}), 500, 2);
+  EstimatorSpec spec{.mode = mode, .predictions = rows};
+  spec.loss = ReduceMean(scope, Square(scope, rows));
+  spec.train_op = AdamOptimizer({.learning_rate = 0.1})
+                      .Minimize(scope, spec.loss, {.global_step = GlobalStep(scope)});
+  return spec;
+}
+
+TEST_F(PlacingTest, AnEstimatorCutsTablesWhereItTrainsOnSeveralPs) {
+  const auto names = [](const RunConfigFields& fields, const std::string& tf_config,
+                        Mode mode) -> StatusOr<std::vector<std::string>> {
+    EstimatorParts parts;
+    parts.model_fn = OneTable;
+    parts.model_dir = "placing_model";
+    MR_ASSIGN_OR_RETURN(parts.config, RunConfig::Make(fields, tf_config));
+    const InputFn input = [](const Scope& scope) {
+      return Input({{"x", Const(scope, 1.0f)}}, Const(scope, 1.0f));
+    };
+    MR_ASSIGN_OR_RETURN(const ModelGraph graph, BuildModelGraph(parts, mode, input));
+    std::vector<std::string> names;
+    for (const Variable& variable : VariablesOf(graph.root, "trainable_variables")) {
+      names.push_back(variable.name);
+    }
+    return names;
+  };
+  const std::vector<std::string> whole = {"embedding/embeddings"};
+  const std::vector<std::string> cut = {"embedding/embeddings/part_0",
+                                        "embedding/embeddings/part_1"};
+  const RunConfigFields above_2000 = {.model_dir = "m", .partition_tables_above = 2000};
+  const std::string chief = Config("chief", 0);
+  const struct {
+    RunConfigFields fields;
+    std::string tf_config;
+    Mode mode;
+    std::vector<std::string> want;
+  } cases[] = {
+      {{.model_dir = "m"}, chief, Mode::kTrain, whole},  // not above 64 MiB
+      {above_2000, chief, Mode::kTrain, cut},
+      // In one process: an evaluation of the chief, a program without a cluster.
+      {above_2000, chief, Mode::kEval, whole},
+      {above_2000, "", Mode::kTrain, whole},
+      {{.model_dir = "m", .partition_tables_above = 4000}, chief, Mode::kTrain, whole},
+      {{.model_dir = "m", .partition_tables_above = 0}, chief, Mode::kTrain, whole},
+      // The program's own device function is told, too.
+      {{.model_dir = "m",
+        .device_fn = ReplicaDeviceSetter(ChiefConfig()),
+        .partition_tables_above = 2000},
+       chief,
+       Mode::kTrain,
+       cut},
+  };
+  int i = 0;
+  for (const auto& c : cases) {
+    SCOPED_TRACE(i++);
+    ASSERT_OK_AND_ASSIGN(const auto got, names(c.fields, c.tf_config, c.mode));
+    EXPECT_EQ(got, c.want);
+  }
 }
 
 }  // namespace
