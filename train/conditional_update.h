@@ -7,15 +7,20 @@
 //
 // Thread-safety: adds nodes and edges to a graph, as any builder. Failure: of the scope.
 
+#include <vector>
+
 #include "graph/scope.h"
+#include "layers/variable.h"
 
 namespace millrace {
 
 // Nothing that `update` runs, of the nodes made since the graph had `first` node ids, changes a
 // variable in a step where `pred` (a bool scalar) is false: these nodes are dead then, and so is
-// what waits for them (a ControlTrigger runs all the same). Nodes that change nothing may run.
-// `pred` goes once to each device that has such nodes; it must not depend on them.
-void RunUpdateOnlyIf(const Scope& scope, const Output& pred, const Operation& update, int first);
+// what waits for them (a ControlTrigger runs all the same). Nor is anything computed for it then on
+// their devices, but for constants, and the handles and own reads of `variables` (the optimizer's),
+// which are everybody's. `pred` goes once to each of these devices; it must not depend on them.
+void RunUpdateOnlyIf(const Scope& scope, const Output& pred, const Operation& update, int first,
+                     const std::vector<Variable>& variables);
 
 }  // namespace millrace
 

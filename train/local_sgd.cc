@@ -242,7 +242,7 @@ Operation LocalSgdOptimizer::ApplyGradients(ScopeAt at, const Gradients& given,
   const Operation averages = outer_->ApplyGradients(ScopeAt(own.WithName(""), at.where), deltas,
                                                     {.global_step = options.global_step});
   if (!at.scope.ok()) return Operation();
-  RunUpdateOnlyIf(own, is_kth, averages, first);
+  RunUpdateOnlyIf(own, is_kth, averages, first, outer_->Variables(scope));
   std::vector<Operation> done = {local_step_, averages};
   for (const Averaged& a : averaged) {
     const Output moved = ReadVariable(

@@ -177,7 +177,8 @@ Operation StalenessAwareOptimizer::ApplyGradients(ScopeAt at, const Gradients& g
   const Operation update = inner_->ApplyGradients(at, gradients, inner_options);
   if (!at.scope.ok()) return Operation();
   if (options_.drop_above) {
-    RunUpdateOnlyIf(own, LogicalNot(beside.WithName("applied"), dropped), update, first);
+    RunUpdateOnlyIf(own, LogicalNot(beside.WithName("applied"), dropped), update, first,
+                    inner_->Variables(scope));
   }
   // Runs after an update that was dropped, too.
   const Operation train = ControlTrigger(

@@ -2,7 +2,6 @@
 #include "train/sync_replicas.h"
 
 #include <map>
-#include <set>
 #include <utility>
 #include <variant>
 
@@ -15,6 +14,7 @@
 #include "ops/math/cast.h"
 #include "ops/training/sync_replicas.h"
 #include "runtime/session.h"
+#include "train/conditional_update.h"
 #include "train/known_shape.h"
 
 namespace millrace {
@@ -35,22 +35,6 @@ class JoinHook final : public SessionRunHook {
   const Operation join_;
 };
 
-// All nodes that run for `op`, of those that were made from number `first` on.
-std::set<Node*> NewNodesFor(const Operation& op, int first) {
-  std::set<Node*> seen = {op.node()};
-  std::vector<Node*> todo = {op.node()};
-  while (!todo.empty()) {
-    Node* const node = todo.back();
-    todo.pop_back();
-    const auto visit = [&](Node* next) {
-      if (next != nullptr && next->id() >= first && seen.insert(next).second) todo.push_back(next);
-    };
-    for (const OutputRef& input : node->inputs()) visit(input.node);
-    for (Node* control : node->control_inputs()) visit(control);
-  }
-  return seen;
-}
-
 // Where a step leads, and only there, what depends on these runs: one for each device.
 class Leads {
  public:
@@ -58,13 +42,9 @@ class Leads {
 
   Operation Beside(const Output& what) {
     const auto [it, is_new] = on_.try_emplace(what.node()->requested_device());
-    if (is_new) it->second = Identity(scope_.ColocatedWith(what.op()).WithName("leads"), leads_).op();
+    if (is_new)
+      it->second = Identity(scope_.ColocatedWith(what.op()).WithName("leads"), leads_).op();
     return it->second;
-  }
-  // Null: none was made there.
-  Node* On(const std::string& device) const {
-    const auto it = on_.find(device);
-    return it == on_.end() ? nullptr : it->second.node();
   }
 
  private:
@@ -72,33 +52,6 @@ class Leads {
   const Output leads_;
   std::map<std::string, Operation> on_;  // by the device that is asked for
 };
-
-// The inner optimizer's nodes run where the step leads: most of them because they need a mean, but
-// not all. (Adam's moments decay whatever the rows are.)
-void RunWhereItLeads(const Operation& update, int first, const std::vector<Variable>& variables,
-                     const Leads& leads, Graph* graph) {
-  const std::set<Node*> nodes = NewNodesFor(update, first);
-  // What belongs to variables, and not to the step.
-  std::set<const Node*> kept;
-  for (const Variable& variable : variables) {
-    kept.insert(variable.handle.node());
-    kept.insert(variable.value.node());
-  }
-  const auto is_of_step = [&](const Node* node) {
-    return node != nullptr && node->id() >= first && kept.count(node) == 0 &&
-           (node->num_inputs() > 0 || !node->control_inputs().empty());
-  };
-  for (Node* const node : nodes) {
-    if (!is_of_step(node)) continue;
-    bool follows = false;  // another one that is gated
-    for (const OutputRef& input : node->inputs()) follows = follows || is_of_step(input.node);
-    for (const Node* control : node->control_inputs()) follows = follows || is_of_step(control);
-    if (follows) continue;
-    if (Node* const gate = leads.On(node->requested_device()); gate != nullptr) {
-      graph->AddControlEdge(gate, node);
-    }
-  }
-}
 
 }  // namespace
 
@@ -124,10 +77,10 @@ Status SyncReplicasOptimizer::CheckOptions(const Scope&) const {
   MR_RETURN_IF_ERROR(check("replicas_to_aggregate", 1, replicas()));
   if (options_.total_num_replicas > 0 &&
       replicas() + options_.backup_workers > options_.total_num_replicas) {
-    return InvalidArgument("SyncReplicasOptimizer: replicas_to_aggregate + backup_workers must be "
-                           "<= total_num_replicas ",
-                           options_.total_num_replicas, ", got ", replicas(), " + ",
-                           options_.backup_workers);
+    return InvalidArgument(
+        "SyncReplicasOptimizer: replicas_to_aggregate + backup_workers must be "
+        "<= total_num_replicas ",
+        options_.total_num_replicas, ", got ", replicas(), " + ", options_.backup_workers);
   }
   if (options_.start_wait < absl::ZeroDuration()) {
     return InvalidArgument("SyncReplicasOptimizer: start_wait must be >= 0, got ",
@@ -171,11 +124,10 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   const std::string worker = NoOp(inside.WithName("worker")).node()->requested_device();
   const std::string trainer = worker.empty() ? "this process" : worker;
 
-  rounds_ = SyncReplicasRounds(
-      beside_step.WithName("rounds"),
-      {.replicas_to_aggregate = replicas(),
-       .start_wait_ms = absl::ToInt64Milliseconds(options_.start_wait),
-       .shared_name = absl::StrCat(shared, "/rounds")});
+  rounds_ = SyncReplicasRounds(beside_step.WithName("rounds"),
+                               {.replicas_to_aggregate = replicas(),
+                                .start_wait_ms = absl::ToInt64Milliseconds(options_.start_wait),
+                                .shared_name = absl::StrCat(shared, "/rounds")});
   const Output join = SyncReplicasJoin(beside_step.WithName("join"), rounds_, trainer);
   const Output round = SyncReplicasRound(beside_step.WithName("round"), rounds_, trainer);
   if (!at.scope.ok()) return Operation();
@@ -228,7 +180,6 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
 
   // Of the step that leads.
   Leads leads(inside, way.output_true);
-  leads.Beside(step.handle);
   std::vector<GradientAndVariable> means;
   for (const Accumulator& a : accumulators) {
     const Variable& variable = a.pair->variable;
@@ -242,29 +193,28 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
     }
     const SyncReplicasRows rows =
         SyncReplicasTakeRows(near.WithName("take"), a.handle, round, variable.dtype);
-    means.push_back({IndexedSlices{.values = rows.values,
-                                   .indices = rows.indices,
-                                   .dense_shape =
-                                       std::get<IndexedSlices>(a.pair->gradient).dense_shape,
-                                   .unique_indices = true},
-                     variable});
+    means.push_back(
+        {IndexedSlices{.values = rows.values,
+                       .indices = rows.indices,
+                       .dense_shape = std::get<IndexedSlices>(a.pair->gradient).dense_shape,
+                       .unique_indices = true},
+         variable});
   }
   if (!at.scope.ok()) return Operation();
-  Graph* const graph = at.scope.graph();
-  const int first = graph->num_node_ids();
-  const Operation update = inner_->ApplyGradients(ScopeAt(scope.WithName(""), at.where), means,
-                                                  {.global_step = step});
+  const int first = at.scope.graph()->num_node_ids();
+  const Operation update =
+      inner_->ApplyGradients(ScopeAt(scope.WithName(""), at.where), means, {.global_step = step});
   if (!at.scope.ok() || !update.valid()) return Operation();
-  RunWhereItLeads(update, first, inner_->Variables(scope), leads, graph);
+  // Most of it needs a mean, but not all: Adam's moments decay whatever the rows are.
+  RunUpdateOnlyIf(inside, gave.leads, update, first, inner_->Variables(scope));
   const Output done = SyncReplicasDone(
       beside_step.WithName("done").WithControlDependencies({update}), rounds_, round);
 
   // Either way the step has ended then, where the global step is.
   const Output ended = Merge(beside_step.WithName("ended"), {done, next.output_false}).output;
   if (!at.scope.ok()) return Operation();
-  const Operation train = NoOp(ScopeAt(beside_step.WithControlDependencies({ended.op()})
-                                           .WithName(own_name),
-                                       at.where));
+  const Operation train =
+      NoOp(ScopeAt(beside_step.WithControlDependencies({ended.op()}).WithName(own_name), at.where));
   if (train.valid()) at.scope.AddToNodeCollection("train_op", train.name());
   return train;
 }

@@ -5,8 +5,9 @@
 // SyncReplicasOptimizer: synchronous training with parameter servers. Each global step applies the
 // mean of the gradients of several workers, all of the same variables.
 //
-//   SyncReplicasOptimizer optimizer(std::make_unique<AdamOptimizer>(), {.replicas_to_aggregate = 4});
-//   const Operation train = optimizer.Minimize(model, loss, {.global_step = GlobalStep(model)});
+//   SyncReplicasOptimizer optimizer(std::make_unique<AdamOptimizer>(), {.replicas_to_aggregate =
+//   4}); const Operation train = optimizer.Minimize(model, loss, {.global_step =
+//   GlobalStep(model)});
 //
 // With N workers and batches of b rows this is training of one process with batches of N * b rows.
 // There is nothing to start by hand: no queue runner, no initial tokens. A session joins when its
@@ -43,9 +44,9 @@
 // worker, out of its own step; the others go on.
 //
 // It wraps any optimizer: slots, GetSlot and checkpoints are those of the inner one. Clips of
-// MinimizeOptions are of each worker's gradient; those of the mean are the inner optimizer's matter.
-// Updates of the collection "update_ops" are each worker's own, as in asynchronous training.
-// Read-ahead (train/read_ahead.h) is of asynchronous training and reads nothing here.
+// MinimizeOptions are of each worker's gradient; those of the mean are the inner optimizer's
+// matter. Updates of the collection "update_ops" are each worker's own, as in asynchronous
+// training. Read-ahead (train/read_ahead.h) is of asynchronous training and reads nothing here.
 //
 // Thread-safety: as Optimizer. Errors go into the scope: no inner optimizer, no global step,
 // numbers below 1, a variable of unknown shape.

@@ -39,10 +39,10 @@ using Make = std::function<std::unique_ptr<Optimizer>()>;
 struct Model {
   Scope root;
   Variable w = MakeVariable(root.WithName("w"), Const(root, Tensor::Of<float>({1, -2, 3})));
-  Variable table = MakeVariable(
-      root.WithName("table"),
-      Reshape(root, Const(root, Tensor::Of<float>({1, 2, 3, 4, 5, 6, 7, 8})),
-              Const(root, Tensor::Of<int32_t>({4, 2}))));
+  Variable table =
+      MakeVariable(root.WithName("table"),
+                   Reshape(root, Const(root, Tensor::Of<float>({1, 2, 3, 4, 5, 6, 7, 8})),
+                           Const(root, Tensor::Of<int32_t>({4, 2}))));
   Output x = Placeholder(root.WithName("x"), DT_FLOAT, {3});
   Output ids = Placeholder(root.WithName("ids"), DT_INT32, {-1});
   Variable step = GlobalStep(root);
@@ -124,19 +124,26 @@ INSTANTIATE_TEST_SUITE_P(
     Optimizers, SyncReplicasOptimizerTest,
     ::testing::Values(
         Case{"GradientDescent",
-             [] { return std::make_unique<GradientDescentOptimizer>(
-                      GradientDescentOptions{.learning_rate = 0.1}); }},
+             [] {
+               return std::make_unique<GradientDescentOptimizer>(
+                   GradientDescentOptions{.learning_rate = 0.1});
+             }},
         Case{"Momentum",
-             [] { return std::make_unique<MomentumOptimizer>(
-                      MomentumOptions{.learning_rate = 0.1, .momentum = 0.9}); }},
+             [] {
+               return std::make_unique<MomentumOptimizer>(
+                   MomentumOptions{.learning_rate = 0.1, .momentum = 0.9});
+             }},
         Case{"Adam", [] { return std::make_unique<AdamOptimizer>(); }},
         Case{"Adagrad",
-             [] { return std::make_unique<AdagradOptimizer>(
-                      AdagradOptions{.learning_rate = 0.1}); }},
-        Case{"Ftrl", [] { return std::make_unique<FtrlOptimizer>(
-                              FtrlOptions{.learning_rate = 0.1}); }},
-        Case{"RMSProp", [] { return std::make_unique<RMSPropOptimizer>(
-                                 RMSPropOptions{.learning_rate = 0.01}); }}),
+             [] {
+               return std::make_unique<AdagradOptimizer>(AdagradOptions{.learning_rate = 0.1});
+             }},
+        Case{"Ftrl",
+             [] { return std::make_unique<FtrlOptimizer>(FtrlOptions{.learning_rate = 0.1}); }},
+        Case{"RMSProp",
+             [] {
+               return std::make_unique<RMSPropOptimizer>(RMSPropOptions{.learning_rate = 0.01});
+             }}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 std::unique_ptr<Optimizer> Descent() {
@@ -147,8 +154,7 @@ std::unique_ptr<Optimizer> Descent() {
 TEST(SyncReplicasGraphTest, VariablesAreReadWithoutAStep) {
   Model model;
   SyncReplicasOptimizer optimizer(std::make_unique<AdamOptimizer>(), {.replicas_to_aggregate = 2});
-  const Operation train =
-      optimizer.Minimize(model.root, model.loss, {.global_step = model.step});
+  const Operation train = optimizer.Minimize(model.root, model.loss, {.global_step = model.step});
   const Operation init = GlobalVariablesInitializer(model.root);
   std::vector<FetchName> fetches;
   for (const Variable& v : optimizer.Variables(model.root)) fetches.emplace_back(v.value);
@@ -163,8 +169,7 @@ TEST(SyncReplicasGraphTest, VariablesAreReadWithoutAStep) {
 TEST(SyncReplicasGraphTest, WithoutTheLocalInitialisersTheFirstGradientIsNotTaken) {
   Model model;
   SyncReplicasOptimizer optimizer(Descent(), {.replicas_to_aggregate = 1});
-  const Operation train =
-      optimizer.Minimize(model.root, model.loss, {.global_step = model.step});
+  const Operation train = optimizer.Minimize(model.root, model.loss, {.global_step = model.step});
   const Output counts = optimizer.Counts(model.root);
   const Operation init = GlobalVariablesInitializer(model.root);
   ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
@@ -187,9 +192,9 @@ TEST(SyncReplicasGraphTest, ClipsAreOfEachGradient) {
   ASSERT_OK(model.root.status());
   Supervisor supervisor(model.root, {.save_model_period = absl::ZeroDuration()});
   ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(""));
-  ASSERT_OK(session->Run({{model.x, Tensor::Of<float>({1, 1, 1})},
-                          {model.ids, Tensor::Of<int32_t>({0})}},
-                         {}, {train}));
+  ASSERT_OK(
+      session->Run({{model.x, Tensor::Of<float>({1, 1, 1})}, {model.ids, Tensor::Of<int32_t>({0})}},
+                   {}, {train}));
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> w, session->Run({}, {model.w.value}));
   ExpectTensorNear(w[0], Tensor::Of<float>({0.9f, -1.9f, 2.9f}), 1e-6, 1e-6);
   EXPECT_OK(supervisor.Stop());

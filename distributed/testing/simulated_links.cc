@@ -11,8 +11,8 @@
 #include "absl/time/time.h"
 #include "distributed/link/link.h"
 #include "distributed/link/link_table.h"
-#include "distributed/task_link_end.h"
 #include "distributed/master/master.h"
+#include "distributed/task_link_end.h"
 #include "distributed/worker/worker.h"
 
 namespace millrace {

@@ -51,7 +51,7 @@ class SimulatedNetwork {
     std::string task;
     Simulation::Place* place = nullptr;
     Worker* worker = nullptr;
-    Master* master = nullptr;  // null: it has none
+    Master* master = nullptr;          // null: it has none
     std::atomic<bool> is_over{false};  // relaxed: turns order it
     CancellationManager killed;        // started when it ends
   };

@@ -114,8 +114,8 @@ class SyncRounds : public Resource,
   // A step that waits.
   struct Attempt {
     std::string session;
-    JoinedFn joined;  // of a Join
-    GivenFn given;    // of a Give
+    JoinedFn joined;      // of a Join
+    GivenFn given;        // of a Give
     bool counts = false;  // a gradient for the open round: it may lead
     StatusOr<Given> result = Given{};
     CancellationManager* cancellation = nullptr;  // set while registered

@@ -59,9 +59,7 @@ Status CheckShards(absl::string_view queue, const std::vector<FileRange>& shards
   return absl::OkStatus();
 }
 
-Status CancelledTake() {
-  return absl::CancelledError("the take of a shard was cancelled");
-}
+Status CancelledTake() { return absl::CancelledError("the take of a shard was cancelled"); }
 
 // "done <begin> <end> <file>", "open <epoch> <begin> <end> <file>", file names escaped.
 void AppendShard(const FileRange& shard, std::string* text) {
@@ -108,15 +106,14 @@ std::string WorkQueueState::ToText() const {
 StatusOr<WorkQueueState> WorkQueueState::Parse(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const auto bad = [&](size_t line) {
-    return absl::DataLossError(absl::StrCat(
-        "the state of a work queue must have its epoch and shards, got line ", line + 1, " '",
-        absl::CEscape(lines[line].substr(0, 80)), "'"));
+    return absl::DataLossError(
+        absl::StrCat("the state of a work queue must have its epoch and shards, got line ",
+                     line + 1, " '", absl::CEscape(lines[line].substr(0, 80)), "'"));
   };
   if (lines[0] != kFirstLine) return bad(0);
   WorkQueueState state;
   absl::string_view epoch = lines.size() > 1 ? lines[1] : absl::string_view();
-  if (!ConsumeWord(&epoch, "epoch ") || !absl::SimpleAtoi(epoch, &state.epoch) ||
-      state.epoch < 0) {
+  if (!ConsumeWord(&epoch, "epoch ") || !absl::SimpleAtoi(epoch, &state.epoch) || state.epoch < 0) {
     return bad(std::min<size_t>(1, lines.size() - 1));
   }
   // Each line ends with a line break, so the last of the parts is empty.
@@ -130,8 +127,8 @@ StatusOr<WorkQueueState> WorkQueueState::Parse(absl::string_view text) {
       continue;
     }
     int64_t of = 0;
-    if (!ConsumeWord(&line, "open ") || !ConsumeNumber(&line, &of) || of < 0 ||
-        of >= state.epoch || !ParseShard(line, &shard)) {
+    if (!ConsumeWord(&line, "open ") || !ConsumeNumber(&line, &of) || of < 0 || of >= state.epoch ||
+        !ParseShard(line, &shard)) {
       return bad(i);
     }
     state.open.emplace_back(of, std::move(shard));
@@ -187,9 +184,8 @@ void WorkQueue::BeginEpoch(int64_t epoch, std::vector<bool> is_done) {
   is_done_ = std::move(is_done);
   order_ = OrderOf(content_.shards.size(), content_.shuffle_seed, epoch);
   order_.erase(std::remove_if(order_.begin(), order_.end(),
-                              [this](size_t shard) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                return is_done_[shard];
-                              }),
+                              [this](size_t shard)
+                                  ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_[shard]; }),
                order_.end());
   next_ = 0;
 }
@@ -243,8 +239,8 @@ bool WorkQueue::Serve(Attempt* attempt) {
     return true;
   }
   if (!held_.empty()) return false;
-  attempt->result = absl::OutOfRangeError(
-      absl::StrCat("all shards of work queue '", name_, "' are done"));
+  attempt->result =
+      absl::OutOfRangeError(absl::StrCat("all shards of work queue '", name_, "' are done"));
   return true;
 }
 

@@ -155,14 +155,14 @@ class WorkQueue : public Resource,
   mutable Mutex mu_;
   bool is_filled_ ABSL_GUARDED_BY(mu_) = false;
   Content content_ ABSL_GUARDED_BY(mu_);
-  std::map<FileRange, size_t> places_ ABSL_GUARDED_BY(mu_);        // in content_.shards
-  std::optional<WorkQueueState> restored_ ABSL_GUARDED_BY(mu_);    // until Fill
-  int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;                         // that is handed out
-  std::vector<size_t> order_ ABSL_GUARDED_BY(mu_);                 // of what it has to do
-  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                           // in order_
-  std::vector<bool> is_done_ ABSL_GUARDED_BY(mu_);                 // in epoch_, by shard
-  std::deque<Work> given_back_ ABSL_GUARDED_BY(mu_);               // goes out first
-  std::map<int64_t, Held> held_ ABSL_GUARDED_BY(mu_);              // by id
+  std::map<FileRange, size_t> places_ ABSL_GUARDED_BY(mu_);      // in content_.shards
+  std::optional<WorkQueueState> restored_ ABSL_GUARDED_BY(mu_);  // until Fill
+  int64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;                       // that is handed out
+  std::vector<size_t> order_ ABSL_GUARDED_BY(mu_);               // of what it has to do
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                         // in order_
+  std::vector<bool> is_done_ ABSL_GUARDED_BY(mu_);               // in epoch_, by shard
+  std::deque<Work> given_back_ ABSL_GUARDED_BY(mu_);             // goes out first
+  std::map<int64_t, Held> held_ ABSL_GUARDED_BY(mu_);            // by id
   int64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   Ledger ledger_ ABSL_GUARDED_BY(mu_);
   Line line_ ABSL_GUARDED_BY(mu_);

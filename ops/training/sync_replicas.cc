@@ -35,14 +35,14 @@ class NamedResourceKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     MutexLock lock(&mu_);
     if (!handle_.has_value() || handle_.raw_scalar<ResourceHandle>().resource->abandoned()) {
-      MR_ASSIGN_OR_RETURN(std::shared_ptr<R> found,
-                          ctx->resources()->template LookupOrCreate<R>(
-                              spec_.container, spec_.name, [this]() -> StatusOr<std::shared_ptr<R>> {
-                                return std::make_shared<R>(spec_);
-                              }));
+      MR_ASSIGN_OR_RETURN(std::shared_ptr<R> found, ctx->resources()->template LookupOrCreate<R>(
+                                                        spec_.container, spec_.name,
+                                                        [this]() -> StatusOr<std::shared_ptr<R>> {
+                                                          return std::make_shared<R>(spec_);
+                                                        }));
       MR_RETURN_IF_ERROR(found->spec().CheckSame(spec_));
-      handle_ = Tensor::Scalar<ResourceHandle>(ctx->resources()->template MakeHandle<R>(
-          spec_.container, spec_.name, std::move(found)));
+      handle_ = Tensor::Scalar<ResourceHandle>(
+          ctx->resources()->template MakeHandle<R>(spec_.container, spec_.name, std::move(found)));
     }
     ctx->set_output(0, handle_);
     return absl::OkStatus();
@@ -81,7 +81,8 @@ const OpRegistration kRounds =
     HandleSpec("SyncReplicasRounds", "replicas_to_aggregate: int; start_wait_ms: int = 30000")
         .With(KernelFor<NamedResourceKernel<SyncRounds, SyncRoundsSpec>>());
 const OpRegistration kAccumulator =
-    HandleSpec("SyncReplicasAccumulator", "dtype: numbertype; shape: shape; is_sparse: bool = false")
+    HandleSpec("SyncReplicasAccumulator",
+               "dtype: numbertype; shape: shape; is_sparse: bool = false")
         .With(KernelFor<NamedResourceKernel<GradientAccumulator, AccumulatorSpec>>());
 
 // What works on a handle.
@@ -160,8 +161,8 @@ class CountsKernel : public Kernel {
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(const auto rounds, ctx->ResourceInput<SyncRounds>(0));
     const SyncRounds::Counts counts = rounds->counts();
-    ctx->set_output(0, Tensor::Vector<int64_t>(
-                           {counts.rounds, counts.given_up, counts.late, counts.trainers}));
+    ctx->set_output(
+        0, Tensor::Vector<int64_t>({counts.rounds, counts.given_up, counts.late, counts.trainers}));
     return absl::OkStatus();
   }
 };

@@ -91,8 +91,7 @@ struct SyncReplicasRows {
 };
 inline SyncReplicasRows SyncReplicasTakeRows(ScopeAt at, Output accumulator, Output round,
                                              DType dtype) {
-  const BuiltNode op =
-      BuildOp(at, "SyncReplicasTakeRows", {accumulator, round}, "dtype", dtype);
+  const BuiltNode op = BuildOp(at, "SyncReplicasTakeRows", {accumulator, round}, "dtype", dtype);
   return {op.output(0), op.output(1)};
 }
 

@@ -98,10 +98,9 @@ TEST_F(SyncReplicasOpsTest, ATakeOfNothingIsAbortedAndTheNextRoundWorks) {
 
 // Row 4 is in one of two gradients: its mean is over both, as in one batch of both's rows.
 TEST_F(SyncReplicasOpsTest, TheMeanOfARowIsOverAllGradients) {
-  ASSERT_OK(RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({4, 1, 4}),
-                            Matrix({{1, 2}, {10, 20}, {3, 4}}))));
-  ASSERT_OK(
-      RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({1}), Matrix({{2, 2}}))));
+  ASSERT_OK(RunOp(
+      ApplyRows(sparse_, 1, Tensor::Of<int64_t>({4, 1, 4}), Matrix({{1, 2}, {10, 20}, {3, 4}}))));
+  ASSERT_OK(RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({1}), Matrix({{2, 2}}))));
   const SyncReplicasRows rows =
       SyncReplicasTakeRows(root_, sparse_, Const(root_, int64_t{1}), DT_FLOAT);
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> taken, Values({rows.indices, rows.values}));
@@ -110,9 +109,9 @@ TEST_F(SyncReplicasOpsTest, TheMeanOfARowIsOverAllGradients) {
 }
 
 TEST_F(SyncReplicasOpsTest, WhatIsNotFiniteOrDoesNotFitIsRefusedWithItsTrainersName) {
-  for (const float bad : {std::numeric_limits<float>::infinity(),
-                          -std::numeric_limits<float>::infinity(),
-                          std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_STATUS(RunOp(Apply(dense_, 1, Tensor::Of<float>({0, bad}))), kInvalid,
                   "SyncReplicas: the gradient of worker 3 for 'w' must be finite, got an infinite "
                   "number or NaN at element 1");
@@ -120,13 +119,12 @@ TEST_F(SyncReplicasOpsTest, WhatIsNotFiniteOrDoesNotFitIsRefusedWithItsTrainersN
   EXPECT_STATUS(RunOp(Apply(dense_, 1, Tensor::Of<float>({1, 2, 3}))), kInvalid,
                 "SyncReplicas: the gradient of worker 3 for 'w': Shape mismatch: expected [2], got "
                 "[3]");
-  EXPECT_STATUS(RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({10}),
-                                Matrix({{1, 2}}))),
-                kInvalid, "index is 10 exceeded 10");
+  EXPECT_STATUS(RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({10}), Matrix({{1, 2}}))), kInvalid,
+                "index is 10 exceeded 10");
   EXPECT_STATUS(RunOp(Apply(sparse_, 1, Tensor::Of<float>({1, 2}))), kInvalid,
                 "SyncReplicas: accumulator 'table' must be dense for this op, got the other form");
-  const Output other = SyncReplicasAccumulator(root_, DT_FLOAT, PartialShape(Shape{3}),
-                                               {.shared_name = "w"});
+  const Output other =
+      SyncReplicasAccumulator(root_, DT_FLOAT, PartialShape(Shape{3}), {.shared_name = "w"});
   ASSERT_OK(RunOp(Apply(dense_, 1, Tensor::Of<float>({1, 2}))));
   EXPECT_STATUS(RunOp(Apply(other, 1, Tensor::Of<float>({1, 2, 3}))), kInvalid, "has shape");
 }

@@ -17,8 +17,8 @@
 //   Restore   such a text; "": nothing is done
 //   Ledger    what has happened since the queue was made
 //
-// Errors: InvalidArgument for a list that cannot be, DataLoss for a text that is no state, Cancelled
-// for a take whose step has ended. TensorFlow has no such ops.
+// Errors: InvalidArgument for a list that cannot be, DataLoss for a text that is no state,
+// Cancelled for a take whose step has ended. TensorFlow has no such ops.
 
 #include <string>
 

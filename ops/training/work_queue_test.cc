@@ -81,8 +81,9 @@ TEST_F(WorkQueueOpsTest, ShardsAreTakenAndDoneAndTheLedgerCountsThem) {
   EXPECT_EQ(*Done({first.second, second.second, 77}), 2);
   EXPECT_STATUS(Take(taken_), absl::StatusCode::kOutOfRange, "work queue 'queue' are done");
   EXPECT_STATUS(Take(waiting_), absl::StatusCode::kOutOfRange, "work queue 'queue' are done");
-  ASSERT_OK_AND_ASSIGN(const auto counts, Run({}, {ledger_.handed_out, ledger_.done,
-                                                   ledger_.given_back, ledger_.late, ledger_.held}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto counts,
+      Run({}, {ledger_.handed_out, ledger_.done, ledger_.given_back, ledger_.late, ledger_.held}));
   EXPECT_EQ(counts[0].scalar<int64_t>(), 2);
   EXPECT_EQ(counts[1].scalar<int64_t>(), 2);
   EXPECT_EQ(counts[2].scalar<int64_t>(), 0);

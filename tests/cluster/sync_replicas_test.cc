@@ -292,12 +292,12 @@ TEST_F(SyncReplicasClusterTest, ATrainerThatComesLateTakesPart) {
 
 // Another number than the others' is an error of that trainer.
 TEST_F(SyncReplicasClusterTest, AllAskForTheSameNumber) {
-  const Model chief(&configs_["master"],
-                    Synchronous([] { return Descent(0.1); },
-                                {.replicas_to_aggregate = 1, .start_wait = {}}));
-  const Model worker(&configs_["worker"],
-                     Synchronous([] { return Descent(0.1); },
-                                 {.replicas_to_aggregate = 3, .start_wait = {}}));
+  const Model chief(
+      &configs_["master"],
+      Synchronous([] { return Descent(0.1); }, {.replicas_to_aggregate = 1, .start_wait = {}}));
+  const Model worker(
+      &configs_["worker"],
+      Synchronous([] { return Descent(0.1); }, {.replicas_to_aggregate = 3, .start_wait = {}}));
   StatusOr<TrainResult> of_worker = absl::UnknownError("not yet");
   TrainOptions o = Options("master", chief, "numbers");
   o.steps = 4;
@@ -315,8 +315,9 @@ TEST_F(SyncReplicasClusterTest, AllAskForTheSameNumber) {
     return chief.Rows(i++, 0, 4);
   };
   ASSERT_OK(Train(chief.root, chief.op, o));
-  EXPECT_STATUS(of_worker.status(), absl::StatusCode::kInvalidArgument,
-                "replicas_to_aggregate must be the same for all trainers, got 3 where others have 1");
+  EXPECT_STATUS(
+      of_worker.status(), absl::StatusCode::kInvalidArgument,
+      "replicas_to_aggregate must be the same for all trainers, got 3 where others have 1");
 }
 
 }  // namespace
