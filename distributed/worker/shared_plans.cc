@@ -27,6 +27,8 @@
 namespace millrace {
 namespace {
 
+constexpr char kClassAttr[] = "_class";
+
 bool IsTransfer(const tensorflow::NodeDef& node) {
   const NodeBody::Kind kind = NodeBody::KindOf(node.op());
   return kind == NodeBody::Kind::kSend || kind == NodeBody::Kind::kRecv;
@@ -38,6 +40,8 @@ bool IsTransfer(const tensorflow::NodeDef& node) {
 Status MakeCanonical(absl::string_view own_task, tensorflow::GraphDef* graph) {
   std::map<std::string, std::string> names;  // task -> job name that stands for it
   for (tensorflow::NodeDef& node : *graph->mutable_node()) {
+    // It is placed. What it was to stand with may be no part of this step.
+    node.mutable_attr()->erase(kClassAttr);
     if (!IsTransfer(node)) continue;
     node.mutable_attr()->erase(kWaveAttr);
     for (const char* attr : {"send_device", "recv_device"}) {

@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-ClusterInProcessTest::ClusterInProcessTest(absl::string_view name)
+ClusterInProcessTest::ClusterInProcessTest(absl::string_view name, int num_ps)
     : dir_(JoinPath(::testing::TempDir(), absl::StrCat(name, "_", RandomHexName()))) {
   EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir_));
   const std::string token = JoinPath(dir_, "token");
@@ -24,16 +24,19 @@ ClusterInProcessTest::ClusterInProcessTest(absl::string_view name)
   EXPECT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   ::close(fd);
   EXPECT_OK(SetClusterSecurity({.token_file = token}));
-  ClusterPorts ports = FreeClusterPorts(1, 1, 1);
+  ClusterPorts ports = FreeClusterPorts(num_ps, 1, 1);
   ports.host = "127.0.0.1";
-  for (const char* job : {"ps", "master", "worker"}) {
-    auto config = ClusterConfig::Parse(TfConfig(ports, job, 0));
+  const auto start = [&](const std::string& name, const char* job, int task) {
+    auto config = ClusterConfig::Parse(TfConfig(ports, job, task));
     EXPECT_OK(config.status());
-    configs_[job] = *config;
+    configs_[name] = *config;
     auto server = Server::Start(*config);
     EXPECT_OK(server.status());
-    servers_[job] = *std::move(server);
-  }
+    servers_[name] = *std::move(server);
+  };
+  for (int i = 0; i < num_ps; ++i) start(i == 0 ? "ps" : absl::StrCat("ps", i), "ps", i);
+  start("master", "master", 0);
+  start("worker", "worker", 0);
 }
 
 ClusterInProcessTest::~ClusterInProcessTest() {

@@ -21,8 +21,8 @@ namespace millrace {
 
 class ClusterInProcessTest : public ::testing::Test {
  protected:
-  // `name`: how the folder's name begins.
-  explicit ClusterInProcessTest(absl::string_view name);
+  // `name`: how the folder's name begins. Of several parameter servers the second is "ps1".
+  explicit ClusterInProcessTest(absl::string_view name, int num_ps = 1);
   ~ClusterInProcessTest() override;
 
   const std::string dir_;

@@ -21,6 +21,7 @@
 #include "core/testing/tensor_testing.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
+#include "distributed/server_counts.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
@@ -92,9 +93,11 @@ struct Model {
   }
 };
 
-class SyncReplicasClusterTest : public ClusterInProcessTest {
+// By the number of parameter servers.
+class SyncReplicasClusterTest : public ClusterInProcessTest,
+                                public ::testing::WithParamInterface<int> {
  protected:
-  SyncReplicasClusterTest() : ClusterInProcessTest("sync_replicas") {}
+  SyncReplicasClusterTest() : ClusterInProcessTest("sync_replicas", GetParam()) {}
 
   static Model::MakeOptimizer Synchronous(Model::MakeOptimizer inner,
                                           SyncReplicasOptions options = {
@@ -125,9 +128,11 @@ class SyncReplicasClusterTest : public ClusterInProcessTest {
   }
 };
 
+INSTANTIATE_TEST_SUITE_P(ParameterServers, SyncReplicasClusterTest, ::testing::Values(1, 2));
+
 // The example of TensorFlow's documentation and tests: w = 0, gradients 1 and 3, rate 0.1: after
 // one global step w = -0.2.
-TEST_F(SyncReplicasClusterTest, TheMeanOfTwoGradientsIsAppliedOnce) {
+TEST_P(SyncReplicasClusterTest, TheMeanOfTwoGradientsIsAppliedOnce) {
   struct Graph {
     Scope root;
     Variable w, step;
@@ -185,14 +190,16 @@ TEST_F(SyncReplicasClusterTest, TheMeanOfTwoGradientsIsAppliedOnce) {
 }
 
 // The same data, in halves for two trainers or whole for one process.
-TEST_F(SyncReplicasClusterTest, TwoTrainersAreOneProcessWithTwiceTheBatch) {
+TEST_P(SyncReplicasClusterTest, TwoTrainersAreOneProcessWithTwiceTheBatch) {
   constexpr int kSteps = 12, kHalf = 4;
   struct Case {
     const char* name;
     Model::MakeOptimizer make;
+    bool read_ahead = false;
   };
   const Case cases[] = {
       {"descent", [] { return Descent(0.2); }},
+      {"ahead", [] { return Descent(0.2); }, true},
       {"adam", [] { return std::make_unique<AdamOptimizer>(AdamOptions{.learning_rate = 0.05}); }},
       {"adagrad",
        [] { return std::make_unique<AdagradOptimizer>(AdagradOptions{.learning_rate = 0.2}); }}};
@@ -214,11 +221,13 @@ TEST_F(SyncReplicasClusterTest, TwoTrainersAreOneProcessWithTwiceTheBatch) {
     std::thread thread([&] {
       TrainOptions o = Options("worker", worker, dir);
       o.steps = kSteps;
+      o.read_ahead = c.read_ahead;
       o.data = [&, i = 0]() mutable { return worker.Rows(i++, kHalf, 2 * kHalf); };
       of_worker = Train(worker.root, worker.op, o);
     });
     TrainOptions o = Options("master", chief, dir);
     o.steps = kSteps;
+    o.read_ahead = c.read_ahead;
     o.data = [&, i = 0]() mutable { return chief.Rows(i++, 0, kHalf); };
     const StatusOr<TrainResult> got = Train(chief.root, chief.op, o);
     thread.join();
@@ -235,7 +244,7 @@ TEST_F(SyncReplicasClusterTest, TwoTrainersAreOneProcessWithTwiceTheBatch) {
 }
 
 // The worker has data for three steps only; the chief goes on alone, and the run ends.
-TEST_F(SyncReplicasClusterTest, DataThatEndOnOneTrainerHoldUpNobody) {
+TEST_P(SyncReplicasClusterTest, DataThatEndOnOneTrainerHoldUpNobody) {
   constexpr int kSteps = 10, kOfWorker = 3;
   const auto make = Synchronous([] { return Descent(0.1); });
   const Model chief(&configs_["master"], make), worker(&configs_["worker"], make);
@@ -261,7 +270,7 @@ TEST_F(SyncReplicasClusterTest, DataThatEndOnOneTrainerHoldUpNobody) {
 }
 
 // The chief trains alone after the wait at the start; the worker joins later.
-TEST_F(SyncReplicasClusterTest, ATrainerThatComesLateTakesPart) {
+TEST_P(SyncReplicasClusterTest, ATrainerThatComesLateTakesPart) {
   constexpr int kAlone = 3, kSteps = 12;
   const auto make = Synchronous([] { return Descent(0.1); },
                                 {.replicas_to_aggregate = kWorkers, .start_wait = {}});
@@ -291,7 +300,7 @@ TEST_F(SyncReplicasClusterTest, ATrainerThatComesLateTakesPart) {
 }
 
 // Another number than the others' is an error of that trainer.
-TEST_F(SyncReplicasClusterTest, AllAskForTheSameNumber) {
+TEST_P(SyncReplicasClusterTest, AllAskForTheSameNumber) {
   const Model chief(
       &configs_["master"],
       Synchronous([] { return Descent(0.1); }, {.replicas_to_aggregate = 1, .start_wait = {}}));
@@ -318,6 +327,51 @@ TEST_F(SyncReplicasClusterTest, AllAskForTheSameNumber) {
   EXPECT_STATUS(
       of_worker.status(), absl::StatusCode::kInvalidArgument,
       "replicas_to_aggregate must be the same for all trainers, got 3 where others have 1");
+}
+
+// With one server a synchronous step has the messages of an asynchronous one: what joins gradients
+// to updates is on the server. (RUN and END have no tensors and are not counted.)
+TEST_P(SyncReplicasClusterTest, AStepHasTheMessagesOfAnAsynchronousOne) {
+  if (GetParam() != 1) GTEST_SKIP() << "with more servers a step has more messages";
+  constexpr int kWarmUp = 30, kSteps = 100;
+  constexpr double kLate = 0.05;  // one of the steps before may be counted late
+  for (const bool ahead : {false, true}) {
+    SCOPED_TRACE(ahead);
+    double per_step[2][2] = {};  // asynchronous, synchronous; from the server, to it
+    for (const int synchronous : {0, 1}) {
+      const Model::MakeOptimizer descent = [] { return Descent(0.1); };
+      const Model model(&configs_["master"],
+                        synchronous == 1 ? Synchronous(descent, {.replicas_to_aggregate = 1})
+                                         : descent);
+      TrainOptions o = Options("master", model, absl::StrCat("messages_", synchronous, ahead));
+      o.steps = kWarmUp + kSteps + 1;
+      o.summary_every = 0;
+      o.read_ahead = ahead;
+      const auto sent_by = [&](const char* job) {
+        double sum = 0;
+        for (const auto& [task, counts] : CountsOf(*servers_[job]).peers) {
+          sum += static_cast<double>(counts.messages_sent);
+        }
+        return sum;
+      };
+      double at_warm[2] = {}, at_end[2] = {};
+      o.data = [&, i = 0]() mutable {
+        double* const counts = i == kWarmUp ? at_warm : i == kWarmUp + kSteps ? at_end : nullptr;
+        if (counts != nullptr) {
+          counts[0] = sent_by("ps");
+          counts[1] = sent_by("master");
+        }
+        return model.Rows(i++, 0, 4);
+      };
+      ASSERT_OK(Train(model.root, model.op, o).status());
+      for (int way = 0; way < 2; ++way) {
+        per_step[synchronous][way] = (at_end[way] - at_warm[way]) / kSteps;
+      }
+    }
+    EXPECT_GE(per_step[0][0], 1);
+    EXPECT_NEAR(per_step[1][0], per_step[0][0], kLate);
+    EXPECT_NEAR(per_step[1][1], per_step[0][1], kLate);
+  }
 }
 
 }  // namespace
