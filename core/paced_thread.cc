@@ -59,8 +59,7 @@ void LoadPace::Point(Mark* mark, const CancellationManager* cancellation) {
   absl::Duration now = clock_->Now();
   if (mark->is_set) {
     const double share = share_.load(std::memory_order_relaxed);
-    const absl::Duration used =
-        std::clamp(cpu - mark->cpu, absl::ZeroDuration(), kLongestPiece);
+    const absl::Duration used = std::clamp(cpu - mark->cpu, absl::ZeroDuration(), kLongestPiece);
     absl::Duration due;
     {
       MutexLock lock(&mu_);

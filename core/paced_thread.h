@@ -6,8 +6,8 @@
 // most a share of one core, all together, while something serves in this process.
 //
 // A thread of low priority is no friend of others: when it loses its core while it holds a lock of
-// the kernel's (that of the memory map, at the first touch of new pages), all wait until it comes to
-// run again. One that sleeps between small pieces of work holds nothing meanwhile.
+// the kernel's (that of the memory map, at the first touch of new pages), all wait until it comes
+// to run again. One that sleeps between small pieces of work holds nothing meanwhile.
 //
 //   BecomePacedThread();
 //   for (each piece of at most 1 MiB) {
