@@ -93,8 +93,8 @@ constexpr size_t kContent = std::size(kWay) - 1;
 // Different from all others of this process.
 std::string NextMark() {
   static std::atomic<uint64_t> next{1};  // relaxed: only distinct
-  return absl::StrCat("elsewhere", absl::Hex(next.fetch_add(1, std::memory_order_relaxed),
-                                             absl::kZeroPad16));
+  return absl::StrCat("elsewhere",
+                      absl::Hex(next.fetch_add(1, std::memory_order_relaxed), absl::kZeroPad16));
 }
 
 // The tensor that `value`, but for its content, and the bytes are; no value where a graph would not

@@ -127,8 +127,8 @@ TEST_F(LargeConstantsTest, AGraphThatIsImportedIsTheOneThatWasExported) {
   const std::optional<ModelInPieces> pieces = ReadModelInPieces(fs_, path_);
   ASSERT_TRUE(pieces.has_value());
   Graph graph;
-  ASSERT_OK(ImportWithConstants(pieces->model.meta_graphs(1).graph_def(), pieces->constants[1],
-                                &graph));
+  ASSERT_OK(
+      ImportWithConstants(pieces->model.meta_graphs(1).graph_def(), pieces->constants[1], &graph));
   // The bools are copied: out of the message into their tensor, and with the message of the body.
   EXPECT_LE(ConstantBytesCopiedForTesting() - copied, 3 * kBytes);
   const Tensor* const large = graph.FindNode("large")->body()->value();
@@ -188,14 +188,12 @@ TEST_F(LargeConstantsTest, CutFilesAreRefusedAsWhenTheyAreReadWhole) {
 TEST_F(LargeConstantsTest, AFrozenModelIsLoadedWithoutACopy) {
   const Scope root;
   const Output x = Placeholder(root.WithName("x"), DT_FLOAT, {-1, kRows});
-  const Output y =
-      MatMul(root.WithName("y"), x, Const(root.WithName("w"), Numbers(0)));
+  const Output y = MatMul(root.WithName("y"), x, Const(root.WithName("w"), Numbers(0)));
   const std::string dir = JoinPath(dir_, "1"), other = JoinPath(dir_, "2");
   {
     ASSERT_OK_AND_ASSIGN(const auto session, NewSession());
     ASSERT_OK(session->Extend(root));
-    ASSERT_OK(
-        ExportModel(session.get(), root, {.inputs = {{"x", x}}, .outputs = {{"y", y}}}, dir));
+    ASSERT_OK(ExportModel(session.get(), root, {.inputs = {{"x", x}}, .outputs = {{"y", y}}}, dir));
   }
   Tensor one = *Tensor::Zeros(DT_FLOAT, *Shape::Make({1, kRows}));
   one.mutable_flat<float>()[3] = 1;  // the row 3 of w
@@ -203,8 +201,7 @@ TEST_F(LargeConstantsTest, AFrozenModelIsLoadedWithoutACopy) {
   int64_t copied[2];
   for (const bool in_pieces : {false, true}) {
     const int64_t before = ConstantBytesCopiedForTesting();
-    ASSERT_OK_AND_ASSIGN(const millrace::Model model,
-                         ReadModel(dir, {.only_to_open = in_pieces}));
+    ASSERT_OK_AND_ASSIGN(const millrace::Model model, ReadModel(dir, {.only_to_open = in_pieces}));
     EXPECT_EQ(model.constants().size(), in_pieces ? 1u : 0u);
     // The message is small, and tensors have the rest.
     const int64_t in_message = static_cast<int64_t>(model.graph().ByteSizeLong());
