@@ -31,7 +31,7 @@ absl::Duration TimeOf(clockid_t id) {
   return absl::DurationFromTimespec(time);
 }
 
-class RealClock final : public LoadPace::Clock {
+class RealClock final : public LoadPace::TimeSource {
  public:
   absl::Duration Now() override { return TimeOf(CLOCK_MONOTONIC); }
   absl::Duration Cpu() override { return TimeOf(CLOCK_THREAD_CPUTIME_ID); }
@@ -40,13 +40,13 @@ class RealClock final : public LoadPace::Clock {
 
 }  // namespace
 
-LoadPace::Clock* LoadPace::Clock::Real() {
+LoadPace::TimeSource* LoadPace::TimeSource::Real() {
   static RealClock* const clock = new RealClock;
   return clock;
 }
 
 LoadPace* LoadPace::OfProcess() {
-  static LoadPace* const pace = new LoadPace(Clock::Real());
+  static LoadPace* const pace = new LoadPace(TimeSource::Real());
   return pace;
 }
 

@@ -38,13 +38,13 @@ namespace millrace {
 // So a piece that waited for a disk owes less, and time in which nobody worked is not saved up.
 class LoadPace {
  public:
-  class Clock {
+  class TimeSource {
    public:
-    virtual ~Clock() = default;
+    virtual ~TimeSource() = default;
     virtual absl::Duration Now() = 0;  // since any time; never goes back
     virtual absl::Duration Cpu() = 0;  // that the calling thread has used
     virtual void Sleep(absl::Duration duration) = 0;
-    static Clock* Real();
+    static TimeSource* Real();
   };
   // A longer piece owes as much as one of this: it has done its harm, and sleep heals none of it.
   static constexpr absl::Duration kLongestPiece = absl::Milliseconds(20);
@@ -59,7 +59,7 @@ class LoadPace {
     absl::Duration wall, cpu;
   };
 
-  explicit LoadPace(Clock* clock) : clock_(clock) {}
+  explicit LoadPace(TimeSource* clock) : clock_(clock) {}
   // That of paced threads. Never destroyed.
   static LoadPace* OfProcess();
 
@@ -77,7 +77,7 @@ class LoadPace {
   void Point(Mark* mark, const CancellationManager* cancellation);
 
  private:
-  Clock* const clock_;
+  TimeSource* const clock_;
   // Both relaxed: a thread that sees them late sleeps once more or once less.
   std::atomic<double> share_{1};
   std::atomic<int> serving_{0};

@@ -19,7 +19,7 @@ namespace millrace {
 namespace {
 
 // Time goes on by work and sleep alone.
-class WorkClock final : public LoadPace::Clock {
+class WorkClock final : public LoadPace::TimeSource {
  public:
   absl::Duration Now() override { return now_; }
   absl::Duration Cpu() override { return cpu_; }

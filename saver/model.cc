@@ -11,6 +11,7 @@
 #include "graph/graph_def.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/saved_model.pb.h"
+#include "saver/large_constants.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
@@ -114,6 +115,7 @@ struct Model::Content {
   std::string init_op;
   std::vector<ModelValue> values;
   std::vector<ModelAsset> assets;
+  LargeConstants constants;
   std::optional<Restoring> restoring;
 };
 
@@ -126,6 +128,7 @@ const std::map<std::string, ModelSignature>& Model::signatures() const {
 const std::string& Model::init_op() const { return content_->init_op; }
 const std::vector<ModelValue>& Model::values() const { return content_->values; }
 const std::vector<ModelAsset>& Model::assets() const { return content_->assets; }
+const std::map<std::string, Tensor>& Model::constants() const { return content_->constants; }
 const std::shared_ptr<const tensorflow::MetaGraphDef>& Model::meta_graph() const {
   return content_->meta;
 }
@@ -198,11 +201,13 @@ StatusOr<Model> Model::Make(std::string name, tensorflow::MetaGraphDef meta,
 }
 
 StatusOr<Model> Model::InDirectory(std::string directory, tensorflow::MetaGraphDef meta,
-                                   std::shared_ptr<FileSystem> files) {
+                                   std::shared_ptr<FileSystem> files,
+                                   std::map<std::string, Tensor> constants) {
   const LoadPlan plan = PlanLoading(files.get(), directory, meta);
   if (!plan.errors.empty()) return plan.errors.front();
   MR_ASSIGN_OR_RETURN(const std::shared_ptr<Content> content,
                       Begin(std::move(directory), std::move(meta)));
+  content->constants = std::move(constants);
   const std::string& name = content->name;
   MR_ASSIGN_OR_RETURN(const std::vector<tensorflow::AssetFileDef> assets,
                       AssetFilesOf(*content->meta));
@@ -235,27 +240,45 @@ StatusOr<Model> Model::InDirectory(std::string directory, tensorflow::MetaGraphD
 
 namespace {
 
+// A SavedModel without large constants, and these; without any meta graph where it must be read
+// whole.
+ModelInPieces InPieces(FileSystem* files, const std::string& directory) {
+  const std::optional<std::string> path = SavedModelPath(files, directory);
+  if (!path || Basename(*path) != kSavedModelFile) return {};
+  return ReadModelInPieces(files, *path).value_or(ModelInPieces());
+}
+
 StatusOr<Model> ReadFrom(const std::string& directory, absl::Span<const std::string> tags,
-                         std::shared_ptr<FileSystem> files) {
-  MR_ASSIGN_OR_RETURN(tensorflow::SavedModel saved, ReadSavedModel(files.get(), directory));
-  MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* const found, FindMetaGraph(saved, tags));
-  tensorflow::MetaGraphDef meta;  // without a copy: a frozen graph is as large as its values
-  for (tensorflow::MetaGraphDef& one : *saved.mutable_meta_graphs()) {
-    if (&one == found) meta.Swap(&one);
+                         std::shared_ptr<FileSystem> files, bool only_to_open) {
+  ModelInPieces read;
+  if (only_to_open) read = InPieces(files.get(), directory);
+  if (read.model.meta_graphs().empty()) {
+    MR_ASSIGN_OR_RETURN(read.model, ReadSavedModel(files.get(), directory));
+    read.constants.assign(static_cast<size_t>(read.model.meta_graphs_size()), {});
   }
-  return Model::InDirectory(directory, std::move(meta), std::move(files));
+  MR_ASSIGN_OR_RETURN(const tensorflow::MetaGraphDef* const found, FindMetaGraph(read.model, tags));
+  tensorflow::MetaGraphDef meta;  // without a copy: a frozen graph is as large as its values
+  LargeConstants constants;
+  for (int i = 0; i < read.model.meta_graphs_size(); ++i) {
+    if (&read.model.meta_graphs(i) != found) continue;
+    constants.swap(read.constants[static_cast<size_t>(i)]);
+    meta.Swap(read.model.mutable_meta_graphs(i));
+    break;
+  }
+  read = {};
+  return Model::InDirectory(directory, std::move(meta), std::move(files), std::move(constants));
 }
 
 }  // namespace
 
 StatusOr<Model> ReadModel(const std::string& directory, const ReadModelOptions& options) {
-  return ReadFrom(directory, options.tags, Borrowed(options.file_system));
+  return ReadFrom(directory, options.tags, Borrowed(options.file_system), options.only_to_open);
 }
 
 StatusOr<Model> ReadModelFromBytes(NamedBytes files, const ModelBytesOptions& options) {
   MR_ASSIGN_OR_RETURN(std::shared_ptr<FileSystem> in_memory,
                       MemoryFiles(options.name, std::move(files)));
-  return ReadFrom(options.name, options.tags, std::move(in_memory));
+  return ReadFrom(options.name, options.tags, std::move(in_memory), /*only_to_open=*/false);
 }
 
 }  // namespace millrace

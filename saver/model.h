@@ -85,9 +85,10 @@ class Model {
                               std::vector<ModelValue> values = {},
                               std::vector<ModelAsset> assets = {});
   // Of a meta graph of a SavedModel that the caller has read, and perhaps changed, in `directory`
-  // among `files`.
+  // among `files`. `constants`: see constants().
   static StatusOr<Model> InDirectory(std::string directory, tensorflow::MetaGraphDef meta,
-                                     std::shared_ptr<FileSystem> files);
+                                     std::shared_ptr<FileSystem> files,
+                                     std::map<std::string, Tensor> constants = {});
 
   const std::string& name() const;
   const tensorflow::GraphDef& graph() const;
@@ -98,6 +99,9 @@ class Model {
   // What nodes of the graph restore. What a function restores is not among them.
   const std::vector<ModelValue>& values() const;
   const std::vector<ModelAsset>& assets() const;
+  // Values of Const nodes, by their names, for which marks stand in graph(): of a Model that was
+  // read to be opened (ReadModelOptions); none of others. Such a Model cannot be written.
+  const std::map<std::string, Tensor>& constants() const;
   // The whole message, as files have it.
   const std::shared_ptr<const tensorflow::MetaGraphDef>& meta_graph() const;
 
@@ -123,6 +127,10 @@ class Model {
 struct ReadModelOptions {
   std::vector<std::string> tags = {kSavedModelTagServe};
   FileSystem* file_system = FileSystem::Posix();  // outlives the Model
+  // The Model is only opened, by this program: its large constants are read into tensors that the
+  // session then has, and are not in graph() (saver/large_constants.h). So a frozen model takes its
+  // memory once.
+  bool only_to_open = false;
 };
 // The SavedModel of a directory: the one meta graph that has exactly these tags.
 StatusOr<Model> ReadModel(const std::string& directory, const ReadModelOptions& options = {});

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "core/crc32c.h"
 #include "core/deterministic_bytes.h"
+#include "core/exceptions.h"
 #include "core/fail_point.h"
 #include "core/logging.h"
 #include "core/paced_thread.h"
@@ -24,6 +25,7 @@
 #include "saver/bundle_paths.h"
 #include "saver/disk_copies.h"
 #include "saver/export_marker.h"
+#include "saver/large_constants.h"
 #include "saver/meta_graph.h"
 #include "saver/save_restore.h"
 #include "saver/saved_model_reader.h"
@@ -231,6 +233,11 @@ Status SavedModelBuilder::WriteValues(const Model& model) const {
 
 Status SavedModelBuilder::AddModel(const Model& model) {
   MR_RETURN_IF_ERROR(CheckFirst());
+  if (!model.constants().empty()) {
+    return InvalidArgument("SavedModel '", directory_,
+                           "': a model to write must have its constants in its graph, got one ",
+                           "that was read only to be opened");
+  }
   tensorflow::MetaGraphDef meta = *model.meta_graph();
   meta.clear_asset_file_def();
   meta.mutable_collection_def()->erase(kAssetsCollection);
@@ -436,14 +443,28 @@ Status Restore(const SessionOptions& options, Session* session, const Model& mod
 
 }  // namespace
 
+namespace {
+
+Status Extend(const Model& model, Session* session) {
+  if (model.constants().empty()) return session->Extend(model.graph());
+  const Scope root;
+  MR_RETURN_IF_ERROR(NoExceptions("Extend", [&] {
+    return ImportWithConstants(model.graph(), model.constants(), root.graph());
+  }));
+  MR_RETURN_IF_ERROR(session->Extend(root));
+  // So that names of any Scope find its nodes, as in a session that got a message.
+  return session->Extend(tensorflow::GraphDef());
+}
+
+}  // namespace
+
 StatusOr<SavedModelBundle> OpenModel(const SessionOptions& options, const Model& model) {
   const auto of_model = [&](const Status& status) { return OfSavedModel(model.name(), status); };
   SavedModelBundle bundle;
   StatusOr<std::vector<Feed>> assets = AssetFeeds(options, model, &bundle.asset_copies);
   MR_RETURN_IF_ERROR(of_model(assets.status()));
   MR_ASSIGN_OR_RETURN(bundle.session, NewSession(options));
-  MR_RETURN_IF_ERROR(
-      of_model(AtLowPriority([&] { return bundle.session->Extend(model.graph()); })));
+  MR_RETURN_IF_ERROR(of_model(AtLowPriority([&] { return Extend(model, bundle.session.get()); })));
   if (model.restoring()) {
     MR_RETURN_IF_ERROR(of_model(Restore(options, bundle.session.get(), model, *assets)));
   } else {

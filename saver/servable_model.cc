@@ -142,9 +142,10 @@ StatusOr<ServableModel> ServableModel::Load(const std::string& directory,
                                             const LoadModelOptions& options) {
   SessionOptions session_options = options.session;
   session_options.target = options.target;
-  MR_ASSIGN_OR_RETURN(
-      const Model model,
-      ReadModel(directory, {.tags = options.tags, .file_system = options.file_system}));
+  MR_ASSIGN_OR_RETURN(const Model model,
+                      ReadModel(directory, {.tags = options.tags,
+                                            .file_system = options.file_system,
+                                            .only_to_open = options.target.empty()}));
   return Load(model, session_options, options.signatures);
 }
 

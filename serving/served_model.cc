@@ -546,7 +546,9 @@ StatusOr<std::unique_ptr<ServedModel>> ServedModel::Load(std::string name, int64
     std::optional<ServableModel> loaded;
     {
       MR_ASSIGN_OR_RETURN(const Model model,
-                          ReadModel(directory, {.tags = options.load.tags, .file_system = fs}));
+                          ReadModel(directory, {.tags = options.load.tags,
+                                                .file_system = fs,
+                                                .only_to_open = options.load.target.empty()}));
       tensorflow::serving::SignatureDefMap map;
       *map.mutable_signature_def() = model.meta_graph()->signature_def();
       signature_defs = DeterministicBytes(map);
