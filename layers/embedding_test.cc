@@ -517,6 +517,34 @@ TEST(EmbeddingLookupSparse, SparseTensorsAreCombinedByPartsWhereTheyMayBe) {
   }
 }
 
+// Two look-ups of one table: what each gives a part is joined next to it.
+TEST(EmbeddingLookupSparse, GradientsOfSeveralLookUpsAreJoinedBesideTheirPart) {
+  const std::string device = "/job:localhost/replica:0/task:0";
+  Scope root;
+  const Scope scope = root.WithDevice(Tasks(device, ""));
+  const PartitionedVariable table =
+      MakePartitionedVariable(scope.WithName("t"), Shape{23, 5}, DT_FLOAT, 2, OnesInitializer());
+  std::vector<Output> sums;
+  for (const ListKind kind : {ListKind::kMany, ListKind::kOne}) {
+    sums.push_back(EmbeddingLookupSparse(scope, table, ListsOf(scope, kind, true), Combiner::kSum));
+  }
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Gradient> gradients,
+      AddGradients(scope, {AddN(scope, sums)}, {table.parts[0].handle, table.parts[1].handle}));
+  std::vector<FetchName> fetches;
+  for (const Gradient& gradient : gradients) {
+    ASSERT_TRUE(std::holds_alternative<IndexedSlices>(gradient));
+    const auto& slices = std::get<IndexedSlices>(gradient);
+    EXPECT_EQ(slices.values.node()->op(), "ConcatV2");
+    EXPECT_EQ(slices.values.node()->requested_device(), device);
+    EXPECT_EQ(slices.indices.node()->requested_device(), device);
+    fetches.emplace_back(ReduceSum(scope, slices.values));
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunInitialized(scope, {}, fetches));
+  // Each of 54 + 6 ids gives its row a gradient of five ones.
+  EXPECT_EQ(out[0].scalar<float>() + out[1].scalar<float>(), 5 * (54 + 6));
+}
+
 TEST(EmbeddingLookupSparse, GradientsAreSparseAndThoseOfTheFormula) {
   for (const Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kSqrtN}) {
     Scope scope;
