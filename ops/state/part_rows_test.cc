@@ -6,9 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "graph/gradient.h"
-#include "graph/graph.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
