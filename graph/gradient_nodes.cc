@@ -72,6 +72,22 @@ Output MergeTwo(const Scope& scope, absl::string_view name, const Output& on_fal
       .output(0);
 }
 
+namespace {
+
+// Where all values are made, if that is one device: joined elsewhere, rows of gradients that are
+// made next to their table would leave it and come back.
+Scope BesideValues(const Scope& scope, const std::vector<Output>& values) {
+  std::string device;
+  for (const Output& one : values) {
+    if (!one.valid()) return scope;
+    if (device.empty()) device = one.node()->requested_device();
+    if (device.empty() || one.node()->requested_device() != device) return scope;
+  }
+  return scope.WithDevice(device);
+}
+
+}  // namespace
+
 Gradient Aggregate(const Scope& scope, const std::vector<Gradient>& parts) {
   if (parts.empty()) return std::monostate();
   if (parts.size() == 1) return parts[0];
@@ -92,11 +108,14 @@ Gradient Aggregate(const Scope& scope, const std::vector<Gradient>& parts) {
   for (const Gradient& g : parts) {
     const IndexedSlices& slices = std::get<IndexedSlices>(g);
     values.push_back(slices.values);
-    indices.push_back(CastTo(scope, slices.indices, index_type));
     if (!sum.dense_shape.valid()) sum.dense_shape = slices.dense_shape;
   }
-  sum.values = Concat(scope, values);
-  sum.indices = Concat(scope, indices);
+  const Scope beside = BesideValues(scope, values);
+  for (const Gradient& g : parts) {
+    indices.push_back(CastTo(beside, std::get<IndexedSlices>(g).indices, index_type));
+  }
+  sum.values = Concat(beside, values);
+  sum.indices = Concat(beside, indices);
   return sum;
 }
 

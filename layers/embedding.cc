@@ -13,7 +13,7 @@
 #include "core/status.h"
 #include "graph/graph.h"
 #include "graph/partial_value.h"
-#include "layers/crosses_tasks.h"
+#include "layers/part_lookup.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
 #include "ops/array/distinct.h"
@@ -66,17 +66,6 @@ Places DivPlaces(const ScopeAt& at, Output ids, int64_t small, int64_t larger) {
   return {part, row};
 }
 
-// Rows of one part, where the part is.
-Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
-  const Scope there = at.scope.ColocatedWith(part.handle.op());
-  const ScopeAt here(there, at.where);
-  if (part.is_reference()) {
-    const Output axis = Const({there.WithName("axis"), at.where}, int32_t{0});
-    return GatherV2(here, part.value, ids, axis);
-  }
-  return ResourceGather(here, part.handle, ids, part.dtype);
-}
-
 // That the parts are all columns of one table, in their order.
 bool CheckColumns(const ScopeAt& at, const std::vector<Variable>& parts, int cut) {
   const auto d = static_cast<size_t>(cut);
@@ -101,6 +90,26 @@ bool CheckColumns(const ScopeAt& at, const std::vector<Variable>& parts, int cut
   Fail(at, absl::StrCat("the parts of '", first.full_name, "' must be all of its dimension ", cut,
                         ", got ", begin, " of [", absl::StrJoin(first.full_shape, ","), "]"));
   return false;
+}
+
+// That the parts have the rows of kDiv; `rows`: of all of them, or -1.
+bool CheckConsecutive(const ScopeAt& at, const std::vector<Variable>& parts, int64_t rows) {
+  const int64_t n = static_cast<int64_t>(parts.size());
+  if (rows < n) {
+    Fail(at, rows == -1 ? std::string("the number of rows of each part must be known")
+                        : absl::StrCat("the table must have >= ", n, " rows, got ", rows));
+    return false;
+  }
+  const int64_t small = rows / n, larger = rows % n;
+  for (int64_t i = 0; i < n; ++i) {
+    const Variable& part = parts[static_cast<size_t>(i)];
+    const int64_t want = small + (i < larger ? 1 : 0);
+    if (part.shape.dim(0) == want) continue;
+    Fail(at, absl::StrCat("part '", part.name, "' must have ", want, " of the ", rows,
+                          " rows, got ", part.shape.dim(0)));
+    return false;
+  }
+  return true;
 }
 
 // Of each part some columns of the rows.
@@ -158,9 +167,7 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
     rows = rows == -1 || part.shape.dim(0) == -1 ? -1 : rows + part.shape.dim(0);
   }
   if (cut > 0 && !CheckColumns(at, parts, cut)) return Output();
-  const bool crosses = std::any_of(parts.begin(), parts.end(), [&](const Variable& part) {
-    return ids.valid() && CrossesTasks(part.handle.node()->requested_device(), ids);
-  });
+  const bool crosses = ids.valid() && CrossTasks(parts, ids);
   if (crosses && !IsDistinct(ids)) return LookUpOnce(at, parts, ids, attrs);
   if (parts.size() == 1) return GatherRows(at, parts[0], ids);
   if (cut > 0) return LookUpColumns(at, parts, cut, ids);
@@ -168,29 +175,22 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
   const Scope scope = at.scope.CompositeScope("embedding_lookup");
   const ScopeAt here(scope, at.where);
   const int64_t n = static_cast<int64_t>(parts.size());
+  const bool by_turns = attrs.strategy == PartitionStrategy::kMod;
+  if (!by_turns && !CheckConsecutive(at, parts, rows)) return Output();
+  // Different ids, which are a vector.
+  if (crosses && !attrs.portable) {
+    return LookUpInParts(here, parts, ids, by_turns ? std::vector<int64_t>() : *RowEnds(parts));
+  }
   Output flat = Reshape(here, ids, Const<int32_t>(here, {-1}));
   // What ids are divided by may be larger than the ids.
   if (rows > std::numeric_limits<int32_t>::max() && flat.dtype() == DT_INT32) {
     flat = Cast(here, flat, DT_INT64);
   }
   Places places;
-  if (attrs.strategy == PartitionStrategy::kMod) {
+  if (by_turns) {
     places = ModPlaces(here, flat, n);
   } else {
-    if (rows < n) {
-      return Fail(at, rows == -1 ? std::string("the number of rows of each part must be known")
-                                 : absl::StrCat("the table must have >= ", n, " rows, got ", rows));
-    }
-    const int64_t small = rows / n, larger = rows % n;
-    for (int64_t i = 0; i < n; ++i) {
-      const Variable& part = parts[static_cast<size_t>(i)];
-      const int64_t want = small + (i < larger ? 1 : 0);
-      if (part.shape.dim(0) != want) {
-        return Fail(at, absl::StrCat("part '", part.name, "' must have ", want, " of the ", rows,
-                                     " rows, got ", part.shape.dim(0)));
-      }
-    }
-    places = DivPlaces(here, flat, small, larger);
+    places = DivPlaces(here, flat, rows / n, rows % n);
   }
   Output number = places.part;
   if (number.dtype() != DT_INT32) {
@@ -221,8 +221,10 @@ Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output id
   return Reshape(here, stitched, shape);
 }
 
-Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids) {
-  return EmbeddingLookup(at, table.parts, ids, {.strategy = PartitionStrategy::kDiv});
+Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids,
+                       const EmbeddingLookupAttrs& attrs) {
+  return EmbeddingLookup(at, table.parts, ids,
+                         {.strategy = PartitionStrategy::kDiv, .portable = attrs.portable});
 }
 
 // --- Several ids per example -------------------------------------------------------------------
@@ -279,10 +281,31 @@ bool CheckLists(const ScopeAt& at, const char* layer, const char* default_name,
   return same_length(lists.weights, "weights");
 }
 
-// `per_id` [n, ...] added up by example.
+// `numbers` [n, ...] added up by example; `rows`: that of each.
+Output SumByRow(const ScopeAt& in, const Output& numbers, const Output& rows,
+                const IdLists& lists) {
+  if (!lists.num_rows.valid()) return SegmentSum(in, numbers, rows);
+  return UnsortedSegmentSum(in, numbers, rows, lists.num_rows);
+}
 Output SumByRow(const ScopeAt& in, const Output& per_id, const IdLists& lists) {
-  if (!lists.num_rows.valid()) return SegmentSum(in, per_id, lists.rows);
-  return UnsortedSegmentSum(in, per_id, lists.rows, lists.num_rows);
+  return SumByRow(in, per_id, lists.rows, lists);
+}
+
+// The sum of each example's rows, with weights where there are some.
+Output SumOfRows(const ScopeAt& in, const PartitionedVariable& table, const IdLists& lists) {
+  if (!lists.weights.valid()) {
+    const std::optional<PartSums> sums = SumsOfParts(in, table.parts, lists.ids, lists.rows);
+    if (sums) return SumByRow(in, sums->numbers, sums->examples, lists);
+  }
+  const UniqueOutputs unique = Unique(in, lists.ids);
+  const Output found = EmbeddingLookup(in, table, unique.y);
+  Output rows = GatherV2(in, found, unique.idx, Const(in, int32_t{0}));
+  if (lists.weights.valid()) {
+    // In the step another number of weights than of ids is an error, also one alone.
+    const Output weights = Reshape(in, lists.weights, ShapeOf(in, lists.ids));
+    rows = Mul(in, rows, ExpandDims(in, weights, Const(in, int32_t{-1})));
+  }
+  return SumByRow(in, rows, lists);
 }
 
 // What the sum of each example's rows is divided by; invalid for kSum.
@@ -315,18 +338,10 @@ Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const
   }
   const Scope scope = at.scope.CompositeScope(kSparseName);
   const ScopeAt in(scope, at.where);
-  const UniqueOutputs unique = Unique(in, lists.ids);
-  const Output found = EmbeddingLookup(in, table, unique.y);
-  Output rows = GatherV2(in, found, unique.idx, Const(in, int32_t{0}));
-  const Output column = Const(in, int32_t{-1});
-  if (lists.weights.valid()) {
-    // In the step another number of weights than of ids is an error, also one alone.
-    const Output weights = Reshape(in, lists.weights, ShapeOf(in, lists.ids));
-    rows = Mul(in, rows, ExpandDims(in, weights, column));
-  }
-  const Output sum = SumByRow(in, rows, lists);
+  const Output sum = SumOfRows(in, table, lists);
   const Output divisor = Divisor(in, lists, dtype, combiner);
-  return divisor.valid() ? DivNoNan(in, sum, ExpandDims(in, divisor, column)) : sum;
+  if (!divisor.valid()) return sum;
+  return DivNoNan(in, sum, ExpandDims(in, divisor, Const(in, int32_t{-1})));
 }
 
 // --- Layers --------------------------------------------------------------------------------------

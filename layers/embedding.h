@@ -32,6 +32,8 @@ enum class PartitionStrategy {
 
 struct EmbeddingLookupAttrs {
   PartitionStrategy strategy = PartitionStrategy::kMod;
+  // No ops but TensorFlow's, also where others need fewer nodes and bytes.
+  bool portable = false;
 };
 
 // `ids`: int32 or int64, any shape. The result has shape ids.shape + a row's shape. InvalidArgument
@@ -44,11 +46,13 @@ struct EmbeddingLookupAttrs {
 // (TensorFlow takes such parts for rows.)
 //
 // When a part stands on another task than the ids (their devices say so), repeated ids are looked
-// up once: a row crosses the wire once each way, with the sum of its gradients.
+// up once: a row crosses the wire once each way, with the sum of its gradients. Ids are divided
+// among the parts by one node, and what a part's rows get is not made unique again.
 Output EmbeddingLookup(ScopeAt at, const std::vector<Variable>& parts, Output ids,
                        const EmbeddingLookupAttrs& attrs = {});
-// Of a partitioned variable: its parts are consecutive rows, kDiv, or columns.
-Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids);
+// Of a partitioned variable: its parts are consecutive rows, kDiv whatever `attrs` say, or columns.
+Output EmbeddingLookup(ScopeAt at, const PartitionedVariable& table, Output ids,
+                       const EmbeddingLookupAttrs& attrs = {});
 
 // --- Several ids per example -------------------------------------------------------------------
 
@@ -74,6 +78,11 @@ struct IdLists {
 // One row per example: [examples, row...], as tf.nn.embedding_lookup_sparse. Each different id is
 // looked up once. An example without ids, or whose weights sum to 0, has a row of zeros where
 // TensorFlow divides by 0.
+//
+// Of a table in several parts on other tasks, a part adds up the rows of an example itself where
+// that is fewer bytes than its different rows (ops/state/part_rows.h, which decides in each step).
+// Lists with weights are combined here. Sums may differ from those of the whole table in their last
+// bits then.
 Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const IdLists& lists,
                              Combiner combiner = Combiner::kMean);
 

@@ -2,11 +2,13 @@
 #include "layers/embedding_sparse.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "layers/part_lookup.h"
 #include "layers/weight.h"
 #include "ops/array/concat.h"
 #include "ops/array/constant.h"
@@ -80,6 +82,19 @@ Output Combine(const ScopeAt& in, const Scope& named, const Output& rows, const 
   return RealDiv(result, sum, Sqrt(in, SegmentSum(in, squares, segments)));
 }
 
+// The same of what the parts of a table have added up; without weights. Rows between, which have no
+// ids, are 0.
+Output CombineSums(const ScopeAt& in, const Scope& named, const PartSums& sums,
+                   const Output& segments, Combiner combiner) {
+  const ScopeAt result(named, in.where);
+  if (combiner == Combiner::kSum) return SegmentSum(result, sums.numbers, sums.examples);
+  const Output sum = SegmentSum(in, sums.numbers, sums.examples);
+  const Output ones = Cast(in, OnesLike(in, segments), sum.dtype());
+  Output divisor = SegmentSum(in, ones, segments);
+  if (combiner == Combiner::kSqrtN) divisor = Sqrt(in, divisor);
+  return DivNoNan(result, sum, ExpandDims(in, divisor, Const(in, int32_t{-1})));
+}
+
 // The row of each value.
 Output Segments(const ScopeAt& in, const SparseTensor& ids) {
   const Output rows = StridedSlice({in.scope.WithName("strided_slice"), in.where}, ids.indices,
@@ -100,8 +115,13 @@ Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const
   const Scope named = at.scope.WithName(name + "/");
   const ScopeAt in(scope, at.where);
   const Output segments = Segments(in, ids);
+  if (!attrs.portable && !weights.valid() && !attrs.max_norm) {
+    const std::optional<PartSums> sums = SumsOfParts(in, table.parts, ids.values, segments);
+    if (sums) return CombineSums(in, named, *sums, segments, attrs.combiner);
+  }
   const UniqueOutputs unique = Unique(in, ids.values);
-  Output found = EmbeddingLookup({scope.WithName("embedding_lookup"), at.where}, table, unique.y);
+  Output found = EmbeddingLookup({scope.WithName("embedding_lookup"), at.where}, table, unique.y,
+                                 {.portable = attrs.portable});
   const PartialShape row = [&] {
     const PartialShape& part = table.parts[0].shape;
     return part.has_rank() ? *PartialShape::Make(part.dims().subspan(1)) : PartialShape::Unknown();

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_LAYERS_EMBEDDING_SPARSE_H_
 #define MILLRACE_LAYERS_EMBEDDING_SPARSE_H_
 
-// Embeddings of sparse tensors of ids, by TensorFlow's own nodes: what feature columns are made of.
+// Embeddings of sparse tensors of ids, by TensorFlow's own nodes unless they may be others: what
+// feature columns are made of.
 //
 //   Output rows = SafeEmbeddingLookupSparse(scope, table, ids, weights);   // [examples, dimension]
 //
@@ -22,6 +23,9 @@ struct SparseLookupAttrs {
   Combiner combiner = Combiner::kMean;
   // Looked up rows longer than this (L2) are cut to it before they are combined.
   std::optional<double> max_norm = std::nullopt;
+  // No ops but TensorFlow's. Otherwise parts of a table on other tasks are looked up in fewer nodes
+  // and bytes, and give sums, as in layers/embedding.h (without weights and max_norm).
+  bool portable = true;
 };
 
 // tf.nn.embedding_lookup_sparse: for each row of `ids`, a matrix of int32 or int64 ids in row-major

@@ -15,11 +15,14 @@
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "gtest/gtest.h"
+#include "layers/embedding_sparse.h"
 #include "layers/testing/layer_test.h"
 #include "ops/ops.h"
 #include "proto/node_def.pb.h"
 #include "runtime/session.h"
 
+// covers: variables: parts of a table on other tasks are looked up in few nodes and add up the rows
+//   of an example where that is fewer bytes; values and gradients are those of the whole table
 // covers: values: layers give the values of their formulas, TensorFlow's variable names, gradients
 //   of finite differences, and train
 
@@ -105,7 +108,7 @@ TEST(EmbeddingLookup, ATableOnAnotherTaskGivesEachRowOnce) {
       {ps, "", 1, {"Unique"}, 1},
       {ps, "/cpu:0", 1, {"Unique"}, 1},
       {"/job:worker/task:0", worker, 1, {"Unique"}, 1},
-      {ps, worker, 2, {"DynamicPartition", "DynamicPartition"}, 1},
+      {ps, worker, 2, {"_PartRows", "_PartRows"}, 1},
       // On the task that the ids are on, and where no task is asked for.
       {ps, ps, 1, {"Placeholder"}, 0},
       {"/job:ps/replica:0/task:0", ps, 1, {"Placeholder"}, 0},
@@ -204,6 +207,73 @@ TEST(EmbeddingLookup, GradientsOfRowsOfAnotherTaskAreAddedUpBeforeTheyLeave) {
   }
 }
 
+// Each part, too, gets one gradient for each of its rows that were looked up.
+TEST(EmbeddingLookup, GradientsOfPartsOnAnotherTaskAreOfDifferentRows) {
+  Scope root;
+  const Scope scope = root.WithDevice(Tasks("/job:localhost/task:0", ""));
+  const Output ids = Placeholder(scope, DT_INT64, {-1});
+  const Output factors = Placeholder(scope, DT_FLOAT, {-1, 2});
+  const EmbeddingLayer rows = Embedding(
+      scope, ids, 7, 2, {.initializer = RowNumbers(), .partitioner = FixedSizePartitioner(2)});
+  const Output y = Mul(scope, rows, factors);
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Gradient> gradients,
+      AddGradients(scope, {y}, {rows.table.parts[0].handle, rows.table.parts[1].handle}));
+  std::vector<FetchName> fetches;
+  for (const Gradient& gradient : gradients) {
+    ASSERT_TRUE(std::holds_alternative<IndexedSlices>(gradient));
+    const auto& slices = std::get<IndexedSlices>(gradient);
+    EXPECT_TRUE(slices.unique_indices);
+    fetches.emplace_back(slices.indices);
+    fetches.emplace_back(slices.values);
+  }
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Tensor> out,
+      RunInitialized(scope,
+                     {{ids, TensorOf<int64_t>({4}, {5, 2, 5, 4})},
+                      {factors, TensorOf<float>({4, 2}, {1, 2, 3, 4, 5, 6, 7, 8})}},
+                     fetches));
+  // Parts of 4 and 3 rows.
+  ExpectTensorEqual(out[0], TensorOf<int64_t>({1}, {2}));
+  ExpectTensorEqual(out[1], TensorOf<float>({1, 2}, {3, 4}));
+  ExpectTensorEqual(out[2], TensorOf<int64_t>({2}, {1, 0}));
+  ExpectTensorEqual(out[3], TensorOf<float>({2, 2}, {6, 8, 7, 8}));
+}
+
+// Every strategy, and ids that no part has.
+TEST(EmbeddingLookup, PartsOnAnotherTaskGiveWhatLocalOnesGive) {
+  for (const PartitionStrategy strategy : {PartitionStrategy::kMod, PartitionStrategy::kDiv}) {
+    std::vector<std::vector<Tensor>> results;
+    for (const std::string& table : {std::string(), std::string("/job:localhost/task:0")}) {
+      Scope root;
+      const Scope scope = root.WithDevice(Tasks(table, ""));
+      const Output ids = Placeholder(scope, DT_INT32, {-1});
+      std::vector<Variable> parts;
+      for (const int64_t rows : {3, 2, 2}) {
+        parts.push_back(MakeVariable(scope.WithName("t"), *Shape::Make({rows, 2}), DT_FLOAT,
+                                     RandomUniformInitializer({.seed = 7 + rows})));
+      }
+      const Output y = EmbeddingLookup(scope, parts, ids, {.strategy = strategy});
+      const Output portable =
+          EmbeddingLookup(scope, parts, ids, {.strategy = strategy, .portable = true});
+      EXPECT_EQ(CountOf(scope, "_PartRows"), table.empty() ? 0 : 1);
+      ASSERT_OK_AND_ASSIGN(
+          results.emplace_back(),
+          RunInitialized(scope, {{ids, Tensor::Vector<int32_t>({6, 0, 3, 6, 2})}}, {y, portable}));
+      ExpectTensorEqual(results.back()[0], results.back()[1]);
+      if (table.empty()) continue;
+      ASSERT_OK_AND_ASSIGN(const auto session, InitializedSession(scope));
+      for (const int32_t wrong : {-1, 7}) {
+        if (wrong == 7 && strategy == PartitionStrategy::kMod) continue;  // row 2 of two, there
+        EXPECT_STATUS(session->Run({{ids, Tensor::Vector<int32_t>({0, wrong})}}, {y}),
+                      absl::StatusCode::kInvalidArgument,
+                      absl::StrCat("ids[1] = ", wrong, " is not in [0, "));
+      }
+    }
+    ExpectTensorEqual(results[0][0], results[1][0]);
+  }
+}
+
 // Parts of 5,000,000,000 rows, which an int32 id is not divided by.
 TEST(EmbeddingLookup, SmallIdsFindTheirRowsInAHugeTable) {
   Scope scope;
@@ -282,6 +352,197 @@ TEST(EmbeddingLookupSparse, LooksUpEachIdOnce) {
   Embedding(scope, {.ids = ids, .rows = ids}, 6, 2);
   ASSERT_OK(scope.status());
   EXPECT_EQ(MakersOfIds(scope), std::vector<std::string>({"Unique"}));
+}
+
+// Ids of 7 examples, one of them without any.
+enum class ListKind { kMany, kRepeated, kOne };
+// Many different ids an example; many of few ids; one id an example, also repeated.
+IdLists ListsOf(const Scope& scope, ListKind kind, bool counted) {
+  std::vector<int64_t> ids, rows;
+  for (int64_t example = 0; example < 7; ++example) {
+    if (example == 3) continue;
+    const int64_t count = kind == ListKind::kOne ? 1 : 9;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t id = example * 31 + i * 17;
+      ids.push_back(kind == ListKind::kMany ? id % 23 : id % 2 * 22);
+      rows.push_back(example);
+    }
+  }
+  IdLists lists = {.ids = ConstVector<int64_t>(scope, ids),
+                   .rows = ConstVector<int64_t>(scope, rows)};
+  if (counted) lists.num_rows = Const(scope, int64_t{8});
+  return lists;
+}
+
+// Of a table in `parts` (0: whole) on another task.
+struct OfTable {
+  std::vector<Tensor> values;  // the result, and each part's dense gradient
+  int part_lists = 0, row_sums = 0, gathers = 0;
+};
+OfTable Combined(ListKind kind, bool counted, int parts, Combiner combiner) {
+  OfTable result;
+  Scope root;
+  const Scope scope = root.WithDevice(Tasks("/job:localhost/replica:0/task:0", ""));
+  int64_t first = 0;
+  const Initializer numbers = [&first](ScopeAt at, const Shape& shape, DType dtype) {
+    Tensor t = *Tensor::Allocate(DT_DOUBLE, shape);
+    for (double& v : t.mutable_flat<double>()) v = std::sin(static_cast<double>(first++));
+    return Cast(at, Const(at, t), dtype);
+  };
+  const EmbeddingLayer y =
+      Embedding(scope, ListsOf(scope, kind, counted), 23, 5,
+                {.initializer = numbers,
+                 .partitioner = parts == 0 ? Partitioner() : FixedSizePartitioner(parts),
+                 .combiner = combiner});
+  result.part_lists = CountOf(scope, "_PartLists");
+  result.row_sums = CountOf(scope, "_RowSums");
+  result.gathers = CountOf(scope, "ResourceGather");
+  std::vector<Output> handles;
+  for (const Variable& part : y.table.parts) handles.push_back(part.handle);
+  const auto gradients = AddGradients(scope, {Square(scope, y)}, handles);
+  EXPECT_OK(gradients);
+  if (!gradients.ok()) return result;
+  std::vector<FetchName> fetches = {y};
+  for (const Gradient& gradient : *gradients) {
+    EXPECT_TRUE(std::holds_alternative<IndexedSlices>(gradient));
+    if (const auto* slices = std::get_if<IndexedSlices>(&gradient)) {
+      EXPECT_TRUE(slices->unique_indices);
+    }
+    fetches.emplace_back(DenseGradient(scope, gradient));
+  }
+  auto values = RunInitialized(scope, {}, fetches);
+  EXPECT_OK(values);
+  result.values = std::move(values).value_or(std::vector<Tensor>());
+  return result;
+}
+
+TEST(EmbeddingLookupSparse, PartsOnAnotherTaskGiveTheValuesAndGradientsOfTheWhole) {
+  for (const ListKind kind : {ListKind::kMany, ListKind::kRepeated, ListKind::kOne}) {
+    for (const Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kSqrtN}) {
+      for (const bool counted : {false, true}) {
+        const OfTable whole = Combined(kind, counted, 0, combiner);
+        ASSERT_EQ(whole.values.size(), 2u);
+        EXPECT_EQ(whole.part_lists, 0);
+        for (const int parts : {2, 3}) {
+          SCOPED_TRACE(absl::StrCat("lists ", kind == ListKind::kMany ? "many" : "few", ", ", parts,
+                                    " parts"));
+          const OfTable cut = Combined(kind, counted, parts, combiner);
+          // One node here, one for each part there.
+          EXPECT_EQ(cut.part_lists, 1);
+          EXPECT_EQ(cut.row_sums, parts);
+          EXPECT_EQ(cut.gathers, 0);
+          ASSERT_EQ(cut.values.size(), static_cast<size_t>(parts) + 1);
+          if (kind == ListKind::kMany) {
+            ExpectTensorNear(cut.values[0], whole.values[0], 1e-6, 1e-6);
+          } else {
+            // Rows are added up here, in the order of the ids.
+            ExpectTensorEqual(cut.values[0], whole.values[0]);
+          }
+          int64_t row = 0;
+          for (size_t i = 1; i < cut.values.size(); ++i) {
+            const int64_t rows = cut.values[i].dim(0);
+            ExpectTensorNear(cut.values[i], whole.values[1].Rows(row, row + rows), 1e-5, 1e-5);
+            row += rows;
+          }
+          EXPECT_EQ(row, 23);
+        }
+      }
+    }
+  }
+}
+
+// What leaves the parts: 54 ids of 6 examples in 23 rows are 6 sums of a part at most.
+TEST(EmbeddingLookupSparse, PartsGiveNoMoreThanASumForEachExampleOrEachRowOnce) {
+  for (const ListKind kind : {ListKind::kMany, ListKind::kRepeated, ListKind::kOne}) {
+    Scope root;
+    const Scope scope = root.WithDevice(Tasks("/job:localhost/replica:0/task:0", ""));
+    const IdLists lists = ListsOf(scope, kind, false);
+    // Wide enough for ids to be nothing next to rows.
+    Embedding(scope, lists, 23, 64, {.partitioner = FixedSizePartitioner(2)});
+    std::vector<FetchName> given = {Unique(scope, lists.ids).y};
+    for (const auto& node : scope.graph()->nodes()) {
+      if (node->op() == "_RowSums") given.emplace_back(Output(node.get(), 0));
+    }
+    ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunInitialized(scope, {}, given));
+    ASSERT_EQ(out.size(), 3u);
+    const int64_t different = out[0].num_elements(), sent = out[1].dim(0) + out[2].dim(0);
+    if (kind == ListKind::kMany) {
+      EXPECT_EQ(different, 23);
+      EXPECT_LE(sent, 12);
+    } else {
+      EXPECT_EQ(different, 2);
+      EXPECT_EQ(sent, 2);
+    }
+  }
+}
+
+TEST(EmbeddingLookupSparse, ListsWithWeightsAreCombinedHere) {
+  Scope root;
+  const Scope scope = root.WithDevice(Tasks("/job:localhost/replica:0/task:0", ""));
+  IdLists lists = ListsOf(scope, ListKind::kMany, false);
+  lists.weights = Cast(scope, OnesLike(scope, lists.ids), DT_FLOAT);
+  Embedding(scope, lists, 23, 5, {.partitioner = FixedSizePartitioner(2)});
+  ASSERT_OK(scope.status());
+  EXPECT_EQ(CountOf(scope, "_PartLists"), 0);
+  EXPECT_EQ(CountOf(scope, "_PartRows"), 1);
+}
+
+// Rows of ids {1, 2, 2, 6}, {} and {4}; the second one has the row of id 0 made 0.
+TEST(EmbeddingLookupSparse, SparseTensorsAreCombinedByPartsWhereTheyMayBe) {
+  const std::string table_device = "/job:localhost/replica:0/task:0";
+  for (const Combiner combiner : {Combiner::kSum, Combiner::kMean, Combiner::kSqrtN}) {
+    std::vector<Tensor> results;
+    for (const bool portable : {true, false}) {
+      Scope root;
+      const Scope scope = root.WithDevice(Tasks(table_device, ""));
+      const PartitionedVariable table =
+          MakePartitionedVariable(scope.WithName("t"), Shape{7, 2}, DT_FLOAT, 2, RowNumbers());
+      const SparseTensor ids = {
+          Const(scope, TensorOf<int64_t>({5, 2}, {0, 0, 0, 1, 0, 2, 0, 5, 2, 0})),
+          Const<int64_t>(scope, {1, 2, 2, 6, 4}), Const<int64_t>(scope, {3, 6})};
+      const Output y = SafeEmbeddingLookupSparse(scope, table, ids, {},
+                                                 {.combiner = combiner, .portable = portable});
+      EXPECT_EQ(CountOf(scope, "_PartLists"), portable ? 0 : 1);
+      EXPECT_EQ(CountOf(scope, "_PartRows"), 0);
+      ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunInitialized(scope, {}, {y}));
+      results.push_back(out[0]);
+      // What needs the rows themselves.
+      SafeEmbeddingLookupSparse(scope, table, ids, {},
+                                {.combiner = combiner, .max_norm = 1.0, .portable = portable});
+      EXPECT_EQ(CountOf(scope, "_PartRows"), portable ? 0 : 1);
+      ASSERT_OK(scope.status());
+    }
+    EXPECT_EQ(results[0].shape(), (Shape{3, 2}));
+    ExpectTensorNear(results[1], results[0], 1e-6, 0);
+  }
+}
+
+// Two look-ups of one table: what each gives a part is joined next to it.
+TEST(EmbeddingLookupSparse, GradientsOfSeveralLookUpsAreJoinedBesideTheirPart) {
+  const std::string device = "/job:localhost/replica:0/task:0";
+  Scope root;
+  const Scope scope = root.WithDevice(Tasks(device, ""));
+  const PartitionedVariable table =
+      MakePartitionedVariable(scope.WithName("t"), Shape{23, 5}, DT_FLOAT, 2, OnesInitializer());
+  std::vector<Output> sums;
+  for (const ListKind kind : {ListKind::kMany, ListKind::kOne}) {
+    sums.push_back(EmbeddingLookupSparse(scope, table, ListsOf(scope, kind, true), Combiner::kSum));
+  }
+  ASSERT_OK_AND_ASSIGN(
+      const std::vector<Gradient> gradients,
+      AddGradients(scope, {AddN(scope, sums)}, {table.parts[0].handle, table.parts[1].handle}));
+  std::vector<FetchName> fetches;
+  for (const Gradient& gradient : gradients) {
+    ASSERT_TRUE(std::holds_alternative<IndexedSlices>(gradient));
+    const auto& slices = std::get<IndexedSlices>(gradient);
+    EXPECT_EQ(slices.values.node()->op(), "ConcatV2");
+    EXPECT_EQ(slices.values.node()->requested_device(), device);
+    EXPECT_EQ(slices.indices.node()->requested_device(), device);
+    fetches.emplace_back(ReduceSum(scope, slices.values));
+  }
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> out, RunInitialized(scope, {}, fetches));
+  // Each of 54 + 6 ids gives its row a gradient of five ones.
+  EXPECT_EQ(out[0].scalar<float>() + out[1].scalar<float>(), 5 * (54 + 6));
 }
 
 TEST(EmbeddingLookupSparse, GradientsAreSparseAndThoseOfTheFormula) {

@@ -352,6 +352,10 @@ std::vector<Case> StateCases() {
       {.op = "ResourceGather",
        .args = {VariableOf(Matrix()), Ints({1, 0, 1})},
        .attrs = {{"dtype", DT_DOUBLE}}},
+      // Of two rows, of one of them twice.
+      {.op = "_RowSums",
+       .args = {VariableOf(Matrix()), Ints({1, 0, 1}), Ints({0, 0, 1})},
+       .attrs = {{"dtype", DT_DOUBLE}}},
       {.op = "ResourceGatherNd",
        .args = {VariableOf(Matrix()), TensorOf<int32_t>({2, 2}, {1, 0, 0, 2})},
        .attrs = {{"dtype", DT_DOUBLE}}},

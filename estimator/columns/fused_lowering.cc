@@ -49,7 +49,7 @@ FusedColumns::FusedColumns(const ColumnPlan& plan, const Features& features,
     : plan_(plan),
       features_(features),
       shared_(shared),
-      portable_(plan, features),
+      portable_(plan, features, /*own_ops=*/true),
       of_source_(plan.sources.size(), -1),
       row_of_(plan.ids.size(), -1),
       given_row_of_(plan.ids.size(), -1) {}

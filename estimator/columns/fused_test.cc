@@ -623,6 +623,24 @@ TEST(FusedColumns, LeaveOthersToThePortableLowering) {
   }
 }
 
+// But that the parts of a table on another task add up several values of an example, or give each
+// row once.
+TEST(FusedColumns, CombineSeveralValuesInThePartsOfAnotherTask) {
+  Random random(6);
+  const Columns columns = AllColumns(false);
+  for (const auto& [name, make] : Optimizers()) {
+    SCOPED_TRACE(name);
+    std::vector<Result> results;
+    ExpectSameModel(DrawExamples(&random, 20), columns.dense, Wide(columns.ids, {}), make, &results,
+                    {.on_a_task = true, .num_parts = 2});
+    for (Result& fused : results) {
+      EXPECT_GT(fused.ops["_PartLists"], 0);
+      EXPECT_EQ(fused.ops["_RowSums"], 2 * fused.ops["_PartLists"]);
+      EXPECT_EQ(fused.ops["_RowSumsGrad"], fused.ops["_RowSums"]);
+    }
+  }
+}
+
 TEST(FusedColumns, AreTheSameModelWhateverColumnsThereAre) {
   const Columns taken = AllColumns(true), others = AllColumns(false);
   Columns all = taken;

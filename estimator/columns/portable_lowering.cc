@@ -232,9 +232,10 @@ Output SequenceLength(const ScopeAt& at, const SparseTensor& values, int64_t per
 
 }  // namespace
 
-PortableColumns::PortableColumns(const ColumnPlan& plan, const Features& features)
+PortableColumns::PortableColumns(const ColumnPlan& plan, const Features& features, bool own_ops)
     : plan_(plan),
       features_(features),
+      own_ops_(own_ops),
       sources_(plan.sources.size()),
       numerics_(plan.numerics.size()),
       buckets_(plan.ids.size()),
@@ -508,7 +509,7 @@ Output PortableColumns::Dense(const ScopeAt& in, const ConsumerPlan& consumer,
       const Scope named = in.scope.WithName(absl::StrCat(consumer.column->name, "_weights"));
       return SafeEmbeddingLookupSparse(
           Named(named, in), tables[static_cast<size_t>(consumer.table)], given.ids, given.weights,
-          {.combiner = spec.combiner, .max_norm = spec.max_norm});
+          {.combiner = spec.combiner, .max_norm = spec.max_norm, .portable = !own_ops_});
     }
     case Kind::kIds:
     case Kind::kSequenceNumeric:
@@ -564,7 +565,7 @@ Output PortableColumns::LinearPart(const ScopeAt& in, const LayerPlan& layer,
   given.ids = as_rows(given.ids);
   if (given.weights.valid()) given.weights = as_rows(given.weights);
   return SafeEmbeddingLookupSparse(named, weights, given.ids, given.weights,
-                                   {.combiner = layer.sparse_combiner});
+                                   {.combiner = layer.sparse_combiner, .portable = !own_ops_});
 }
 
 Output PortableColumns::LinearTotal(const ScopeAt& in, const std::vector<Output>& parts,
@@ -636,7 +637,7 @@ PortableColumns::Sequence PortableColumns::Steps(const ScopeAt& in, const Consum
     const Scope named = in.scope.WithName(absl::StrCat(column.name, "_weights"));
     numbers = SafeEmbeddingLookupSparse(
         Named(named, in), tables[static_cast<size_t>(consumer.table)], given.ids, given.weights,
-        {.combiner = spec.combiner, .max_norm = spec.max_norm});
+        {.combiner = spec.combiner, .max_norm = spec.max_norm, .portable = !own_ops_});
   }
   const Output shape = ShapeOf(in, numbers);
   const Output width = Const(in, static_cast<int32_t>(consumer.width));

@@ -26,8 +26,9 @@ namespace millrace {
 
 class PortableColumns {
  public:
-  // Both outlive the object.
-  PortableColumns(const ColumnPlan& plan, const Features& features);
+  // Both outlive the object. `own_ops`: as parts of another lowering, whose graphs no TensorFlow
+  // runs: look-ups in parts on other tasks are SparseLookupAttrs's that are not portable.
+  PortableColumns(const ColumnPlan& plan, const Features& features, bool own_ops = false);
 
   // `tables`: those of the layer (estimator/columns/column_variables.h). The scope's own nodes are
   // those of the layer.
@@ -90,6 +91,7 @@ class PortableColumns {
 
   const ColumnPlan& plan_;
   const Features& features_;
+  const bool own_ops_;
   std::vector<std::optional<Raw>> sources_;
   std::vector<Output> numerics_;
   std::vector<Output> buckets_;  // of bucketized ids

@@ -61,8 +61,9 @@
 //   step
 // covers: clusters: a table in two parts on two servers moves as many tensors as two tables
 // covers: clusters: a training step costs no call
-// covers: clusters: a row that several ids of a batch ask for crosses once each way
-// covers: article 2-25: Adam with slots and beta powers on the ps, shared by all
+// covers: clusters: parts of a table send sums by example or each row once, whichever is fewer
+// bytes covers: clusters: a row that several ids of a batch ask for crosses once each way covers:
+// article 2-25: Adam with slots and beta powers on the ps, shared by all
 
 namespace millrace {
 namespace {
@@ -407,6 +408,71 @@ TEST(CountedStepTest, ARowThatManyIdsAskForCrossesOnceEachWay) {
       EXPECT_OK(session->Close());
     }
   }
+}
+
+// Twenty examples of fifty ids, in two parts on two servers. Of many different ids a part gives no
+// more than a sum for each example; of a few that repeat, each row once. As many come back, as
+// gradients, and ids go there once (of sums with their number, eight bytes and four).
+TEST(CountedStepTest, PartsOfATableSendSumsOrRowsWhicheverAreFewer) {
+  constexpr int kExamples = 20, kIds = 50, kRows = 1000, kWidth = 32;
+  constexpr int64_t kRowBytes = kWidth * int64_t{sizeof(float)}, kIdBytes = 8 + 4;
+  ASSERT_OK_AND_ASSIGN(const Servers cluster, StartServers(2));
+  Scope root;
+  const Scope s = root.WithDevice(ReplicaDeviceSetter(cluster.worker_config));
+  const Output ids = Placeholder(s.WithName("ids"), DT_INT64, {-1});
+  const Output rows = Placeholder(s.WithName("rows"), DT_INT64, {-1});
+  const EmbeddingLayer sums = Embedding(s, {.ids = ids, .rows = rows}, kRows, kWidth,
+                                        {.initializer = OnesInitializer(),
+                                         .partitioner = FixedSizePartitioner(2),
+                                         .combiner = Combiner::kSum});
+  const Output loss = ReduceSum(s.WithName("loss"), sums);
+  const Operation train = GradientDescentOptimizer({.learning_rate = 0.5}).Minimize(s, loss);
+  const Operation init = GlobalVariablesInitializer(s);
+  ASSERT_OK(root.status());
+  SessionOptions options;
+  options.target = cluster.target();
+  ASSERT_OK_AND_ASSIGN(const auto session, NewSession(options));
+  ASSERT_OK(session->Extend(root));
+  for (const bool repeated : {false, true}) {
+    SCOPED_TRACE(repeated ? "ids that repeat" : "different ids");
+    ASSERT_OK(session->Run({}, {}, {init}).status());
+    std::vector<int64_t> all, of;
+    for (int64_t i = 0; i < kExamples * kIds; ++i) {
+      all.push_back(repeated ? i % 2 * (kRows - 1) : i);
+      of.push_back(i / kIds);
+    }
+    const std::vector<Feed> feeds = {{ids, Tensor::Vector<int64_t>(all)},
+                                     {rows, Tensor::Vector<int64_t>(of)}};
+    ASSERT_OK_AND_ASSIGN(const auto before, session->Run(feeds, {loss}));
+    EXPECT_EQ(before[0].scalar<float>(), kExamples * kIds * kWidth);
+    ASSERT_OK_AND_ASSIGN(const Crossings step, CrossingsOfRun(session.get(), feeds, {}, {train}));
+    SCOPED_TRACE(absl::StrJoin(step.tensors, "; "));
+    // To each part rows, their sums, and the gradients of these; from it the sums.
+    const auto tensors = [&](const std::string& way) {
+      return std::count_if(step.tensors.begin(), step.tensors.end(),
+                           [&](const std::string& one) { return absl::EndsWith(one, way); });
+    };
+    for (const char* ps : {"ps0", "ps1"}) {
+      EXPECT_LE(tensors(absl::StrCat("worker -> ", ps)), 3);
+      EXPECT_EQ(tensors(absl::StrCat(ps, " -> worker")), 1);
+    }
+    EXPECT_EQ(tensors("ps0 -> ps1") + tensors("ps1 -> ps0"), 0);
+    // 0.5 for each time that a row was asked for.
+    ASSERT_OK_AND_ASSIGN(const auto after, session->Run(feeds, {loss}));
+    const int64_t times = repeated ? kExamples * kIds / 2 : 1;
+    const double want = kExamples * kIds * kWidth * (1 - 0.5 * static_cast<double>(times));
+    EXPECT_NEAR(after[0].scalar<float>(), want, 1e-5 * std::abs(want));
+
+    const PeerCounts counts_before = SentBy(cluster);
+    for (int i = 0; i < kSteps; ++i) ASSERT_OK(session->Run(feeds, {}, {train}).status());
+    const int64_t bytes = SentBy(cluster).bytes_sent - counts_before.bytes_sent;
+    EXPECT_GT(bytes, 0);
+    // Different ids are in order: each example but one has all of them in one part.
+    const int64_t ids_sent = repeated ? 2 : kExamples * kIds;
+    const int64_t numbers_sent = repeated ? 2 : kExamples + 1;
+    EXPECT_LE(bytes, kSteps * (ids_sent * kIdBytes + 2 * numbers_sent * kRowBytes));
+  }
+  EXPECT_OK(session->Close());
 }
 
 // A step of embeddings of 1,000 rows, each cut into so many parts, which stand in turns.
