@@ -70,8 +70,8 @@ void DropLaterTypes(tensorflow::OpDef* op) {
 // this project alone.
 const std::set<std::string>& OwnOps() {
   static const std::set<std::string>* ops = new std::set<std::string>{
-      "WorkQueue",        "WorkQueueDone", "WorkQueueFill", "WorkQueueLedger",
-      "WorkQueueRestore", "WorkQueueSave", "WorkQueueTake"};
+      "WorkQueue",       "WorkQueueDone",    "WorkQueueFill", "WorkQueueLeave",
+      "WorkQueueLedger", "WorkQueueRestore", "WorkQueueSave", "WorkQueueTake"};
   return *ops;
 }
 

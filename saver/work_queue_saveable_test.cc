@@ -33,10 +33,9 @@ struct QueueModel {
   }
   Scope root;
   Output queue = WorkQueueHandle(root.WithName("shards"));
-  Operation fill = WorkQueueFill(root, queue, ConstVector<std::string>(root, {"a", "b"}),
-                                 ConstVector<int64_t>(root, {0, 0}),
-                                 ConstVector<int64_t>(root, {-1, -1}), Const(root, int64_t{1}),
-                                 Const(root, int64_t{0}));
+  Operation fill = WorkQueueFill(
+      root, queue, ConstVector<std::string>(root, {"a", "b"}), ConstVector<int64_t>(root, {0, 0}),
+      ConstVector<int64_t>(root, {-1, -1}), Const(root, int64_t{1}), Const(root, int64_t{0}));
   TakenShard taken = WorkQueueTake(root, queue, Const(root, false));
   Output ids = Placeholder(root, DT_INT64, PartialShape::Scalar());
   Output state = Placeholder(root, DT_STRING, PartialShape::Scalar());
@@ -52,9 +51,7 @@ class WorkQueueSaveableTest : public ::testing::Test {
       : dir_(JoinPath(::testing::TempDir(), absl::StrCat("queues_", RandomHexName()))) {
     EXPECT_OK(FileSystem::Posix()->RecursivelyCreateDirectory(dir_));
   }
-  ~WorkQueueSaveableTest() override {
-    FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError();
-  }
+  ~WorkQueueSaveableTest() override { FileSystem::Posix()->RecursivelyDelete(dir_).IgnoreError(); }
   const std::string dir_;
 };
 
@@ -82,9 +79,8 @@ TEST_F(WorkQueueSaveableTest, AQueueGoesOnFromACheckpointWhichDoesNotKnowWhoHeld
     ASSERT_OK(saver->Restore(session.get(), checkpoint));
     ASSERT_OK_AND_ASSIGN(const std::string state,
                          WorkQueueStateIn(FileSystem::Posix(), checkpoint, "shards"));
-    ASSERT_OK(
-        session->Run({{model.state, Tensor::Scalar<std::string>(state)}}, {}, {model.restore})
-            .status());
+    ASSERT_OK(session->Run({{model.state, Tensor::Scalar<std::string>(state)}}, {}, {model.restore})
+                  .status());
     ASSERT_OK(session->Run({}, {}, {model.fill}).status());
     ASSERT_OK_AND_ASSIGN(const auto b, session->Run({}, {model.taken.file, model.taken.id}));
     EXPECT_EQ(b[0].scalar<std::string>(), "b");

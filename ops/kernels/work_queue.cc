@@ -59,9 +59,7 @@ Status CheckShards(absl::string_view queue, const std::vector<FileRange>& shards
   return absl::OkStatus();
 }
 
-Status CancelledTake() {
-  return absl::CancelledError("the take of a shard was cancelled");
-}
+Status CancelledTake() { return absl::CancelledError("the take of a shard was cancelled"); }
 
 // "done <begin> <end> <file>", "open <epoch> <begin> <end> <file>", file names escaped.
 void AppendShard(const FileRange& shard, std::string* text) {
@@ -108,15 +106,14 @@ std::string WorkQueueState::ToText() const {
 StatusOr<WorkQueueState> WorkQueueState::Parse(absl::string_view text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const auto bad = [&](size_t line) {
-    return absl::DataLossError(absl::StrCat(
-        "the state of a work queue must have its epoch and shards, got line ", line + 1, " '",
-        absl::CEscape(lines[line].substr(0, 80)), "'"));
+    return absl::DataLossError(
+        absl::StrCat("the state of a work queue must have its epoch and shards, got line ",
+                     line + 1, " '", absl::CEscape(lines[line].substr(0, 80)), "'"));
   };
   if (lines[0] != kFirstLine) return bad(0);
   WorkQueueState state;
   absl::string_view epoch = lines.size() > 1 ? lines[1] : absl::string_view();
-  if (!ConsumeWord(&epoch, "epoch ") || !absl::SimpleAtoi(epoch, &state.epoch) ||
-      state.epoch < 0) {
+  if (!ConsumeWord(&epoch, "epoch ") || !absl::SimpleAtoi(epoch, &state.epoch) || state.epoch < 0) {
     return bad(std::min<size_t>(1, lines.size() - 1));
   }
   // Each line ends with a line break, so the last of the parts is empty.
@@ -130,8 +127,8 @@ StatusOr<WorkQueueState> WorkQueueState::Parse(absl::string_view text) {
       continue;
     }
     int64_t of = 0;
-    if (!ConsumeWord(&line, "open ") || !ConsumeNumber(&line, &of) || of < 0 ||
-        of >= state.epoch || !ParseShard(line, &shard)) {
+    if (!ConsumeWord(&line, "open ") || !ConsumeNumber(&line, &of) || of < 0 || of >= state.epoch ||
+        !ParseShard(line, &shard)) {
       return bad(i);
     }
     state.open.emplace_back(of, std::move(shard));
@@ -187,9 +184,8 @@ void WorkQueue::BeginEpoch(int64_t epoch, std::vector<bool> is_done) {
   is_done_ = std::move(is_done);
   order_ = OrderOf(content_.shards.size(), content_.shuffle_seed, epoch);
   order_.erase(std::remove_if(order_.begin(), order_.end(),
-                              [this](size_t shard) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                return is_done_[shard];
-                              }),
+                              [this](size_t shard)
+                                  ABSL_NO_THREAD_SAFETY_ANALYSIS { return is_done_[shard]; }),
                order_.end());
   next_ = 0;
 }
@@ -243,8 +239,8 @@ bool WorkQueue::Serve(Attempt* attempt) {
     return true;
   }
   if (!held_.empty()) return false;
-  attempt->result = absl::OutOfRangeError(
-      absl::StrCat("all shards of work queue '", name_, "' are done"));
+  attempt->result =
+      absl::OutOfRangeError(absl::StrCat("all shards of work queue '", name_, "' are done"));
   return true;
 }
 
@@ -257,9 +253,10 @@ void WorkQueue::Take(const std::string& session, CancellationManager* cancellati
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     // A session's steps are cancelled before SessionEnded, so this one gets nothing after that.
     const bool goes_on =
-        cancellation == nullptr ||
-        cancellation->Register(&attempt->token,
-                               [queue = shared_from_this(), attempt] { queue->Cancel(attempt); });
+        !left_.contains(attempt->session) &&
+        (cancellation == nullptr ||
+         cancellation->Register(&attempt->token,
+                                [queue = shared_from_this(), attempt] { queue->Cancel(attempt); }));
     if (goes_on) attempt->cancellation = cancellation;
     if (!goes_on) attempt->result = CancelledTake();
     // Those who wait are not overtaken: they wait because there is nothing for anybody.
@@ -308,13 +305,25 @@ void WorkQueue::SessionEnded(absl::string_view session_handle) {
     }
     ledger_.given_back += static_cast<int64_t>(back.size());
     given_back_.insert(given_back_.begin(), back.begin(), back.end());
-    for (auto it = line_.begin(); it != line_.end();) {
-      const auto attempt = it++;
-      if ((*attempt)->session != session_handle) continue;
-      (*attempt)->result = CancelledTake();
-      ended->splice(ended->end(), line_, attempt);
-    }
+    left_.erase(std::string(session_handle));
+    EndTakesOf(session_handle, ended);
   });
+}
+
+void WorkQueue::Leave(const std::string& session) {
+  Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    left_.insert(session);
+    EndTakesOf(session, ended);
+  });
+}
+
+void WorkQueue::EndTakesOf(absl::string_view session, Line* ended) {
+  for (auto it = line_.begin(); it != line_.end();) {
+    const auto attempt = it++;
+    if ((*attempt)->session != session) continue;
+    (*attempt)->result = CancelledTake();
+    ended->splice(ended->end(), line_, attempt);
+  }
 }
 
 std::string WorkQueue::Save() const {

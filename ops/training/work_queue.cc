@@ -69,7 +69,8 @@ const OpRegistration kWorkQueue =
 // The shapes of the list.
 Status CheckList(InferenceContext* c) {
   MR_RETURN_IF_ERROR(c->InputWithRank(0, 0, "handle").status());
-  for (const auto& [i, name] : {std::pair(1, "files"), std::pair(2, "begins"), std::pair(3, "ends")}) {
+  for (const auto& [i, name] :
+       {std::pair(1, "files"), std::pair(2, "begins"), std::pair(3, "ends")}) {
     MR_RETURN_IF_ERROR(c->InputWithRank(i, 1, name).status());
   }
   MR_RETURN_IF_ERROR(c->InputWithRank(4, 0, "num_epochs").status());
@@ -94,8 +95,7 @@ class FillKernel : public Kernel {
     content.shuffle_seed = static_cast<uint64_t>(seed);
     const absl::Span<const std::string> names = files.raw<std::string>();
     for (size_t i = 0; i < names.size(); ++i) {
-      content.shards.push_back(
-          {names[i], begins.raw<int64_t>()[i], ends.raw<int64_t>()[i]});
+      content.shards.push_back({names[i], begins.raw<int64_t>()[i], ends.raw<int64_t>()[i]});
     }
     return queue->Fill(std::move(content));
   }
@@ -121,19 +121,19 @@ class TakeShardKernel : public AsyncKernel {
   static Status Begin(KernelContext* ctx, DoneCallback* done) {
     MR_ASSIGN_OR_RETURN(const WorkQueuePtr queue, ctx->ResourceInput<WorkQueue>(0));
     MR_ASSIGN_OR_RETURN(const bool may_wait, ctx->ScalarInput<bool>(1, "may_wait"));
-    queue->Take(ctx->session_handle(), ctx->cancellation(), may_wait,
-                [ctx, done = std::move(*done)](
-                    StatusOr<std::optional<WorkQueue::Taken>> taken) mutable {
-                  if (!taken.ok()) return done(taken.status());
-                  const WorkQueue::Taken shard =
-                      (*std::move(taken)).value_or(WorkQueue::Taken{.id = -1, .shard = {}});
-                  ctx->set_output(0, Tensor::Scalar<std::string>(shard.shard.file));
-                  ctx->set_output(1, Tensor::Scalar(shard.shard.begin));
-                  ctx->set_output(2, Tensor::Scalar(shard.shard.end));
-                  ctx->set_output(3, Tensor::Scalar(shard.epoch));
-                  ctx->set_output(4, Tensor::Scalar(shard.id));
-                  done(absl::OkStatus());
-                });
+    queue->Take(
+        ctx->session_handle(), ctx->cancellation(), may_wait,
+        [ctx, done = std::move(*done)](StatusOr<std::optional<WorkQueue::Taken>> taken) mutable {
+          if (!taken.ok()) return done(taken.status());
+          const WorkQueue::Taken shard =
+              (*std::move(taken)).value_or(WorkQueue::Taken{.id = -1, .shard = {}});
+          ctx->set_output(0, Tensor::Scalar<std::string>(shard.shard.file));
+          ctx->set_output(1, Tensor::Scalar(shard.shard.begin));
+          ctx->set_output(2, Tensor::Scalar(shard.shard.end));
+          ctx->set_output(3, Tensor::Scalar(shard.epoch));
+          ctx->set_output(4, Tensor::Scalar(shard.id));
+          done(absl::OkStatus());
+        });
     return absl::OkStatus();
   }
 };
@@ -161,14 +161,31 @@ class DoneKernel : public Kernel {
     return absl::OkStatus();
   }
 };
-const OpRegistration kDone = OpSpec("WorkQueueDone", "handle: resource, ids: int64 -> counted: int64")
-                                 .Stateful()
-                                 .Shape([](InferenceContext* c) {
-                                   c->set_output(0, PartialShape::Scalar());
-                                   return c->InputWithRank(0, 0, "handle").status();
-                                 })
-                                 .NotDifferentiable()
-                                 .With(KernelFor<DoneKernel>());
+const OpRegistration kDone =
+    OpSpec("WorkQueueDone", "handle: resource, ids: int64 -> counted: int64")
+        .Stateful()
+        .Shape([](InferenceContext* c) {
+          c->set_output(0, PartialShape::Scalar());
+          return c->InputWithRank(0, 0, "handle").status();
+        })
+        .NotDifferentiable()
+        .With(KernelFor<DoneKernel>());
+
+// --- WorkQueueLeave
+
+class LeaveKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(const WorkQueuePtr queue, ctx->ResourceInput<WorkQueue>(0));
+    queue->Leave(ctx->session_handle());
+    return absl::OkStatus();
+  }
+};
+const OpRegistration kLeave = OpSpec("WorkQueueLeave", "handle: resource")
+                                  .Stateful()
+                                  .Shape(CheckScalars)
+                                  .NotDifferentiable()
+                                  .With(KernelFor<LeaveKernel>());
 
 // --- WorkQueueSave, WorkQueueRestore, WorkQueueLedger
 

@@ -81,8 +81,9 @@ TEST_F(WorkQueueOpsTest, ShardsAreTakenAndDoneAndTheLedgerCountsThem) {
   EXPECT_EQ(*Done({first.second, second.second, 77}), 2);
   EXPECT_STATUS(Take(taken_), absl::StatusCode::kOutOfRange, "work queue 'queue' are done");
   EXPECT_STATUS(Take(waiting_), absl::StatusCode::kOutOfRange, "work queue 'queue' are done");
-  ASSERT_OK_AND_ASSIGN(const auto counts, Run({}, {ledger_.handed_out, ledger_.done,
-                                                   ledger_.given_back, ledger_.late, ledger_.held}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto counts,
+      Run({}, {ledger_.handed_out, ledger_.done, ledger_.given_back, ledger_.late, ledger_.held}));
   EXPECT_EQ(counts[0].scalar<int64_t>(), 2);
   EXPECT_EQ(counts[1].scalar<int64_t>(), 2);
   EXPECT_EQ(counts[2].scalar<int64_t>(), 0);
@@ -101,6 +102,18 @@ TEST_F(WorkQueueOpsTest, ATakeWaitsForTheFillOfAnotherStep) {
   ASSERT_OK(filled);
   ASSERT_OK(taken);
   EXPECT_EQ((*taken)[0].scalar<std::string>(), "a");
+}
+
+TEST_F(WorkQueueOpsTest, ASessionThatLeavesDoesNotWait) {
+  const Operation leave = WorkQueueLeave(root_, queue_);
+  ASSERT_OK(root_.status());
+  ASSERT_OK(session_->Extend(root_));
+  Status taken;
+  std::thread taker([&] { taken = session_->Run({}, {waiting_.file}).status(); });
+  // Also where the take comes later.
+  EXPECT_OK(session_->Run({}, {}, {leave}).status());
+  taker.join();
+  EXPECT_STATUS(taken, absl::StatusCode::kCancelled, "the take of a shard was cancelled");
 }
 
 TEST_F(WorkQueueOpsTest, AStateIsRestoredAndOneThatIsNoneIsNamed) {
