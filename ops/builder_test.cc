@@ -561,6 +561,7 @@ const std::vector<Call>& Calls() {
       {"WorkQueueTake",
        [](const S& s) { WorkQueueTake(s, Resource(s), TestInput(s, DT_BOOL)); }},
       {"WorkQueueDone", [](const S& s) { WorkQueueDone(s, Resource(s), Longs(s)); }},
+      {"WorkQueueLeave", [](const S& s) { WorkQueueLeave(s, Resource(s)); }},
       {"WorkQueueSave", [](const S& s) { WorkQueueSave(s, Resource(s)); }},
       {"WorkQueueRestore",
        [](const S& s) { WorkQueueRestore(s, Resource(s), TestInput(s, DT_STRING)); }},

@@ -253,9 +253,10 @@ void WorkQueue::Take(const std::string& session, CancellationManager* cancellati
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     // A session's steps are cancelled before SessionEnded, so this one gets nothing after that.
     const bool goes_on =
-        cancellation == nullptr ||
-        cancellation->Register(&attempt->token,
-                               [queue = shared_from_this(), attempt] { queue->Cancel(attempt); });
+        !left_.contains(attempt->session) &&
+        (cancellation == nullptr ||
+         cancellation->Register(&attempt->token,
+                                [queue = shared_from_this(), attempt] { queue->Cancel(attempt); }));
     if (goes_on) attempt->cancellation = cancellation;
     if (!goes_on) attempt->result = CancelledTake();
     // Those who wait are not overtaken: they wait because there is nothing for anybody.
@@ -304,13 +305,25 @@ void WorkQueue::SessionEnded(absl::string_view session_handle) {
     }
     ledger_.given_back += static_cast<int64_t>(back.size());
     given_back_.insert(given_back_.begin(), back.begin(), back.end());
-    for (auto it = line_.begin(); it != line_.end();) {
-      const auto attempt = it++;
-      if ((*attempt)->session != session_handle) continue;
-      (*attempt)->result = CancelledTake();
-      ended->splice(ended->end(), line_, attempt);
-    }
+    left_.erase(std::string(session_handle));
+    EndTakesOf(session_handle, ended);
   });
+}
+
+void WorkQueue::Leave(const std::string& session) {
+  Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    left_.insert(session);
+    EndTakesOf(session, ended);
+  });
+}
+
+void WorkQueue::EndTakesOf(absl::string_view session, Line* ended) {
+  for (auto it = line_.begin(); it != line_.end();) {
+    const auto attempt = it++;
+    if ((*attempt)->session != session) continue;
+    (*attempt)->result = CancelledTake();
+    ended->splice(ended->end(), line_, attempt);
+  }
 }
 
 std::string WorkQueue::Save() const {

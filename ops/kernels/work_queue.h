@@ -32,10 +32,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -108,6 +110,9 @@ class WorkQueue : public Resource,
   // cancelled.
   void Take(const std::string& session, CancellationManager* cancellation, bool may_wait,
             DoneFn done);
+  // The session takes nothing any more: its takes, those that wait among them, end with Cancelled.
+  // What it holds is its own until Done or its end.
+  void Leave(const std::string& session);
   // False: late.
   bool Done(absl::string_view session, int64_t id);
   void SessionEnded(absl::string_view session_handle) override;
@@ -139,6 +144,7 @@ class WorkQueue : public Resource,
   };
 
   void Cancel(const std::shared_ptr<Attempt>& attempt);
+  void EndTakesOf(absl::string_view session, Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Calls change(&ended) and serves the line, then calls what has ended, without the lock.
   void Change(absl::FunctionRef<void(Line* ended)> change);
   // True: the attempt has a result.
@@ -164,6 +170,7 @@ class WorkQueue : public Resource,
   std::deque<Work> given_back_ ABSL_GUARDED_BY(mu_);             // goes out first
   std::map<int64_t, Held> held_ ABSL_GUARDED_BY(mu_);            // by id
   int64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<std::string, std::less<>> left_ ABSL_GUARDED_BY(mu_);  // sessions, until they end
   Ledger ledger_ ABSL_GUARDED_BY(mu_);
   Line line_ ABSL_GUARDED_BY(mu_);
 };

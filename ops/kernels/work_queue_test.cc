@@ -299,6 +299,18 @@ TEST(WorkQueueTest, TakesOfStepsAndSessionsThatEndLeaveTheLine) {
   EXPECT_EQ(queue->ledger().held, 0);
 }
 
+TEST(WorkQueueTest, ASessionThatLeavesTakesNothingMoreAndKeepsWhatItHolds) {
+  const auto queue = FilledQueue({.shards = Files(1), .num_epochs = 1});
+  ASSERT_OK_AND_ASSIGN(const auto held, TakeNow(queue.get(), "a"));
+  const auto waiting = TakeAndWait(queue.get(), "a");
+  queue->Leave("a");
+  ASSERT_TRUE(waiting->result.has_value());
+  EXPECT_STATUS(waiting->result->status(), absl::StatusCode::kCancelled, "cancelled");
+  EXPECT_STATUS(TakeNow(queue.get(), "a"), absl::StatusCode::kCancelled, "cancelled");
+  EXPECT_TRUE(queue->Done("a", held->id));
+  EXPECT_STATUS(TakeNow(queue.get(), "b"), absl::StatusCode::kOutOfRange, "are done");
+}
+
 // --- Saved states --------------------------------------------------------------------------------
 
 // The state of a queue of `before`, of which f0 is done and f1 held, taken up by one of `after`.

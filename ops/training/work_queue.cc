@@ -171,6 +171,22 @@ const OpRegistration kDone =
         .NotDifferentiable()
         .With(KernelFor<DoneKernel>());
 
+// --- WorkQueueLeave
+
+class LeaveKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(const WorkQueuePtr queue, ctx->ResourceInput<WorkQueue>(0));
+    queue->Leave(ctx->session_handle());
+    return absl::OkStatus();
+  }
+};
+const OpRegistration kLeave = OpSpec("WorkQueueLeave", "handle: resource")
+                                  .Stateful()
+                                  .Shape(CheckScalars)
+                                  .NotDifferentiable()
+                                  .With(KernelFor<LeaveKernel>());
+
 // --- WorkQueueSave, WorkQueueRestore, WorkQueueLedger
 
 class SaveQueueKernel : public Kernel {

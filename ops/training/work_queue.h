@@ -13,6 +13,7 @@
 //   Take      the next shard; waits, without a thread, while others hold the last ones and when the
 //             queue is not filled; OutOfRange when all are done
 //   Done      by ids that Take gave: how many of them this session held
+//   Leave     this session takes nothing more, and does not wait; what it holds stays its own
 //   Save      the state as a text, in which what is held is not done
 //   Restore   such a text; "": nothing is done
 //   Ledger    what has happened since the queue was made
@@ -57,6 +58,10 @@ inline TakenShard WorkQueueTake(ScopeAt at, Output handle, Output may_wait) {
 // ids int64, any shape. int64 []: how many counted.
 inline Output WorkQueueDone(ScopeAt at, Output handle, Output ids) {
   return BuildOp(at, "WorkQueueDone", {handle, ids});
+}
+
+inline Operation WorkQueueLeave(ScopeAt at, Output handle) {
+  return BuildOp(at, "WorkQueueLeave", {handle});
 }
 
 // string [].

@@ -104,6 +104,18 @@ TEST_F(WorkQueueOpsTest, ATakeWaitsForTheFillOfAnotherStep) {
   EXPECT_EQ((*taken)[0].scalar<std::string>(), "a");
 }
 
+TEST_F(WorkQueueOpsTest, ASessionThatLeavesDoesNotWait) {
+  const Operation leave = WorkQueueLeave(root_, queue_);
+  ASSERT_OK(root_.status());
+  ASSERT_OK(session_->Extend(root_));
+  Status taken;
+  std::thread taker([&] { taken = session_->Run({}, {waiting_.file}).status(); });
+  // Also where the take comes later.
+  EXPECT_OK(session_->Run({}, {}, {leave}).status());
+  taker.join();
+  EXPECT_STATUS(taken, absl::StatusCode::kCancelled, "the take of a shard was cancelled");
+}
+
 TEST_F(WorkQueueOpsTest, AStateIsRestoredAndOneThatIsNoneIsNamed) {
   ASSERT_OK(Fill({"a", "b", "c"}, 1));
   ASSERT_OK_AND_ASSIGN(const auto first, Take(taken_));
