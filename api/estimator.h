@@ -36,6 +36,7 @@
 #include "estimator/estimator.h"                     // IWYU pragma: export
 #include "estimator/exporter.h"                      // IWYU pragma: export
 #include "estimator/heads/heads.h"                   // IWYU pragma: export
+#include "estimator/synced_optimizer.h"              // IWYU pragma: export
 #include "estimator/tf_config.h"                     // IWYU pragma: export
 #include "estimator/train_and_evaluate.h"            // IWYU pragma: export
 

@@ -331,10 +331,10 @@ StatusOr<ExportedGraph> MakeGraph(const EstimatorParts& parts, Mode mode,
   return exported;
 }
 
-// What is exported has no ops but TensorFlow's, also where it trains.
+// What is exported has no ops but TensorFlow's, also where it trains: by itself, of course.
 StatusOr<EstimatorParts> Portable(const EstimatorParts& parts) {
   EstimatorParts portable = parts;
-  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true}));
+  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true, .sync = kNoValue}));
   return portable;
 }
 

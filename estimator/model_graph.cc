@@ -11,6 +11,7 @@
 #include "estimator/dataset_input.h"
 #include "estimator/input_fn.h"
 #include "estimator/serving_input.h"
+#include "estimator/synced_optimizer.h"
 #include "graph/graph.h"
 #include "graph/table_parts.h"
 #include "proto/meta_graph.pb.h"
@@ -107,7 +108,9 @@ Status CallModelFn(const EstimatorParts& parts, Mode mode, const Scope& model, M
   const Labels labels = input.labels.In(own);
   MR_ASSIGN_OR_RETURN(graph->spec,
                       f(ModelFnCall{own, features, labels, mode, parts.params, parts.config}));
-  return CheckSpec(graph->root, mode, &graph->spec);
+  MR_RETURN_IF_ERROR(CheckSpec(graph->root, mode, &graph->spec));
+  if (mode != Mode::kTrain) return absl::OkStatus();
+  return CheckIsSynced(graph->spec.train_op, parts.config);
 }
 
 }  // namespace

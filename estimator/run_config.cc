@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/run_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
@@ -80,6 +81,7 @@ struct RunConfig::Values {
   bool checkpoint_save_graph_def = true;
   bool portable_graph = false;
   bool read_ahead = false;
+  std::optional<SyncTraining> sync;
 
   // Of TF_CONFIG.
   TfConfigExtras extras;
@@ -92,7 +94,41 @@ struct RunConfig::Values {
   std::optional<int> global_id = 0;
 
   Status ReadTask(const ClusterConfig& config);
+  Status CheckSync() const;
 };
+
+Status RunConfig::Values::CheckSync() const {
+  if (!sync) return absl::OkStatus();
+  const auto check = [](const char* field, int64_t value, int64_t least) {
+    return CheckAtLeast(field, static_cast<double>(value), static_cast<double>(least));
+  };
+  MR_RETURN_IF_ERROR(check("sync.replicas_to_aggregate", sync->replicas_to_aggregate, 0));
+  MR_RETURN_IF_ERROR(check("sync.backup_workers", sync->backup_workers, 0));
+  if (sync->start_wait < absl::ZeroDuration()) {
+    return InvalidArgument("RunConfig: sync.start_wait must be >= 0, got ",
+                           absl::FormatDuration(sync->start_wait));
+  }
+  if (read_ahead) {
+    return InvalidArgument(
+        "RunConfig: sync and read_ahead must not both be given, got both; what is read ahead is of "
+        "the step before");
+  }
+  if (portable_graph) {
+    return InvalidArgument(
+        "RunConfig: sync and portable_graph must not both be given, got both; synchronous steps "
+        "have ops that TensorFlow has not");
+  }
+  // An evaluator does not know how many train.
+  if (cluster.is_local()) return absl::OkStatus();
+  const int64_t least = std::max<int64_t>(1, sync->replicas_to_aggregate);
+  if (sync->backup_workers > num_worker_replicas - least) {
+    return InvalidArgument(
+        "RunConfig: sync.replicas_to_aggregate + sync.backup_workers must be <= the trainers "
+        "(chief and workers), ",
+        num_worker_replicas, ", got ", least, " + ", sync->backup_workers);
+  }
+  return absl::OkStatus();
+}
 
 // What the table of the header says.
 Status RunConfig::Values::ReadTask(const ClusterConfig& config) {
@@ -181,6 +217,7 @@ Status RunConfig::SetFields(const RunConfigFields& fields, Values* values) {
   take(fields.checkpoint_save_graph_def, &values->checkpoint_save_graph_def);
   take(fields.portable_graph, &values->portable_graph);
   take(fields.read_ahead, &values->read_ahead);
+  take(fields.sync, &values->sync);
   if (fields.experimental_max_worker_delay_secs) {
     values->experimental_max_worker_delay_secs = fields.experimental_max_worker_delay_secs;
   }
@@ -223,6 +260,7 @@ Status RunConfig::Check(const Values& values) {
       check("experimental_max_worker_delay_secs", values.experimental_max_worker_delay_secs, 0));
   MR_RETURN_IF_ERROR(
       CheckAbove("session_creation_timeout_secs", values.session_creation_timeout_secs, 0));
+  MR_RETURN_IF_ERROR(values.CheckSync());
   if (values.protocol == "grpc+verbs") {
     return Unimplemented("RunConfig: protocol must be 'grpc' here, got 'grpc+verbs'");
   }
@@ -290,6 +328,7 @@ double RunConfig::session_creation_timeout_secs() const {
 bool RunConfig::checkpoint_save_graph_def() const { return values_->checkpoint_save_graph_def; }
 bool RunConfig::portable_graph() const { return values_->portable_graph; }
 bool RunConfig::read_ahead() const { return values_->read_ahead; }
+const std::optional<SyncTraining>& RunConfig::sync() const { return values_->sync; }
 const ClusterConfig& RunConfig::cluster() const { return values_->cluster; }
 const ClusterSpec& RunConfig::cluster_spec() const { return values_->cluster.cluster(); }
 const std::string& RunConfig::task_type() const { return values_->task_type; }

@@ -28,6 +28,9 @@
 //   global_id          chief 0, then by names, ps     none                  0
 //                      last
 //
+// Synchronous training (.sync) is of a job with several trainers; a program of one process, or a
+// cluster with one trainer, trains as without it.
+//
 // Sessions in a cluster talk to the tasks that device_filters names, when the program gives no
 // session_config: ps and itself; a ps to everybody.
 //
@@ -41,6 +44,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "core/status.h"
 #include "distributed/cluster/cluster.h"
 #include "graph/scope.h"
@@ -58,6 +62,18 @@ struct None {
   }
 };
 inline constexpr None kNoValue = {};
+
+// Each global step applies the mean of the gradients of several trainers
+// (train/sync_replicas.h).
+struct SyncTraining {
+  // Gradients of a step. 0: as many as the cluster has trainers (chief and workers), without the
+  // backup workers.
+  int64_t replicas_to_aggregate = 0;
+  // So many trainers more may run: a step takes the first gradients, later ones are dropped.
+  int64_t backup_workers = 0;
+  // The longest wait for the trainers before the first step.
+  absl::Duration start_wait = absl::Seconds(30);
+};
 
 // What is given of a RunConfig. Fields without a value are not given.
 struct RunConfigFields {
@@ -88,6 +104,10 @@ struct RunConfigFields {
   // false. true: with parameter servers, the variables of a training step come with the end of the
   // one before (train/read_ahead.h).
   std::optional<bool> read_ahead = {};
+  // None: asynchronous. Pre-made estimators train synchronously by it; a model function of one's
+  // own gives its optimizer to SyncedOptimizer (estimator/synced_optimizer.h). Not with read_ahead
+  // and portable_graph.
+  MaybeNone<SyncTraining> sync = {};
 };
 
 class RunConfig {
@@ -122,6 +142,7 @@ class RunConfig {
   bool checkpoint_save_graph_def() const;
   bool portable_graph() const;
   bool read_ahead() const;
+  const std::optional<SyncTraining>& sync() const;
 
   // Of the task; local for an evaluator.
   const ClusterConfig& cluster() const;

@@ -49,6 +49,7 @@ TEST(RunConfigTest, DefaultsAreTensorFlows) {
   EXPECT_TRUE(config.checkpoint_save_graph_def());
   EXPECT_FALSE(config.portable_graph());
   EXPECT_FALSE(config.read_ahead());
+  EXPECT_FALSE(config.sync().has_value());
   EXPECT_TRUE(config.session_config().allow_soft_placement);
   EXPECT_TRUE(config.session_config().device_filters.empty());
   EXPECT_FALSE(config.device_fn());
@@ -85,6 +86,24 @@ TEST(RunConfigTest, ReplaceChangesWhatIsGivenAndChecksAgain) {
   EXPECT_EQ(config.save_checkpoints_secs(), 600) << "the original stays";
 }
 
+TEST(RunConfigTest, SynchronousTrainingStaysUntilItIsTakenAway) {
+  const std::string task = TfConfig(kCluster, TaskOf("worker", 0));
+  ASSERT_OK_AND_ASSIGN(const RunConfig config,
+                       RunConfig::Make({.sync = SyncTraining{.backup_workers = 2}}, task));
+  ASSERT_OK_AND_ASSIGN(const RunConfig named, config.Replace({.model_dir = "run"}));
+  ASSERT_TRUE(named.sync().has_value());
+  EXPECT_EQ(named.sync()->backup_workers, 2);
+  ASSERT_OK_AND_ASSIGN(const RunConfig none, named.Replace({.sync = kNoValue}));
+  EXPECT_FALSE(none.sync().has_value());
+  EXPECT_OK(none.Replace({.read_ahead = true}));
+  EXPECT_STATUS(config.Replace({.read_ahead = true}), absl::StatusCode::kInvalidArgument,
+                "sync and read_ahead");
+  // What an evaluator, or one process, is asked for is not compared with its trainers.
+  const RunConfigFields many = {.sync = SyncTraining{.replicas_to_aggregate = 100}};
+  EXPECT_OK(RunConfig::Make(many, ""));
+  EXPECT_OK(RunConfig::Make(many, TfConfig(kCluster, TaskOf("evaluator", 0))));
+}
+
 TEST(RunConfigTest, WrongFieldsAreNamed) {
   struct Case {
     RunConfigFields fields;
@@ -111,6 +130,33 @@ TEST(RunConfigTest, WrongFieldsAreNamed) {
   };
   for (const Case& c : cases) {
     const auto config = RunConfig::Make(c.fields, "");
+    EXPECT_STATUS(config, absl::StatusCode::kInvalidArgument, c.message);
+    EXPECT_EQ(config.status().message(), c.message);
+  }
+  using absl::Seconds;
+  const std::vector<Case> of_sync = {
+      {{.sync = SyncTraining{.replicas_to_aggregate = -1}},
+       "RunConfig: sync.replicas_to_aggregate must be >= 0, got -1"},
+      {{.sync = SyncTraining{.backup_workers = -1}},
+       "RunConfig: sync.backup_workers must be >= 0, got -1"},
+      {{.sync = SyncTraining{.start_wait = Seconds(-1)}},
+       "RunConfig: sync.start_wait must be >= 0, got -1s"},
+      {{.read_ahead = true, .sync = SyncTraining{}},
+       "RunConfig: sync and read_ahead must not both be given, got both; what is read ahead is of "
+       "the step before"},
+      {{.portable_graph = true, .sync = SyncTraining{}},
+       "RunConfig: sync and portable_graph must not both be given, got both; synchronous steps "
+       "have ops that TensorFlow has not"},
+      // A chief and two workers.
+      {{.sync = SyncTraining{.replicas_to_aggregate = 4}},
+       "RunConfig: sync.replicas_to_aggregate + sync.backup_workers must be <= the trainers (chief "
+       "and workers), 3, got 4 + 0"},
+      {{.sync = SyncTraining{.backup_workers = 3}},
+       "RunConfig: sync.replicas_to_aggregate + sync.backup_workers must be <= the trainers (chief "
+       "and workers), 3, got 1 + 3"},
+  };
+  for (const Case& c : of_sync) {
+    const auto config = RunConfig::Make(c.fields, TfConfig(kCluster, TaskOf("worker", 0)));
     EXPECT_STATUS(config, absl::StatusCode::kInvalidArgument, c.message);
     EXPECT_EQ(config.status().message(), c.message);
   }

@@ -421,7 +421,9 @@ std::string Summary(const TrainAndEvaluateResult& result, absl::Duration time) {
 }  // namespace
 
 double WorkerDelaySecs(const RunConfig& config) {
-  return std::min(config.experimental_max_worker_delay_secs().value_or(kMaxWorkerDelaySecs),
+  // Workers that come one after the other would hold up the first synchronous step.
+  const double most = config.sync() ? 0 : kMaxWorkerDelaySecs;
+  return std::min(config.experimental_max_worker_delay_secs().value_or(most),
                   kDelaySecsPerWorker * (config.task_id() + 1));
 }
 

@@ -126,6 +126,7 @@ TEST(WorkerDelayTest, WorkersBeginOneAfterTheOther) {
   EXPECT_EQ(delay(1, {.experimental_max_worker_delay_secs = 7}), 7);
   EXPECT_EQ(delay(12, {.experimental_max_worker_delay_secs = 100}), 65);
   EXPECT_EQ(delay(1, {.experimental_max_worker_delay_secs = 0}), 0);
+  EXPECT_EQ(delay(1, {.sync = SyncTraining{}}), 0) << "they wait for each other";
 }
 
 // --- One process ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@
 #include "estimator/model_fn.h"
 #include "estimator/model_graph.h"
 #include "estimator/run_config.h"
+#include "estimator/synced_optimizer.h"
 #include "estimator/warm_start_saver.h"
 #include "graph/graph.h"
 #include "graph/scope.h"
@@ -159,6 +160,9 @@ class TrainingLoop {
 
  private:
   void Warn() const {
+    if (config_.sync() && !SyncsTrainers(config_)) {
+      LogInfo("Estimator: RunConfig's sync does nothing here: there is one trainer");
+    }
     if (!call_.steps && !call_.max_steps && graph_.cardinality == data::kInfiniteCardinality) {
       LogWarning(
           "Estimator: Train has neither steps nor max_steps, and its data has no end: it "

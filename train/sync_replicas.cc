@@ -55,7 +55,7 @@ class Leads {
 
 }  // namespace
 
-SyncReplicasOptimizer::SyncReplicasOptimizer(std::unique_ptr<Optimizer> inner,
+SyncReplicasOptimizer::SyncReplicasOptimizer(std::shared_ptr<Optimizer> inner,
                                              const SyncReplicasOptions& options)
     : Optimizer({.name = options.name}), inner_(std::move(inner)), options_(options) {}
 

@@ -50,6 +50,11 @@
 //
 // Thread-safety: as Optimizer. Errors go into the scope: no inner optimizer, no global step,
 // numbers below 1, a variable of unknown shape.
+//
+// Several optimizers in one step: put them into a CompositeOptimizer (train/composite_optimizer.h)
+// and wrap that: one round, and the global step is counted once. Two that are each wrapped have two
+// rounds, and a step waits for both; neither needs the other one to be over, so they do not block
+// each other as long as each step of each trainer gives to both. Each counts its global step.
 // Source: TensorFlow's SyncReplicasOptimizer (python/training/sync_replicas_optimizer.py), whose
 // names these are; Chen et al., "Revisiting Distributed Synchronous SGD", for the backups.
 
@@ -79,7 +84,7 @@ struct SyncReplicasOptions {
 
 class SyncReplicasOptimizer : public Optimizer {
  public:
-  SyncReplicasOptimizer(std::unique_ptr<Optimizer> inner, const SyncReplicasOptions& options);
+  SyncReplicasOptimizer(std::shared_ptr<Optimizer> inner, const SyncReplicasOptions& options);
 
   std::vector<GradientAndVariable> ComputeGradients(ScopeAt at, Output loss,
                                                     const MinimizeOptions& options = {}) override;
@@ -103,7 +108,7 @@ class SyncReplicasOptimizer : public Optimizer {
  private:
   int64_t replicas() const;
 
-  const std::unique_ptr<Optimizer> inner_;
+  const std::shared_ptr<Optimizer> inner_;
   const SyncReplicasOptions options_;
   Output rounds_;  // of the last ApplyGradients
   Operation join_;

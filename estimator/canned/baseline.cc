@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "core/shape.h"
 #include "core/status.h"
 #include "estimator/canned/premade.h"
+#include "estimator/synced_optimizer.h"
 #include "graph/scope.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"
@@ -63,11 +65,12 @@ Output BatchSize(const Scope& scope, const Features& features, const WeightColum
 Estimator Baseline(const char* name, const BaselineEstimatorOptions& options,
                    const EstimatorOptions& estimator_options, std::source_location where) {
   const auto model = [options, where](const Scope& given, const Features& features,
-                                      const Labels& labels, Mode mode) -> StatusOr<EstimatorSpec> {
+                                      const Labels& labels, Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {
     const Scope scope = given.BuiltAt(where);
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
+      optimizer = SyncedOptimizer(std::move(optimizer), config);
     }
     const int64_t units = options.head->logits_dimension();
     const Scope own = scope.WithSubScope("baseline");

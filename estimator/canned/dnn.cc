@@ -2,10 +2,12 @@
 #include "estimator/canned/dnn.h"
 
 #include <memory>
+#include <utility>
 
 #include "core/status.h"
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
+#include "estimator/synced_optimizer.h"
 #include "graph/scope.h"
 #include "train/optimizer.h"
 
@@ -30,6 +32,7 @@ Estimator Dnn(const char* name, const DNNEstimatorOptions& options,
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
+      optimizer = SyncedOptimizer(std::move(optimizer), config);
     }
     const NetworkLogits dnn = DnnLogits(scope, features, mode,
                                         {.units = options.head->logits_dimension(),

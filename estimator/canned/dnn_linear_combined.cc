@@ -9,12 +9,11 @@
 #include "estimator/canned/premade.h"
 #include "estimator/columns/column_lowering.h"
 #include "estimator/columns/shared_ids.h"
+#include "estimator/synced_optimizer.h"
 #include "graph/scope.h"
 #include "layers/variable.h"
-#include "ops/array/constant.h"
-#include "ops/array/identity.h"
 #include "ops/math/cwise_binary.h"
-#include "ops/state/resource_variable.h"
+#include "train/composite_optimizer.h"
 #include "train/optimizer.h"
 
 namespace millrace {
@@ -39,16 +38,6 @@ Status Check(const DNNLinearCombinedEstimatorOptions& options) {
   MR_RETURN_IF_ERROR(CheckHiddenUnits("dnn_hidden_units", options.dnn_hidden_units));
   MR_RETURN_IF_ERROR(CheckDropout("dnn_dropout", options.dnn_dropout));
   return options.dnn_optimizer.Check("dnn_optimizer");
-}
-
-// Counts the step once, when all variables have changed; on its device, so that no message orders
-// that.
-Operation CountStep(const Scope& scope, const std::vector<Operation>& updates) {
-  const Variable step = GlobalStep(scope);
-  const Scope beside = scope.ColocatedWith(step.handle.op());
-  const Operation all = Group(beside, updates);
-  const Scope after = beside.WithControlDependencies({all});
-  return AssignAddVariableOp(after, step.handle, Const(after, int64_t{1}));
 }
 
 StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, const Scope& scope,
@@ -106,16 +95,12 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
   MR_RETURN_IF_ERROR(scope.status());
   const auto train = [&](const Scope& given, const Output& loss) {
     const Scope in = given.BuiltAt(scope.built_at());
-    std::vector<Operation> updates;
-    if (has_dnn) {
-      updates.push_back(
-          dnn_optimizer->Minimize(in, loss, {.variables = TrainablesUnder(in, "dnn/")}));
-    }
-    if (has_linear) {
-      updates.push_back(
-          linear_optimizer->Minimize(in, loss, {.variables = TrainablesUnder(in, "linear/")}));
-    }
-    return CountStep(in, updates);
+    std::vector<CompositeOptimizer::Part> parts;
+    if (has_dnn) parts.push_back({dnn_optimizer, TrainablesUnder(in, "dnn/")});
+    if (has_linear) parts.push_back({linear_optimizer, TrainablesUnder(in, "linear/")});
+    // Counts the step once; a synchronous step is one round of both.
+    const auto both = SyncedOptimizer(std::make_shared<CompositeOptimizer>(std::move(parts)), config);
+    return both->Minimize(in, loss, {.global_step = GlobalStep(in)});
   };
   return options.head->CreateEstimatorSpec(
       scope, {.features = features,

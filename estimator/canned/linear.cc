@@ -2,10 +2,12 @@
 #include "estimator/canned/linear.h"
 
 #include <memory>
+#include <utility>
 
 #include "core/status.h"
 #include "estimator/canned/logits.h"
 #include "estimator/canned/premade.h"
+#include "estimator/synced_optimizer.h"
 #include "graph/scope.h"
 #include "train/ftrl.h"
 #include "train/optimizer.h"
@@ -33,6 +35,7 @@ Estimator Linear(const char* name, LinearEstimatorOptions options,
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {
       MR_ASSIGN_OR_RETURN(optimizer, options.optimizer.Make(scope, kLearningRate));
+      optimizer = SyncedOptimizer(std::move(optimizer), config);
     }
     const NetworkLogits linear =
         LinearLogits(scope, features, mode,

@@ -3,10 +3,12 @@
 //
 //   linear_train --max_steps=1000
 //   launch --ps=1 --master --workers=1 -- linear_train --max_steps=1000 --log_dir=run
+//   launch --ps=1 --master --workers=3 -- linear_train --sync=4 --log_dir=run2
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
@@ -30,6 +32,8 @@
 #include "ops/ops.h"
 #include "runtime/session.h"
 #include "train/gradient_descent.h"
+#include "train/optimizer.h"
+#include "train/sync_replicas.h"
 #include "train/train.h"
 
 ABSL_FLAG(int64_t, max_steps, 1000, "global steps of all workers together");
@@ -42,6 +46,9 @@ ABSL_FLAG(int, max_recoveries, 20, "new sessions after a lost parameter server b
 ABSL_FLAG(double, session_timeout_secs, 7200, "how long to wait for other tasks");
 ABSL_FLAG(bool, read_ahead, false,
           "on a cluster: variables come with the end of the step before (docs/training_runs.md)");
+ABSL_FLAG(int64_t, sync, 0,
+          "on a cluster: each global step applies the mean of so many trainers' gradients; 0: each "
+          "trainer's by itself (docs/training_runs.md)");
 ABSL_FLAG(double, steps_per_second, 0, "at most, of this task; 0: as fast as it goes");
 ABSL_FLAG(double, nan_at_step, -1, "feeds a NaN from this step on, to see what the guard says");
 
@@ -67,8 +74,13 @@ LinearModel BuildLinearModel(const Scope& scope) {
   m.b = MakeVariable(scope.WithName("b"), Const(scope, 0.0f));
   m.predicted = Add(scope.WithName("predicted"), Mul(scope, m.w.value, m.x), m.b.value);
   m.loss = ReduceMean(scope.WithName("loss"), Square(scope, Sub(scope, m.predicted, m.y)));
-  m.train = GradientDescentOptimizer({.learning_rate = absl::GetFlag(FLAGS_learning_rate)})
-                .Minimize(scope, m.loss, {.global_step = m.global_step});
+  std::shared_ptr<Optimizer> optimizer = std::make_shared<GradientDescentOptimizer>(
+      GradientDescentOptions{.learning_rate = absl::GetFlag(FLAGS_learning_rate)});
+  if (const int64_t sync = absl::GetFlag(FLAGS_sync); sync > 0) {
+    optimizer = std::make_shared<SyncReplicasOptimizer>(
+        std::move(optimizer), SyncReplicasOptions{.replicas_to_aggregate = sync});
+  }
+  m.train = optimizer->Minimize(scope, m.loss, {.global_step = m.global_step});
   return m;
 }
 
@@ -142,6 +154,15 @@ Status Main() {
     if (value < 1) {
       return absl::InvalidArgumentError(absl::StrCat("--", flag, ": must be >= 1, got ", value));
     }
+  }
+  if (absl::GetFlag(FLAGS_sync) < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sync: must be >= 0, got ", absl::GetFlag(FLAGS_sync)));
+  }
+  if (absl::GetFlag(FLAGS_sync) > 0 && absl::GetFlag(FLAGS_read_ahead)) {
+    return absl::InvalidArgumentError(
+        "--sync: must be given without --read_ahead, got both; what is read ahead is of the step "
+        "before");
   }
   if (!absl::GetFlag(FLAGS_model_dir).empty() && absl::GetFlag(FLAGS_log_dir).empty()) {
     return absl::InvalidArgumentError("--model_dir: needs --log_dir, got none");

@@ -4,7 +4,7 @@
 //
 // The same program is every task: TF_CONFIG says which (ps, master or chief, worker); without it
 // one process does everything. Workers compute gradients independently (asynchronous data
-// parallelism); the parameter servers hold the variables; the master also saves checkpoints, judges
+// parallelism), or, with --sync, of one step together; the parameter servers hold the variables; the master also saves checkpoints, judges
 // the model on the test images and exports it at the end.
 //
 //   mnist_train --max_steps=1000 --log_dir=run --model_dir=run/export
@@ -45,6 +45,9 @@ ABSL_FLAG(uint64_t, seed, 1, "of initial values, dropout, drawn digits and the o
 ABSL_FLAG(double, keep_prob, 0.5, "share of hidden units that dropout keeps in training");
 ABSL_FLAG(bool, read_ahead, false,
           "on a cluster: variables come with the end of the step before (docs/training_runs.md)");
+ABSL_FLAG(int64_t, sync, 0,
+          "on a cluster: each global step applies the mean of so many trainers' gradients; 0: each "
+          "trainer's by itself (docs/training_runs.md)");
 ABSL_FLAG(int, max_recoveries, 20, "new sessions after a lost parameter server before giving up");
 
 namespace millrace {
@@ -62,6 +65,15 @@ Status CheckFlags() {
   if (!(keep > 0 && keep <= 1)) {
     return absl::InvalidArgumentError(absl::StrCat("--keep_prob: must be in (0, 1], got ", keep));
   }
+  if (absl::GetFlag(FLAGS_sync) < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--sync: must be >= 0, got %d", absl::GetFlag(FLAGS_sync)));
+  }
+  if (absl::GetFlag(FLAGS_sync) > 0 && absl::GetFlag(FLAGS_read_ahead)) {
+    return absl::InvalidArgumentError(
+        "--sync: must be given without --read_ahead, got both; what is read ahead is of the step "
+        "before");
+  }
   if (absl::GetFlag(FLAGS_log_dir).empty()) {
     return absl::InvalidArgumentError("--log_dir: must name a directory, got \"\"");
   }
@@ -75,7 +87,7 @@ Status RunTrainer(const ClusterConfig& cluster, const std::string& target) {
   const int64_t batch_size = absl::GetFlag(FLAGS_batch_size);
   Scope root;
   root.SetGraphSeed(static_cast<int64_t>(absl::GetFlag(FLAGS_seed)));
-  const MnistTrainer trainer = BuildMnistTrainer(root.WithDevice(ReplicaDeviceSetter(cluster)));
+  const MnistTrainer trainer = BuildMnistTrainer(root.WithDevice(ReplicaDeviceSetter(cluster)), absl::GetFlag(FLAGS_sync));
   BatchIterator batches(&data.train,
                         absl::GetFlag(FLAGS_seed) * 1000003 +
                             (cluster.is_chief() ? 0 : 1 + static_cast<uint64_t>(cluster.task())));

@@ -2,6 +2,10 @@
 #include "examples/mnist/model.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "layers/layers.h"
 #include "ops/ops.h"
@@ -9,6 +13,7 @@
 #include "saver/saver.h"
 #include "train/adam.h"
 #include "train/optimizer.h"
+#include "train/sync_replicas.h"
 
 namespace millrace {
 namespace {
@@ -52,7 +57,7 @@ MnistModel BuildMnistModel(const Scope& outer, Output images, std::optional<Outp
   return model;
 }
 
-MnistTrainer BuildMnistTrainer(const Scope& scope) {
+MnistTrainer BuildMnistTrainer(const Scope& scope, int64_t sync) {
   MnistTrainer trainer;
   trainer.images = Placeholder(scope.WithName("images"), DT_FLOAT, {-1, kDigitPixels});
   trainer.labels = Placeholder(scope.WithName("labels"), DT_FLOAT, {-1, kDigitClasses});
@@ -65,8 +70,14 @@ MnistTrainer BuildMnistTrainer(const Scope& scope) {
     trainer.loss =
         ReduceSum(optimizer.WithName("loss"),
                   SoftmaxCrossEntropyWithLogits(optimizer, model.logits, trainer.labels).loss);
-    trainer.train = AdamOptimizer({.learning_rate = kLearningRate})
-                        .Minimize(optimizer, trainer.loss, {.global_step = trainer.global_step});
+    std::shared_ptr<Optimizer> adam =
+        std::make_shared<AdamOptimizer>(AdamOptions{.learning_rate = kLearningRate});
+    if (sync > 0) {
+      adam = std::make_shared<SyncReplicasOptimizer>(
+          std::move(adam), SyncReplicasOptions{.replicas_to_aggregate = sync});
+    }
+    trainer.train =
+        adam->Minimize(optimizer, trainer.loss, {.global_step = trainer.global_step});
     trainer.step = StepAfter(optimizer, trainer.train, trainer.global_step);
   }
   const Scope evaluator = scope.WithSubScope("evaluator");

@@ -9,6 +9,7 @@
 // standard deviation 0.1 for the filters and 1.0 for the hidden layer, zeros for the output
 // layer, biases 0.1.
 
+#include <cstdint>
 #include <optional>
 
 #include "core/status.h"
@@ -41,7 +42,8 @@ struct MnistTrainer {
   Output step;  // int64 scalar: the global step, read after the step's own update
   Variable global_step;
 };
-MnistTrainer BuildMnistTrainer(const Scope& scope);
+// `sync` > 0: a step applies the mean of so many trainers' gradients.
+MnistTrainer BuildMnistTrainer(const Scope& scope, int64_t sync = 0);
 
 struct MnistScore {
   double mean_loss = 0;  // cross entropy of an image

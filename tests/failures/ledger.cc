@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -69,19 +70,33 @@ struct History {
   int64_t lost = 0;
 };
 
-// What a checkpoint holds.
+// What a checkpoint holds; of synchronous training `shares` and `shared_sum`.
 struct Values {
   std::vector<int64_t> marks;
   int64_t sum = 0, step = 0;
+  std::vector<double> shares;
+  double shared_sum = 0;
+
+  int64_t rows() const { return static_cast<int64_t>(std::max(marks.size(), shares.size())); }
 };
 
-StatusOr<Values> ReadValues(const std::string& path) {
+StatusOr<Values> ReadValues(const std::string& path, bool is_synchronous) {
   MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(FileSystem::Posix(), path));
   MR_ASSIGN_OR_RETURN(const Tensor marks, reader->Read(kMarksName));
   MR_ASSIGN_OR_RETURN(const Tensor sum, reader->Read(kSumName));
   MR_ASSIGN_OR_RETURN(const Tensor step, reader->Read("global_step"));
-  const auto rows = marks.flat<int64_t>();
-  return Values{{rows.begin(), rows.end()}, sum.scalar<int64_t>(), step.scalar<int64_t>()};
+  Values values;
+  values.step = step.scalar<int64_t>();
+  if (is_synchronous) {
+    const auto rows = marks.flat<double>();
+    values.shares.assign(rows.begin(), rows.end());
+    values.shared_sum = sum.scalar<double>();
+  } else {
+    const auto rows = marks.flat<int64_t>();
+    values.marks.assign(rows.begin(), rows.end());
+    values.sum = sum.scalar<int64_t>();
+  }
+  return values;
 }
 
 Status ReadHistory(const std::string& task, const std::string& path, History* history) {
@@ -215,6 +230,91 @@ Status Compare(const Save& save, const Life& life, const Values& base, const Val
   return absl::OkStatus();
 }
 
+// Shares are sums of a few quotients.
+constexpr double kRounding = 1e-6;
+
+// The number of trainers of the step that gave this share; 0: no step does.
+int64_t TrainersOf(double share, int64_t trainers) {
+  for (int64_t n = 1; n <= trainers; ++n) {
+    if (std::abs(share - 1.0 / static_cast<double>(n)) < kRounding) return n;
+  }
+  return 0;
+}
+
+// Compare, in synchronous training: of the rules in ledger.h.
+Status CompareShares(const Save& save, const Life& life, const Values& base, const Values& found,
+                     const std::vector<Try>& tries, int64_t trainers, LedgerReport* report) {
+  const auto wrong = [&](absl::string_view what, int64_t row, const std::string& rule, double got) {
+    return absl::DataLossError(absl::StrCat(
+        save.path, ": ", what, row < 0 ? "" : absl::StrCat(" ", row), " must be ", rule,
+        " by the ledger, got ", got, "; the variables live since ",
+        life.restored.empty() ? "their initialisation" : life.restored));
+  };
+  const int64_t rows = base.rows();
+  if (found.rows() != rows) {
+    return wrong("number of rows", -1, absl::StrCat(rows), static_cast<double>(found.rows()));
+  }
+  std::vector<int64_t> tried(static_cast<size_t>(rows)), acked(static_cast<size_t>(rows));
+  int64_t cut_off = 0;
+  report->uncertain = report->dropped = report->shared = 0;
+  for (const Try& t : tries) {
+    if (t.row < 0 || t.row >= rows) {
+      return wrong("number of a row", -1, absl::StrCat("in [0,", rows - 1, "]"),
+                   static_cast<double>(t.row));
+    }
+    if (t.begin > save.end || t.end <= life.not_before) continue;
+    ++tried[static_cast<size_t>(t.row)];
+    if (!t.acked) ++cut_off;
+    if (t.acked && t.begin >= life.not_before && t.end <= save.begin) {
+      ++acked[static_cast<size_t>(t.row)];
+    } else {
+      ++report->uncertain;
+    }
+  }
+  double shares = 0, amount = 0;
+  std::vector<int64_t> with_trainers(static_cast<size_t>(trainers) + 1);
+  for (int64_t row = 0; row < rows; ++row) {
+    const size_t i = static_cast<size_t>(row);
+    const double got = found.shares[i] - base.shares[i];
+    shares += got;
+    amount += got * static_cast<double>(AmountOf(row));
+    if (std::abs(got) < kRounding) {
+      report->dropped += acked[i];
+      continue;
+    }
+    if (got < 0 || got > static_cast<double>(tried[i]) + kRounding) {
+      return wrong("a step is there too often: row", row, absl::StrCat("in [0,", tried[i], "]"),
+                   got);
+    }
+    if (tried[i] != 1) continue;
+    const int64_t n = TrainersOf(got, trainers);
+    if (n == 0) {
+      return wrong("row", row, absl::StrCat("1 / n of n <= ", trainers, " trainers"), got);
+    }
+    ++with_trainers[static_cast<size_t>(n)];
+    if (n > 1) ++report->shared;
+  }
+  const double steps = static_cast<double>(found.step - base.step);
+  const double sum = found.shared_sum - base.shared_sum;
+  const double off = static_cast<double>(cut_off) + kRounding * (1 + steps);
+  if (std::abs(shares - steps) > off) {
+    return wrong("the shares of all rows", -1, absl::StrCat(steps, ", as the steps, +- ", off),
+                 shares);
+  }
+  // An amount is less than 100.
+  if (std::abs(sum - amount) > 100 * off) {
+    return wrong("the growth of sum", -1, absl::StrCat(amount, " +- ", 100 * off), sum);
+  }
+  if (cut_off > 0) return absl::OkStatus();
+  for (int64_t n = 2; n <= trainers; ++n) {
+    const int64_t got = with_trainers[static_cast<size_t>(n)];
+    if (got % n == 0) continue;
+    return wrong(absl::StrCat("the number of rows with 1 / ", n), -1,
+                 absl::StrCat("a multiple of ", n), static_cast<double>(got));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 StatusOr<Ledger> Ledger::Open(const std::string& path, int64_t first_row, int64_t num_rows) {
@@ -281,11 +381,15 @@ std::string LedgerReport::ToString() const {
                       " acknowledged steps lost with them; ", checkpoints,
                       " checkpoints agree, the last one at step ", final_step, " with ", repeated,
                       " steps that are there once more, after a lost answer, and ", uncertain,
-                      " steps that may be in it or not");
+                      " steps that may be in it or not",
+                      shared + dropped == 0
+                          ? ""
+                          : absl::StrCat("; ", shared, " gradients are in steps of several trainers, ",
+                                         dropped, " acknowledged ones in none"));
 }
 
 StatusOr<LedgerReport> AuditLedger(const std::string& directory,
-                                   const std::map<std::string, std::string>& files) {
+                                   const std::map<std::string, std::string>& files, int64_t sync) {
   History history;
   for (const auto& [task, path] : files) MR_RETURN_IF_ERROR(ReadHistory(task, path, &history));
   const auto by_begin = [](const auto& a, const auto& b) { return a.begin < b.begin; };
@@ -327,16 +431,21 @@ StatusOr<LedgerReport> AuditLedger(const std::string& directory,
     }
     Values base;
     if (!life.restored.empty()) {
-      MR_ASSIGN_OR_RETURN(base, ReadValues(life.restored));
+      MR_ASSIGN_OR_RETURN(base, ReadValues(life.restored, sync > 0));
     }
     for (size_t k = 0; k < history.saves.size(); ++k) {
       const Save& save = history.saves[k];
       if (save.begin < life.begin || save.begin >= life_end) continue;
       // Written again under the same name: what is there now is the later one's.
       if (k + 1 < history.saves.size() && history.saves[k + 1].path == save.path) continue;
-      MR_ASSIGN_OR_RETURN(const Values found, ReadValues(save.path));
-      if (base.marks.empty()) base.marks.assign(found.marks.size(), 0);
-      MR_RETURN_IF_ERROR(Compare(save, life, base, found, history.tries, &report.uncertain));
+      MR_ASSIGN_OR_RETURN(const Values found, ReadValues(save.path, sync > 0));
+      if (base.rows() == 0) {
+        base.marks.assign(found.marks.size(), 0);
+        base.shares.assign(found.shares.size(), 0);
+      }
+      MR_RETURN_IF_ERROR(
+          sync > 0 ? CompareShares(save, life, base, found, history.tries, sync, &report)
+                   : Compare(save, life, base, found, history.tries, &report.uncertain));
       ++report.checkpoints;
       report.final_step = found.step;
       report.repeated = 0;

@@ -18,6 +18,16 @@
 // after it are lost, and they alone: a life must begin with the newest checkpoint that was
 // committed.
 //
+// In synchronous training (ledger_train --sync=N) a global step takes the gradients of the n <= N
+// trainers that gave, and each of them adds its share, 1 / n, to its row and of its amount. So
+//
+//   a row has one share of a step at most for each try, and what a row has is some 1 / n
+//   the shares of all rows are as many as the global steps, and as all rows their amounts are `sum`
+//   n rows have 1 / n of the same step: there are k * n rows with 1 / n
+//
+// but for steps that were cut off, whose trainers have not heard of their end. A try that was
+// acknowledged and is not there came too late, or in a round that was given up: these are counted.
+//
 // Times are of CLOCK_MONOTONIC, which all processes of a machine share, so "before" is certain; a
 // step that was under way while a checkpoint was written may be in it or not.
 //
@@ -89,14 +99,19 @@ struct LedgerReport {
   int64_t uncertain = 0;    // tries that the last checkpoint may have or not
   int64_t repeated = 0;     // times that a step is in the last checkpoint beyond the first
   int64_t final_step = 0;   // of the last checkpoint
+  // In synchronous training, of the last checkpoint: acknowledged tries that are not there, and
+  // those that are there in a step of several trainers.
+  int64_t dropped = 0, shared = 0;
   std::string ToString() const;
 };
 // Compares every checkpoint of `directory` that the files of chiefs tell of with all files, by the
 // rules above. `files`: task's name -> path. DataLoss names the first checkpoint that does not
 // agree, the rule and the row; also where a checkpoint was committed by a chief that had been
 // succeeded, or a life did not begin with the newest one.
+// `sync`: the trainers that a synchronous step can have; 0: training is asynchronous.
 StatusOr<LedgerReport> AuditLedger(const std::string& directory,
-                                   const std::map<std::string, std::string>& files);
+                                   const std::map<std::string, std::string>& files,
+                                   int64_t sync = 0);
 
 }  // namespace millrace
 

@@ -149,6 +149,7 @@ Status LedgerJob::StartTask(const std::string& task, bool beside) {
       absl::StrCat("--log_dir=", log_dir()),
       absl::StrCat("--ledger=", LedgerPath(beside ? absl::StrCat(task, "-beside") : task)),
       absl::StrCat("--enough=", JoinPath(directory_, "enough"))};
+  if (options_.sync > 0) options.args.push_back(absl::StrCat("--sync=", options_.sync));
   options.args.insert(options.args.end(), options_.args.begin(), options_.args.end());
   const std::vector<std::string>& own = options_.args_of[task];
   options.args.insert(options.args.end(), own.begin(), own.end());
@@ -334,7 +335,9 @@ StatusOr<int64_t> LedgerJob::StepsAtStake() const {
   return at_stake;
 }
 
-StatusOr<LedgerReport> LedgerJob::Audit() const { return AuditLedger(log_dir(), Ledgers()); }
+StatusOr<LedgerReport> LedgerJob::Audit() const {
+  return AuditLedger(log_dir(), Ledgers(), options_.sync);
+}
 
 LedgerReport LedgerJob::ExpectLedgerHolds(int64_t rolled_back) {
   const StatusOr<LedgerReport> report = Audit();

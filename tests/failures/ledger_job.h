@@ -42,6 +42,8 @@ inline constexpr absl::Duration kGuard = absl::Seconds(150);
 struct LedgerJobOptions {
   int workers = 1;
   bool evaluator = false;
+  // Trainers train synchronously, so many of them at most (ledger_train --sync); 0: they do not.
+  int sync = 0;
   std::vector<std::string> args = {};                                  // of all tasks
   std::map<std::string, std::vector<std::string>> args_of = {};        // by task
   std::map<std::string, std::map<std::string, std::string>> env = {};  // by task

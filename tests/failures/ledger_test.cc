@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/failures/ledger.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +15,8 @@
 #include "saver/tensor_bundle.h"
 
 // covers: clusters: a ledger that does not agree with a checkpoint is found: a hole, a double step,
-//   an older checkpoint, one of a chief that was succeeded
+//   an older checkpoint, one of a chief that was succeeded; in synchronous training a share that no
+//   step gives
 
 namespace millrace {
 namespace {
@@ -54,8 +56,33 @@ class LedgerTest : public ::testing::Test {
     ASSERT_OK(writer->Add(kSumName, Tensor::Scalar<int64_t>(sum)));
     ASSERT_OK(writer->Finish());
   }
-  StatusOr<LedgerReport> Audit() {
-    return AuditLedger(directory_, {{"chief-0", file("chief-0")}, {"worker-0", file("worker-0")}});
+  // One of synchronous training: row -> its share.
+  void WriteShares(int64_t step, const std::map<int64_t, double>& shares, double sum_off = 0) {
+    ASSERT_OK_AND_ASSIGN(Tensor marks, Tensor::Zeros(DT_DOUBLE, Shape{2 * kRows}));
+    double sum = sum_off;
+    for (const auto& [row, share] : shares) {
+      marks.mutable_flat<double>()[static_cast<size_t>(row)] = share;
+      sum += share * static_cast<double>(AmountOf(row));
+    }
+    ASSERT_OK_AND_ASSIGN(const auto writer, BundleWriter::Open(FileSystem::Posix(), path(step)));
+    ASSERT_OK(writer->Add("global_step", Tensor::Scalar<int64_t>(step)));
+    ASSERT_OK(writer->Add(kMarksName, marks));
+    ASSERT_OK(writer->Add(kSumName, Tensor::Scalar<double>(sum)));
+    ASSERT_OK(writer->Finish());
+  }
+  StatusOr<LedgerReport> Audit(int64_t sync = 0) {
+    return AuditLedger(directory_, {{"chief-0", file("chief-0")}, {"worker-0", file("worker-0")}},
+                       sync);
+  }
+  // Three synchronous steps: of both, of the chief alone, of both. `worker`: more of its lines.
+  void SaySynchronous(const std::vector<std::string>& worker = {}) {
+    Say("chief-0",
+        {"100 start chief-0", "110 session initialized 0 -", "120 try 0", "130 ack 0 1",
+         "140 try 1", "150 ack 1 2", "160 try 2", "170 ack 2 3", "300 save 3",
+         absl::StrCat("400 saved ", path(3))});
+    Say("worker-0", {"100 start worker-0", "115 session waited 0 -", "120 try 10", "130 ack 10 1",
+                     "155 try 11", "170 ack 11 3"});
+    Say("worker-0", worker);
   }
   // The chief has completed 0 and 1, the worker 10; the answer of 11 was lost; 12 is under way
   // while the chief saves.
@@ -82,6 +109,46 @@ TEST_F(LedgerTest, WhatIsCertainMustBeThereAndTheRestMayBe) {
     EXPECT_EQ(report.checkpoints, 1);
     EXPECT_EQ(report.rolled_back, 0);
   }
+}
+
+TEST_F(LedgerTest, ASynchronousStepHasAShareOfEachThatGave) {
+  SaySynchronous();
+  WriteShares(3, {{0, 0.5}, {10, 0.5}, {1, 1}, {2, 0.5}, {11, 0.5}});
+  ASSERT_OK_AND_ASSIGN(const LedgerReport report, Audit(2));
+  EXPECT_EQ(report.checkpoints, 1);
+  EXPECT_EQ(report.final_step, 3);
+  EXPECT_EQ(report.shared, 4);
+  EXPECT_EQ(report.dropped, 0);
+}
+
+TEST_F(LedgerTest, AGradientThatCameTooLateIsCounted) {
+  SaySynchronous();
+  WriteShares(3, {{0, 0.5}, {10, 0.5}, {1, 1}, {2, 1}});
+  ASSERT_OK_AND_ASSIGN(const LedgerReport report, Audit(2));
+  EXPECT_EQ(report.shared, 2);
+  EXPECT_EQ(report.dropped, 1);
+}
+
+TEST_F(LedgerTest, AStepThatWasCutOffMayBeThereInPart) {
+  SaySynchronous({"180 try 12", "190 lost 12 UNAVAILABLE x y"});
+  WriteShares(3, {{0, 0.5}, {10, 0.5}, {1, 1}, {2, 0.5}, {11, 0.5}, {12, 1}});
+  ASSERT_OK(Audit(2).status());
+}
+
+TEST_F(LedgerTest, WrongSharesAreFound) {
+  SaySynchronous();
+  const auto expect = [&](const std::map<int64_t, double>& shares, const std::string& text,
+                          double sum_off = 0) {
+    WriteShares(3, shares, sum_off);
+    EXPECT_STATUS(Audit(2), absl::StatusCode::kDataLoss, text);
+  };
+  expect({{0, 0.5}, {10, 0.5}, {1, 1}, {2, 2}, {11, 0.5}},
+         "a step is there too often: row 2 must be in [0,1]");
+  expect({{0, 0.5}, {10, 0.5}, {1, 1}, {2, 0.4}, {11, 0.6}},
+         "row 2 must be 1 / n of n <= 2 trainers");
+  expect({{0, 0.5}, {10, 0.5}, {1, 1}, {2, 0.5}}, "the shares of all rows must be 3, as the steps");
+  expect({{0, 0.5}, {1, 1}, {2, 1}, {11, 0.5}, {12, 0.5}}, "row 12 must be in [0,0]");
+  expect({{0, 0.5}, {10, 0.5}, {1, 1}, {2, 1}}, "the growth of sum must be", 1);
 }
 
 TEST_F(LedgerTest, AHoleIsFound) {

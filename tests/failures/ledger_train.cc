@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ledger_train: a training program whose right weights are known whatever dies (ledger.h).
 //
-//   TF_CONFIG=... ledger_train --log_dir=run --ledger=run-worker-0.txt --enough=enough
+//   TF_CONFIG=... ledger_train --log_dir=run --ledger=run-worker-0.txt --enough=enough [--sync=3]
 //
 // Trainers step until the file --enough exists; the chief's end is that of the run. A task
 // "evaluator" waits for checkpoints and leaves with the run's last one.
@@ -28,11 +28,14 @@
 #include "distributed/cluster/cluster.h"
 #include "distributed/replica_device_setter.h"
 #include "distributed/server.h"
+#include "graph/gradient.h"
 #include "graph/scope.h"
 #include "layers/initializers.h"
 #include "layers/variable.h"
 #include "ops/array/constant.h"
 #include "ops/array/placeholder.h"
+#include "ops/math/cast.h"
+#include "ops/math/cwise_unary.h"
 #include "ops/state/resource_rows.h"
 #include "ops/state/resource_variable.h"
 #include "run/run_file.h"
@@ -40,8 +43,10 @@
 #include "saver/saver.h"
 #include "saver/tensor_bundle.h"
 #include "tests/failures/ledger.h"
+#include "train/gradient_descent.h"
 #include "train/optimizer.h"
 #include "train/supervisor.h"
+#include "train/sync_replicas.h"
 
 ABSL_FLAG(std::string, log_dir, "", "directory of checkpoints");
 ABSL_FLAG(std::string, ledger, "", "file of this trainer's lines");
@@ -55,6 +60,7 @@ ABSL_FLAG(double, stop_grace_secs, 120, "SupervisorOptions::stop_grace");
 ABSL_FLAG(double, lease_secs, 60, "ServerOptions::lease");
 ABSL_FLAG(double, lease_period_secs, 20, "ServerOptions::lease_period");
 ABSL_FLAG(int64_t, step_timeout_ms, 0, "time limit of a step; 0: none");
+ABSL_FLAG(int64_t, sync, 0, "trainers of a synchronous step; 0: training is asynchronous");
 ABSL_FLAG(int, max_recoveries, 100, "new sessions without progress before giving up");
 
 namespace millrace {
@@ -66,14 +72,42 @@ struct LedgerModel {
   Output row, amount, step_after;
 };
 
-// Mark, sum, count, in this order.
-LedgerModel BuildLedgerModel(const Scope& scope) {
+Shape ShapeOfMarks() {
+  return Shape{absl::GetFlag(FLAGS_rows) * absl::GetFlag(FLAGS_trainers)};
+}
+
+LedgerModel Inputs(const Scope& scope) {
   LedgerModel m;
   m.row = Placeholder(scope.WithName("row"), DT_INT64, {1});
   m.amount = Placeholder(scope.WithName("amount"), DT_INT64, {});
-  const Variable marks = MakeVariable(
-      scope.WithName(kMarksName), Shape{absl::GetFlag(FLAGS_rows) * absl::GetFlag(FLAGS_trainers)},
-      DT_INT64, ZerosInitializer());
+  return m;
+}
+
+// The mean of the trainers' marks and amounts is added, by gradient descent of rate 1.
+LedgerModel BuildSyncLedgerModel(const Scope& scope) {
+  LedgerModel m = Inputs(scope);
+  const Variable marks =
+      MakeVariable(scope.WithName(kMarksName), ShapeOfMarks(), DT_DOUBLE, ZerosInitializer());
+  const Variable sum = MakeVariable(scope.WithName(kSumName), Const(scope, 0.0));
+  const Variable step = GlobalStep(scope);
+  const IndexedSlices mark = {.values = Const(scope, Tensor::Of<double>({-1})),
+                              .indices = m.row,
+                              .dense_shape = Output()};
+  const Output amount = Neg(scope, Cast(scope, m.amount, DT_DOUBLE));
+  SyncReplicasOptimizer optimizer(
+      std::make_shared<GradientDescentOptimizer>(GradientDescentOptions{.learning_rate = 1}),
+      {.replicas_to_aggregate = absl::GetFlag(FLAGS_sync)});
+  const Operation train =
+      optimizer.ApplyGradients(scope, {{mark, marks}, {amount, sum}}, {.global_step = step});
+  m.step_after = StepAfter(scope.WithName("step_after"), train, step);
+  return m;
+}
+
+// Mark, sum, count, in this order.
+LedgerModel BuildLedgerModel(const Scope& scope) {
+  LedgerModel m = Inputs(scope);
+  const Variable marks =
+      MakeVariable(scope.WithName(kMarksName), ShapeOfMarks(), DT_INT64, ZerosInitializer());
   const Variable sum = MakeVariable(scope.WithName(kSumName), Const(scope, int64_t{0}));
   const Variable step = GlobalStep(scope);
   const Scope beside = scope.ColocatedWith(marks.handle.op());
@@ -124,7 +158,8 @@ class Trainer {
  private:
   Status Train(const std::string& target) {
     Scope root;
-    model_ = BuildLedgerModel(root.WithDevice(ReplicaDeviceSetter(cluster_)));
+    const Scope placed = root.WithDevice(ReplicaDeviceSetter(cluster_));
+    model_ = absl::GetFlag(FLAGS_sync) > 0 ? BuildSyncLedgerModel(placed) : BuildLedgerModel(placed);
     // All of them are compared in the end.
     MR_ASSIGN_OR_RETURN(const std::unique_ptr<Saver> saver,
                         Saver::Make(root, {.max_to_keep = 0, .write_meta_graph = false}));
@@ -226,8 +261,9 @@ Status Evaluate() {
       MR_ASSIGN_OR_RETURN(const auto reader, BundleReader::Open(fs, *latest));
       MR_ASSIGN_OR_RETURN(const Tensor step, reader->Read("global_step"));
       MR_ASSIGN_OR_RETURN(const Tensor sum, reader->Read(kSumName));
-      std::printf("Evaluated step %lld: sum %lld\n", static_cast<long long>(step.scalar<int64_t>()),
-                  static_cast<long long>(sum.scalar<int64_t>()));
+      std::printf("Evaluated step %lld: sum %g\n", static_cast<long long>(step.scalar<int64_t>()),
+                  sum.dtype() == DT_DOUBLE ? sum.scalar<double>()
+                                           : static_cast<double>(sum.scalar<int64_t>()));
       last = *latest;
     }
     MR_RETURN_IF_ERROR(end.status());
