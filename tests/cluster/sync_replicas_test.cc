@@ -340,9 +340,9 @@ TEST_P(SyncReplicasClusterTest, AStepHasTheMessagesOfAnAsynchronousOne) {
     double per_step[2][2] = {};  // asynchronous, synchronous; from the server, to it
     for (const int synchronous : {0, 1}) {
       const Model::MakeOptimizer descent = [] { return Descent(0.1); };
-      const Model model(&configs_["master"],
-                        synchronous == 1 ? Synchronous(descent, {.replicas_to_aggregate = 1})
-                                         : descent);
+      const Model model(
+          &configs_["master"],
+          synchronous == 1 ? Synchronous(descent, {.replicas_to_aggregate = 1}) : descent);
       TrainOptions o = Options("master", model, absl::StrCat("messages_", synchronous, ahead));
       o.steps = kWarmUp + kSteps + 1;
       o.summary_every = 0;
