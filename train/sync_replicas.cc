@@ -121,8 +121,9 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   const std::string shared = own_name.substr(0, own_name.find_last_not_of('/') + 1);
   const Scope beside_step = inside.ColocatedWith(step.handle.op());
   // Where the model's own nodes are: this worker.
-  const std::string worker = NoOp(inside.WithName("worker")).node()->requested_device();
-  const std::string trainer = worker.empty() ? "this process" : worker;
+  const Operation here = NoOp(inside.WithName("worker"));
+  if (!at.scope.ok()) return Operation();
+  const std::string trainer = here.node()->requested_device();
 
   rounds_ = SyncReplicasRounds(beside_step.WithName("rounds"),
                                {.replicas_to_aggregate = replicas(),
@@ -188,11 +189,12 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
                            .WithControlDependencies({leads.Beside(variable.handle)});
     if (!a.is_sparse) {
       means.push_back(
-          {SyncReplicasTake(near.WithName("take"), a.handle, round, variable.dtype), variable});
+          {SyncReplicasTake(near.WithName("take"), a.handle, round, gave.gradients, variable.dtype),
+           variable});
       continue;
     }
-    const SyncReplicasRows rows =
-        SyncReplicasTakeRows(near.WithName("take"), a.handle, round, variable.dtype);
+    const SyncReplicasRows rows = SyncReplicasTakeRows(near.WithName("take"), a.handle, round,
+                                                       gave.gradients, variable.dtype);
     means.push_back(
         {IndexedSlices{.values = rows.values,
                        .indices = rows.indices,
@@ -208,7 +210,8 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   // Most of it needs a mean, but not all: Adam's moments decay whatever the rows are.
   RunUpdateOnlyIf(inside, gave.leads, update, first, inner_->Variables(scope));
   const Output done = SyncReplicasDone(
-      beside_step.WithName("done").WithControlDependencies({update}), rounds_, round);
+      beside_step.WithName("done").WithControlDependencies({update, leads.Beside(step.handle)}),
+      rounds_, round);
 
   // Either way the step has ended then, where the global step is.
   const Output ended = Merge(beside_step.WithName("ended"), {done, next.output_false}).output;

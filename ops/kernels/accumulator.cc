@@ -71,6 +71,9 @@ constexpr int64_t kKeptRows = 4;
 // Rows of this many ahead of the one that is added are fetched.
 constexpr size_t kFetchedAhead = 8;
 
+// Numbers of rounds that are so far apart are of two series (ops/kernels/sync_rounds.h).
+constexpr int64_t kNewSeries = 1'000'000;
+
 Status CancelledTake() { return absl::CancelledError("TakeGrad operation was cancelled"); }
 
 }  // namespace
@@ -156,7 +159,8 @@ StatusOr<bool> GradientAccumulator::Apply(int64_t local_step, NewGradient gradie
   return was_added;
 }
 
-StatusOr<bool> GradientAccumulator::ApplyForRound(int64_t round, NewGradient gradient) {
+StatusOr<bool> GradientAccumulator::ApplyForRound(int64_t round, const std::string& giver,
+                                                  NewGradient gradient) {
   {
     MutexLock lock(&mu_);
     if (round > step_) {
@@ -164,33 +168,42 @@ StatusOr<bool> GradientAccumulator::ApplyForRound(int64_t round, NewGradient gra
       DropAll();
       step_ = round;
     }
+    // Two steps of one giver do not come at once.
+    if (round == step_ && givers_.count(giver) > 0) return false;
   }
-  return Apply(round, std::move(gradient));
+  MR_ASSIGN_OR_RETURN(const bool was_added, Apply(round, std::move(gradient)));
+  MutexLock lock(&mu_);
+  if (was_added && round == step_) givers_.insert(giver);
+  return was_added;
 }
 
-StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeRound(int64_t round) {
+StatusOr<GradientAccumulator::Taken> GradientAccumulator::TakeRound(int64_t round, int64_t least) {
   MutexLock lock(&mu_);
-  if (step_ != round || count_ == 0) {
-    const std::string was = step_ != round ? absl::StrCat("round ", step_) : "none";
+  if (step_ != round || count_ < std::max<int64_t>(least, 1)) {
+    const Status status = absl::AbortedError(
+        absl::StrCat("Accumulator '", spec_.name, "': ", least, " gradients for round ", round,
+                     " must be there, got ", count_, " for round ", step_,
+                     "; a server was started again, or the round is over; a new session goes on"));
+    // What is there for a later round is others'. Unless numbers begin anew, below: they are times.
+    if (round < step_ && step_ - round < kNewSeries) return status;
     num_dropped_ += count_;
     DropAll();
-    step_ = round + 1;  // also back: rounds that begin anew are given to from now on
-    return absl::AbortedError(absl::StrCat("Accumulator '", spec_.name, "': gradients for round ",
-                                           round, " must be there, got those of ", was,
-                                           "; a server was started again, a new session goes on"));
+    step_ = round + 1;
+    return status;
   }
   MR_ASSIGN_OR_RETURN(
       Taken taken,
       NoExceptions("Accumulator", [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> StatusOr<Taken> {
         return spec_.is_sparse ? TakeSparse(count_) : TakeDense();
       }));
-  count_ = 0;
+  DropAll();
   step_ = round + 1;
   return taken;
 }
 
 void GradientAccumulator::DropAll() {
   count_ = 0;
+  givers_.clear();
   if (!spec_.is_sparse) sum_ = Tensor();
   places_.Clear();
   row_counts_.clear();

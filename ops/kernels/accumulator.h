@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -93,11 +94,13 @@ class GradientAccumulator : public Resource,
   StatusOr<bool> Apply(int64_t local_step, NewGradient gradient);
   // InvalidArgument unless num_required >= 1.
   void Take(CancellationManager* cancellation, int64_t num_required, DoneFn done);
-  // Of the gradients for a round. False: it is over. What is there for an earlier round is dropped.
-  StatusOr<bool> ApplyForRound(int64_t round, NewGradient gradient);
+  // Of the gradients for a round, one of each giver. False: the round is over, or the giver has
+  // given. What is there for an earlier round is dropped.
+  StatusOr<bool> ApplyForRound(int64_t round, const std::string& giver, NewGradient gradient);
   // The sum of the gradients for `round`, divided by their number, rows of sparse ones, too; the
-  // next round begins. Aborted where there is none: this accumulator, or the round, was begun anew.
-  StatusOr<Taken> TakeRound(int64_t round);
+  // next round begins. Aborted where there are fewer than `least`: this accumulator, or the rounds,
+  // were begun anew, or the round is over.
+  StatusOr<Taken> TakeRound(int64_t round, int64_t least);
   // The step, also an earlier one. Gradients that are there stay.
   void SetGlobalStep(int64_t step);
   int64_t num_accumulated() const;
@@ -136,6 +139,7 @@ class GradientAccumulator : public Resource,
   int64_t step_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t count_ ABSL_GUARDED_BY(mu_) = 0;  // gradients that are there
   int64_t num_dropped_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<std::string> givers_ ABSL_GUARDED_BY(mu_);  // for this round
   Line takes_ ABSL_GUARDED_BY(mu_);
   // Dense: their sum. Sparse: rows by place; those behind the last place have no meaning. Without
   // gradients there are no places, and the room of the last ones may be there.

@@ -33,16 +33,9 @@ Status SyncRoundsSpec::Check() const {
   return absl::OkStatus();
 }
 
-Status SyncRoundsSpec::CheckSame(const SyncRoundsSpec& want) const {
-  if (replicas == want.replicas) return absl::OkStatus();
-  return InvalidArgument("SyncReplicas '", name,
-                         "': replicas_to_aggregate must be the same for all trainers, got ",
-                         want.replicas, " where others have ", replicas);
-}
-
 SyncRounds::SyncRounds(SyncRoundsSpec spec, Clock* clock)
-    : spec_(std::move(spec)),
-      clock_(clock),
+    : clock_(clock),
+      spec_(std::move(spec)),
       round_(std::max<int64_t>(1, absl::ToUnixMicros(clock->Now()))),
       said_at_(clock->Now()) {}
 
@@ -63,6 +56,15 @@ SyncRounds::~SyncRounds() {
   }
 }
 
+Status SyncRounds::Agree(const SyncRoundsSpec& want) {
+  MutexLock lock(&mu_);
+  if (trainers_.empty()) spec_ = want;
+  if (spec_.replicas == want.replicas) return absl::OkStatus();
+  return InvalidArgument("SyncReplicas '", spec_.name,
+                         "': replicas_to_aggregate must be the same for all trainers, got ",
+                         want.replicas, " where others have ", spec_.replicas);
+}
+
 std::string SyncRounds::DebugString() const {
   MutexLock lock(&mu_);
   return absl::StrCat("synchronous training '", spec_.name, "': round ", round_, ", ",
@@ -80,16 +82,25 @@ SyncRounds::Counts SyncRounds::counts() const {
 
 // --- Trainers ------------------------------------------------------------------------------------
 
-SyncRounds::Trainer* SyncRounds::Add(const std::string& session, absl::string_view name) {
+SyncRounds::Trainer* SyncRounds::Add(const std::string& session, absl::string_view name,
+                                     CancellationManager* cancellation) {
   const auto [it, is_new] = trainers_.try_emplace(session);
-  if (is_new) {
-    it->second.name = std::string(name);
-    if (trainers_.size() == 1) first_join_ = clock_->Now();
-    started_ = started_ || spec_.start_wait <= absl::ZeroDuration() ||
-               static_cast<int64_t>(trainers_.size()) >= spec_.replicas;
-    LogInfo("SyncReplicas '", spec_.name, "': ", name, " joins before round ", round_, ", ",
-            trainers_.size(), " train, ", spec_.replicas, " are asked for");
+  if (!is_new) return &it->second;
+  if (cancellation != nullptr && cancellation->IsCancelled()) {
+    // Steps are cancelled before their session is said to have ended; nobody would take it out.
+    trainers_.erase(it);
+    return nullptr;
   }
+  it->second.name = name.empty() ? absl::StrCat("session ", session) : std::string(name);
+  it->second.giver = name.empty() ? session : std::string(name);
+  if (trainers_.size() == 1) {
+    first_join_ = clock_->Now();
+    TellWatch(true);
+  }
+  started_ = started_ || spec_.start_wait <= absl::ZeroDuration() ||
+             static_cast<int64_t>(trainers_.size()) >= spec_.replicas;
+  LogInfo("SyncReplicas '", spec_.name, "': ", it->second.name, " joins before round ", round_,
+          ", ", trainers_.size(), " train, ", spec_.replicas, " are asked for");
   return &it->second;
 }
 
@@ -100,40 +111,41 @@ void SyncRounds::Join(const std::string& session, absl::string_view name,
   attempt->joined = std::move(done);
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     GiveUpIfLedBy(session, ended);
-    Trainer* const trainer = Add(session, name);
-    if (!leader_.empty()) return Wait(attempt, cancellation, ended);
-    if (!trainer->has_given) trainer->round = round_;
-    attempt->result = Given{.leads = false, .next_round = trainer->round};
+    Trainer* const trainer = Add(session, name, cancellation);
+    if (trainer != nullptr && !leader_.empty()) return Wait(attempt, cancellation, ended);
+    if (trainer == nullptr) {
+      attempt->result = CancelledWait();
+    } else {
+      if (!trainer->has_given) trainer->round = round_;
+      attempt->result = Given{.leads = false, .next_round = trainer->round};
+    }
     ended->push_back(attempt);
   });
-  TellWatch(true);
 }
 
-int64_t SyncRounds::RoundOf(const std::string& session, absl::string_view name) {
-  int64_t round = kNoRound;
-  bool is_new = false;
+StatusOr<int64_t> SyncRounds::RoundOf(const std::string& session, absl::string_view name,
+                                      CancellationManager* cancellation) {
+  StatusOr<int64_t> round = CancelledWait();
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     GiveUpIfLedBy(session, ended);
-    is_new = trainers_.find(session) == trainers_.end();
-    if (is_new) {
-      LogWarning("SyncReplicas '", spec_.name, "': the first gradient of ", name,
-                 " is not taken: run the local initialisers, or the optimizer's hook, before the "
-                 "first step");
-    }
-    round = Add(session, name)->round;
+    const bool is_new = trainers_.find(session) == trainers_.end();
+    const Trainer* const trainer = Add(session, name, cancellation);
+    if (trainer == nullptr) return;
+    round = trainer->round;
+    if (!is_new) return;
+    LogWarning("SyncReplicas '", spec_.name, "': the first gradient of ", trainer->name,
+               " is not taken: run the local initialisers, or the optimizer's hook, before the "
+               "first step");
   });
-  if (is_new) TellWatch(true);
   return round;
 }
 
 void SyncRounds::SessionEnded(absl::string_view session_handle) {
-  bool has_trainers = true;
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const auto it = trainers_.find(session_handle);
     if (it == trainers_.end()) return;
     const std::string name = it->second.name;
     trainers_.erase(it);
-    has_trainers = !trainers_.empty();
     LogInfo("SyncReplicas '", spec_.name, "': ", name, " has left, ", trainers_.size(), " train");
     // Its steps are cancelled; they get nothing more.
     for (auto a = waiting_.begin(); a != waiting_.end();) {
@@ -145,14 +157,14 @@ void SyncRounds::SessionEnded(absl::string_view session_handle) {
       a = next;
     }
     if (leader_ == session_handle) GiveUp(absl::StrCat(name, " has left in its update"), ended);
-    if (!has_trainers) {
+    if (trainers_.empty()) {
       // Whoever comes then begins anew. What is there of this round is of nobody's next one.
       started_ = false;
       first_join_ = absl::InfiniteFuture();
-      if (gradients_ > 0) GiveUp("all trainers have left", ended);
+      TellWatch(false);
+      if (!givers_.empty()) GiveUp("all trainers have left", ended);
     }
   });
-  if (!has_trainers) TellWatch(false);
 }
 
 // --- Rounds --------------------------------------------------------------------------------------
@@ -220,9 +232,8 @@ void SyncRounds::Give(const std::string& session, int64_t round, CancellationMan
     Trainer& trainer = it->second;
     const bool is_late = round != round_ || !leader_.empty();
     if (!is_late) {
-      // A step that was cancelled and runs again has given before.
-      if (!trainer.has_given) ++gradients_;
       trainer.has_given = true;
+      givers_.insert(trainer.giver);
       attempt->counts = true;
       return Wait(attempt, cancellation, ended);
     }
@@ -240,14 +251,32 @@ int64_t SyncRounds::Needed() const {
 }
 
 void SyncRounds::LeadIfComplete(Line* ended) {
-  if (!started_ || !leader_.empty() || gradients_ < Needed()) return;
+  const auto gradients = static_cast<int64_t>(givers_.size());
+  if (!started_ || !leader_.empty() || gradients < Needed()) return;
   // The last that came: its step is the warmest.
-  const auto last = std::find_if(waiting_.rbegin(), waiting_.rend(),
-                                 [](const std::shared_ptr<Attempt>& a) { return a->counts; });
-  if (last == waiting_.rend()) return;
-  leader_ = (*last)->session;
-  (*last)->result = Given{.leads = true, .next_round = round_ + 1};
-  ended->splice(ended->end(), waiting_, std::next(last).base());
+  for (auto a = waiting_.rbegin(); a != waiting_.rend(); ++a) {
+    Attempt* const attempt = a->get();
+    if (!attempt->counts) continue;
+    if (attempt->cancellation != nullptr) {
+      // For as long as its step lives: nothing takes it back, after the update it changes nothing.
+      CancellationManager::Token unused = 0;
+      const bool lives = attempt->cancellation->Register(
+          &unused, [weak = weak_from_this(), session = attempt->session, round = round_] {
+            if (const auto rounds = weak.lock()) rounds->UpdateCancelled(session, round);
+          });
+      if (!lives) continue;  // it leaves the line soon
+    }
+    leader_ = attempt->session;
+    attempt->result = Given{.leads = true, .next_round = round_ + 1, .gradients = gradients};
+    ended->splice(ended->end(), waiting_, std::next(a).base());
+    return;
+  }
+}
+
+void SyncRounds::UpdateCancelled(const std::string& session, int64_t round) {
+  Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (leader_ == session && round == round_) GiveUp("its update was cancelled", ended);
+  });
 }
 
 int64_t SyncRounds::Done(const std::string& session, int64_t round) {
@@ -264,14 +293,15 @@ int64_t SyncRounds::Done(const std::string& session, int64_t round) {
 
 void SyncRounds::NextRound(Line* ended) {
   ++round_;
-  gradients_ = 0;
-  leader_.clear();
+  givers_.clear();
   said_at_ = clock_->Now();
   for (auto& [session, trainer] : trainers_) {
-    // Who is at work on an old round keeps its number: what it gives is too late.
-    if (trainer.has_given) trainer.round = round_;
+    // Who is at work on an old round keeps its number: what it gives is too late. Those that wait
+    // have done their work.
+    if (session == leader_) trainer.round = round_;
     trainer.has_given = false;
   }
+  leader_.clear();
   for (const std::shared_ptr<Attempt>& a : waiting_) {
     if (const auto it = trainers_.find(a->session); it != trainers_.end()) {
       it->second.round = round_;
@@ -313,7 +343,7 @@ std::string SyncRounds::WaitsForLocked() const {
   constexpr size_t kMost = 10;
   const size_t more = names.size() > kMost ? names.size() - kMost : 0;
   names.resize(names.size() - more);
-  return absl::StrCat("has ", gradients_, " of ", Needed(), " gradients, waits for ",
+  return absl::StrCat("has ", givers_.size(), " of ", Needed(), " gradients, waits for ",
                       absl::StrJoin(names, ", "), more > 0 ? absl::StrCat(" and ", more) : "");
 }
 
@@ -325,6 +355,8 @@ std::string SyncRounds::WaitsFor() const {
 void SyncRounds::Look() {
   Change([&](Line*) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const absl::Time now = clock_->Now();
+    first_join_ = std::min(first_join_, now);  // the clock may have been set back
+    said_at_ = std::min(said_at_, now);
     if (!started_ && !trainers_.empty() && now >= first_join_ + spec_.start_wait) {
       LogInfo("SyncReplicas '", spec_.name, "': goes on with ", trainers_.size(), " trainers of ",
               spec_.replicas, " after a wait of ", absl::FormatDuration(spec_.start_wait));

@@ -10,7 +10,8 @@
 //
 //   open -> updating -> over, the next one is open     its leader has said Done
 //     |         '-----> given up, the next one is open     the leader's session ended before, or
-//     |                                                    it gives again
+//     |                                                    its step was cancelled, or it begins
+//     |                                                    another one
 //     '-> updating: once min(replicas, trainers) have given; one of those that wait leads
 //
 // Before the first round there is a wait for `replicas` trainers, of start_wait at most from the
@@ -18,7 +19,9 @@
 //
 // A gradient for another round than the open one came too late: it is counted, and its trainer goes
 // on with the round that is open next. So does one that joins while a round is being updated: it
-// would read variables of both rounds.
+// would read variables of both rounds. A trainer that comes back in the same round (its session was
+// lost, its step was cancelled) gives again what counts once: trainers are told apart by their
+// names, where they have any.
 //
 // Numbers of rounds begin with the time in microseconds: a resource that is made anew (a server
 // that was started again) goes on above what accumulators of other servers have seen.
@@ -34,6 +37,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -57,8 +61,6 @@ struct SyncRoundsSpec {
   std::string container = "", name = "";
 
   Status Check() const;
-  // One that exists must be what another node asks for.
-  Status CheckSame(const SyncRoundsSpec& want) const;
 };
 
 class SyncRounds : public Resource,
@@ -71,6 +73,7 @@ class SyncRounds : public Resource,
     // The caller's step does the update of the round, then calls Done. The others wait.
     bool leads = false;
     int64_t next_round = 0;
+    int64_t gradients = 0;  // of the round, when it leads: each accumulator has at least as many
   };
   struct Counts {
     int64_t rounds = 0;    // that are over
@@ -86,18 +89,20 @@ class SyncRounds : public Resource,
   SyncRounds(const SyncRounds&) = delete;
   SyncRounds& operator=(const SyncRounds&) = delete;
 
-  const SyncRoundsSpec& spec() const { return spec_; }
+  // What another node asks for must be the same. Without trainers it is taken.
+  Status Agree(const SyncRoundsSpec& want);
   std::string DebugString() const override;
 
-  // The session becomes a trainer, called `name` in the log: the round that its next gradient is
-  // for. What it gives must be of variables that are read afterwards. Of one that has joined: the
-  // same for its next gradient.
+  // The session becomes a trainer, called `name` ("": it has none): the round that its next
+  // gradient is for. What it gives must be of variables that are read afterwards. Of one that has
+  // joined: the same for its next gradient.
   void Join(const std::string& session, absl::string_view name, CancellationManager* cancellation,
             JoinedFn done);
   // The round that the session holds. A session that has not joined does; what it has read by now
   // may be of any round: kNoRound, for which nothing is taken.
   static constexpr int64_t kNoRound = -1;
-  int64_t RoundOf(const std::string& session, absl::string_view name);
+  StatusOr<int64_t> RoundOf(const std::string& session, absl::string_view name,
+                            CancellationManager* cancellation);
   // The session has given its gradient for `round`.
   void Give(const std::string& session, int64_t round, CancellationManager* cancellation,
             GivenFn done);
@@ -123,7 +128,8 @@ class SyncRounds : public Resource,
   };
   using Line = std::list<std::shared_ptr<Attempt>>;
   struct Trainer {
-    std::string name;
+    std::string name;          // for the log
+    std::string giver;         // the session where it has no name
     int64_t round = kNoRound;  // of its next gradient
     bool has_given = false;    // in the open round
     int64_t late = 0;
@@ -144,8 +150,11 @@ class SyncRounds : public Resource,
   void Wait(std::shared_ptr<Attempt> attempt, CancellationManager* cancellation, Line* ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Cancel(const std::shared_ptr<Attempt>& attempt);
-  Trainer* Add(const std::string& session, absl::string_view name)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null where the step is cancelled: its session may have ended.
+  Trainer* Add(const std::string& session, absl::string_view name,
+               CancellationManager* cancellation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The update of this round was cancelled, if it has not ended.
+  void UpdateCancelled(const std::string& session, int64_t round);
   void LeadIfComplete(Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The open round is no longer: who waits goes on with the next.
   void NextRound(Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -158,16 +167,16 @@ class SyncRounds : public Resource,
   // Once a second.
   void Look();
 
-  const SyncRoundsSpec spec_;
   Clock* const clock_;
   const std::shared_ptr<Watch> watch_ = std::make_shared<Watch>();
   std::thread thread_ ABSL_GUARDED_BY(watch_->mu);
 
-  mutable Mutex mu_;
+  mutable Mutex mu_;  // before watch_->mu
+  SyncRoundsSpec spec_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Trainer, std::less<>> trainers_ ABSL_GUARDED_BY(mu_);  // by session
   int64_t round_ ABSL_GUARDED_BY(mu_);
-  int64_t gradients_ ABSL_GUARDED_BY(mu_) = 0;  // for the open round
-  std::string leader_ ABSL_GUARDED_BY(mu_);     // the session that does its update; "": none
+  std::set<std::string> givers_ ABSL_GUARDED_BY(mu_);  // of gradients for the open round
+  std::string leader_ ABSL_GUARDED_BY(mu_);            // the session that does its update; "": none
   bool started_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time first_join_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Time said_at_ ABSL_GUARDED_BY(mu_);  // what the open round waits for, or when it opened

@@ -59,6 +59,12 @@ class SyncRoundsTest : public ::testing::Test {
                     if (t->leads()) ++times_led_[t->round - 1];
                   });
   }
+  int64_t RoundOf(const std::string& session) {
+    const StatusOr<int64_t> round =
+        rounds_->RoundOf(session, absl::StrCat("trainer ", session), &cancellation_);
+    EXPECT_OK(round.status());
+    return round.ok() ? *round : -3;
+  }
   void Done(Trainer* t) { EXPECT_EQ(rounds_->Done(t->session, t->round - 1), t->round); }
 
   FakeClock clock_{absl::UnixEpoch() + absl::Hours(1)};
@@ -87,8 +93,8 @@ TEST_F(SyncRoundsTest, TheLastOfARoundLeadsAndTheOthersGoOnWhenItIsDone) {
   Done(&b);
   ASSERT_TRUE(a.goes_on());
   EXPECT_EQ(a.round, first + 1);
-  EXPECT_EQ(rounds_->RoundOf("a", "trainer a"), first + 1);
-  EXPECT_EQ(rounds_->RoundOf("b", "trainer b"), first + 1);
+  EXPECT_EQ(RoundOf("a"), first + 1);
+  EXPECT_EQ(RoundOf("b"), first + 1);
   const SyncRounds::Counts counts = rounds_->counts();
   EXPECT_EQ(counts.rounds, 1);
   EXPECT_EQ(counts.given_up, 0);
@@ -103,14 +109,14 @@ TEST_F(SyncRoundsTest, WhoLeavesIsNotWaitedFor) {
   Give(&a);
   Give(&b);
   rounds_->SessionEnded("c");
-  EXPECT_TRUE(a.leads() != b.leads());
-  Trainer* const leader = a.leads() ? &a : &b;
-  Done(leader);
+  ASSERT_TRUE(b.leads());
+  EXPECT_FALSE(a.given);
+  Done(&b);
+  ASSERT_TRUE(a.goes_on());
   // What a trainer gave before it left counts; its own step is told of the end.
   Give(&a);
   rounds_->SessionEnded("a");
   EXPECT_STATUS(a.given->status(), absl::StatusCode::kCancelled, "was cancelled");
-  EXPECT_FALSE(b.given && b.given->ok() && b.leads() && leader != &b);
   Give(&b);
   EXPECT_TRUE(b.leads());
   EXPECT_EQ(rounds_->counts().trainers, 1);
@@ -146,7 +152,7 @@ TEST_F(SyncRoundsTest, AnUpdateThatFailedIsGivenUpByTheLeadersNextStep) {
   Give(&a);
   Give(&b);
   ASSERT_TRUE(b.leads());
-  EXPECT_EQ(rounds_->RoundOf("b", "trainer b"), first + 1);
+  EXPECT_EQ(RoundOf("b"), first + 1);
   EXPECT_TRUE(a.goes_on());
   EXPECT_EQ(rounds_->counts().given_up, 1);
 }
@@ -249,7 +255,7 @@ TEST_F(SyncRoundsTest, WhoHasNotJoinedHoldsNoRound) {
   EXPECT_STATUS(a.given->status(), absl::StatusCode::kFailedPrecondition,
                 "run the local initialisers");
   // A step that asks for its round joins, for the next step.
-  a.round = rounds_->RoundOf("a", "trainer a");
+  a.round = RoundOf("a");
   EXPECT_EQ(a.round, SyncRounds::kNoRound);
   Give(&a);
   ASSERT_TRUE(a.goes_on());
@@ -262,12 +268,107 @@ TEST_F(SyncRoundsTest, OptionsAreChecked) {
   EXPECT_STATUS((SyncRoundsSpec{.replicas = 0, .name = "r"}.Check()),
                 absl::StatusCode::kInvalidArgument,
                 "SyncReplicas 'r': replicas_to_aggregate must be >= 1, got 0");
-  EXPECT_STATUS((SyncRoundsSpec{.replicas = 2, .name = "r"}.CheckSame({.replicas = 3})),
-                absl::StatusCode::kInvalidArgument,
-                "must be the same for all trainers, got 3 where others have 2");
+  Make(2);
+  EXPECT_OK(rounds_->Agree({.replicas = 1})) << "nobody has joined";
+  Trainer a{"a"};
+  Join(&a);
+  EXPECT_OK(rounds_->Agree({.replicas = 1}));
+  EXPECT_STATUS(rounds_->Agree({.replicas = 3}), absl::StatusCode::kInvalidArgument,
+                "must be the same for all trainers, got 3 where others have 1");
+  rounds_->SessionEnded("a");
+  EXPECT_OK(rounds_->Agree({.replicas = 3}));
 }
 
-// Trainers that come, give, lead, fail, are cancelled and go, in any order. There is never more
+// Its session was lost while it waited; the next one gives the same batch again.
+TEST_F(SyncRoundsTest, ATrainerThatComesBackCountsOnce) {
+  Make(2);
+  Trainer a{"a"}, b{"b"}, again{"c"};
+  const auto join_as_a = [&](Trainer* t) {
+    rounds_->Join(t->session, "the same task", &cancellation_,
+                  [t](StatusOr<int64_t> round) { t->round = round.value_or(-3); });
+  };
+  join_as_a(&a);
+  Join(&b);
+  Give(&a);
+  rounds_->SessionEnded("a");
+  join_as_a(&again);
+  EXPECT_EQ(again.round, b.round);
+  Give(&again);
+  EXPECT_FALSE(again.given) << "b's gradient is not there";
+  EXPECT_EQ(rounds_->WaitsFor(), "has 1 of 2 gradients, waits for trainer b");
+  Give(&b);
+  ASSERT_TRUE(b.leads());
+  EXPECT_EQ((*b.given)->gradients, 2);
+}
+
+TEST_F(SyncRoundsTest, AnUpdateThatIsCancelledIsGivenUpAtOnce) {
+  Make(2);
+  Trainer a{"a"}, b{"b"};
+  Join(&a);
+  Join(&b);
+  CancellationManager of_step;
+  Give(&a);
+  Give(&b, &of_step);
+  ASSERT_TRUE(b.leads());
+  of_step.StartCancel();
+  EXPECT_TRUE(a.goes_on());
+  EXPECT_EQ(rounds_->counts().given_up, 1);
+  // After an update it means nothing.
+  CancellationManager of_next;
+  b.round = RoundOf("b");
+  Give(&a);
+  Give(&b, &of_next);
+  ASSERT_TRUE(b.leads());
+  Done(&b);
+  of_next.StartCancel();
+  EXPECT_EQ(rounds_->counts().given_up, 1);
+  EXPECT_EQ(rounds_->counts().rounds, 1);
+}
+
+// A step that is under way has read its variables before it asks for its round.
+TEST_F(SyncRoundsTest, WhoLeftItsRoundsEndOutIsLateInTheNext) {
+  Make(1);
+  Trainer a{"a"}, b{"b"};
+  Join(&a);
+  Join(&b);
+  rounds_->SessionEnded("b");
+  Join(&b);
+  CancellationManager of_step;
+  const int64_t first = a.round;
+  Make(2);
+  Join(&a);
+  Join(&b);
+  Trainer c{"c"};
+  Join(&c);
+  Give(&a, &of_step);
+  of_step.StartCancel();
+  Give(&b);
+  ASSERT_TRUE(b.leads());
+  Done(&b);
+  EXPECT_EQ(RoundOf("a"), first);
+  a.round = RoundOf("a");
+  Give(&a);
+  ASSERT_TRUE(a.goes_on());
+  EXPECT_EQ(rounds_->counts().late, 1);
+}
+
+// Steps of a session that is over may still be on their way to their end.
+TEST_F(SyncRoundsTest, AStepThatIsCancelledDoesNotJoin) {
+  Make(1);
+  CancellationManager over;
+  over.StartCancel();
+  EXPECT_STATUS(rounds_->RoundOf("a", "trainer a", &over).status(), absl::StatusCode::kCancelled,
+                "was cancelled");
+  bool was_told = false;
+  rounds_->Join("a", "trainer a", &over, [&](StatusOr<int64_t> round) {
+    was_told = true;
+    EXPECT_STATUS(round.status(), absl::StatusCode::kCancelled, "was cancelled");
+  });
+  EXPECT_TRUE(was_told);
+  EXPECT_EQ(rounds_->counts().trainers, 0);
+}
+
+// Trainers that come, give, lead, fail and go, in any order. There is never more
 // than one leader; a round's number is never led twice; and once nothing new happens, all that live
 // come through a round together.
 TEST_F(SyncRoundsTest, AnyHistoryGoesOn) {
@@ -324,7 +425,7 @@ TEST_F(SyncRoundsTest, AnyHistoryGoesOn) {
         case 3:
           if (l != nullptr && below(3) == 0) {  // its update has failed, it begins again
             l->given.reset();
-            l->round = rounds_->RoundOf(l->session, "t");
+            l->round = RoundOf(l->session);
             l->joined = l->round;
             busy[l] = false;
           }

@@ -40,7 +40,7 @@ class NamedResourceKernel : public Kernel {
                                                         [this]() -> StatusOr<std::shared_ptr<R>> {
                                                           return std::make_shared<R>(spec_);
                                                         }));
-      MR_RETURN_IF_ERROR(found->spec().CheckSame(spec_));
+      MR_RETURN_IF_ERROR(Agree(found.get(), spec_));
       handle_ = Tensor::Scalar<ResourceHandle>(
           ctx->resources()->template MakeHandle<R>(spec_.container, spec_.name, std::move(found)));
     }
@@ -62,6 +62,13 @@ class NamedResourceKernel : public Kernel {
     return ReadAttrs(attrs, "dtype", &spec->dtype, "shape", &spec->shape, "is_sparse",
                      &spec->is_sparse, "container", &spec->container, "shared_name", &spec->name);
   }
+  static Status Agree(SyncRounds* rounds, const SyncRoundsSpec& want) {
+    return rounds->Agree(want);
+  }
+  static Status Agree(GradientAccumulator* accumulator, const AccumulatorSpec& want) {
+    return accumulator->spec().CheckSame(want);
+  }
+
   Spec spec_;
   mutable Mutex mu_;
   mutable Tensor handle_ ABSL_GUARDED_BY(mu_);
@@ -117,7 +124,9 @@ class RoundKernel : public Kernel {
   Status Init(KernelConstruction* c) override { return ReadAttrs(c->attrs(), "trainer", &name_); }
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(const auto rounds, ctx->ResourceInput<SyncRounds>(0));
-    ctx->set_output(0, Tensor::Scalar<int64_t>(rounds->RoundOf(ctx->session_handle(), name_)));
+    MR_ASSIGN_OR_RETURN(const int64_t round,
+                        rounds->RoundOf(ctx->session_handle(), name_, ctx->cancellation()));
+    ctx->set_output(0, Tensor::Scalar<int64_t>(round));
     return absl::OkStatus();
   }
 
@@ -140,6 +149,7 @@ class GiveKernel : public AsyncKernel {
                    if (!given.ok()) return done(given.status());
                    ctx->set_output(0, Tensor::Scalar<bool>(given->leads));
                    ctx->set_output(1, Tensor::Scalar<int64_t>(given->next_round));
+                   ctx->set_output(2, Tensor::Scalar<int64_t>(given->gradients));
                    done(absl::OkStatus());
                  });
     return absl::OkStatus();
@@ -177,11 +187,11 @@ const OpRegistration kRoundOps[] = {
     OnHandle("SyncReplicasRound", " -> round: int64", "trainer: string = ''")
         .Shape(ScalarShape)
         .With(KernelFor<RoundKernel>()),
-    OnHandle("SyncReplicasGive", ", round: int64 -> leads: bool, next_round: int64")
+    OnHandle("SyncReplicasGive",
+             ", round: int64 -> leads: bool, next_round: int64, gradients: int64")
         .WaitsForSteps(WaitsForSteps::kMay)
         .Shape([](InferenceContext* c) {
-          c->set_output(0, Shape());
-          c->set_output(1, Shape());
+          for (int i = 0; i < 3; ++i) c->set_output(i, Shape());
           return ScalarRound(c);
         })
         .With(KernelFor<GiveKernel>()),
@@ -249,21 +259,24 @@ class SyncApplyKernel : public Kernel {
     Tensor values = ctx->TakeInput(is_sparse_ ? 3 : 2);
     const int64_t bad = first_not_finite_ == nullptr ? -1 : first_not_finite_(values);
     if (bad >= 0) {
-      return InvalidArgument("SyncReplicas: the gradient of ", trainer_, " for '",
+      return InvalidArgument("SyncReplicas: the gradient of ", who(), " for '",
                              accumulator->spec().name,
                              "' must be finite, got an infinite number or NaN at element ", bad,
                              "; a lower learning rate, or clipped gradients, may help");
     }
+    const std::string& giver = trainer_.empty() ? ctx->session_handle() : trainer_;
     GradientAccumulator::NewGradient gradient{.values = std::move(values)};
     if (is_sparse_) gradient.indices = ctx->input(2);
-    const StatusOr<bool> applied = accumulator->ApplyForRound(round, std::move(gradient));
+    const StatusOr<bool> applied = accumulator->ApplyForRound(round, giver, std::move(gradient));
     if (applied.ok()) return absl::OkStatus();
-    return Prefixed(absl::StrCat("SyncReplicas: the gradient of ", trainer_, " for '",
+    return Prefixed(absl::StrCat("SyncReplicas: the gradient of ", who(), " for '",
                                  accumulator->spec().name, "'"),
                     applied.status());
   }
 
  private:
+  const char* who() const { return trainer_.empty() ? "this process" : trainer_.c_str(); }
+
   const bool is_sparse_;
   std::string trainer_;
   int64_t (*first_not_finite_)(const Tensor&) = nullptr;
@@ -281,7 +294,8 @@ class SyncTakeKernel : public Kernel {
                              "' must be of ", dtype_, " for this op, got ",
                              accumulator->spec().dtype);
     }
-    MR_ASSIGN_OR_RETURN(GradientAccumulator::Taken taken, accumulator->TakeRound(round));
+    MR_ASSIGN_OR_RETURN(const int64_t least, ctx->ScalarInput<int64_t>(2, "least"));
+    MR_ASSIGN_OR_RETURN(GradientAccumulator::Taken taken, accumulator->TakeRound(round, least));
     int output = 0;
     if (is_sparse_) ctx->set_output(output++, std::move(taken.indices));
     ctx->set_output(output, std::move(taken.values));
@@ -305,11 +319,11 @@ const OpRegistration kAccumulatorOps[] = {
           return ScalarRound(c);
         })
         .With(KernelFor<SyncApplyKernel>(true)),
-    OnHandle("SyncReplicasTake", ", round: int64 -> mean: dtype", "dtype: numbertype")
+    OnHandle("SyncReplicasTake", ", round: int64, least: int64 -> mean: dtype", "dtype: numbertype")
         .Shape(ScalarRound)
         .With(KernelFor<SyncTakeKernel>(false)),
-    OnHandle("SyncReplicasTakeRows", ", round: int64 -> indices: int64, values: dtype",
-             "dtype: numbertype")
+    OnHandle("SyncReplicasTakeRows",
+             ", round: int64, least: int64 -> indices: int64, values: dtype", "dtype: numbertype")
         .Shape([](InferenceContext* c) -> Status {
           MR_ASSIGN_OR_RETURN(PartialShape vector, PartialShape::Make({-1}));
           c->set_output(0, std::move(vector));

@@ -10,11 +10,12 @@
 //   take    the mean of all gradients of a round
 //
 // Rounds and accumulators outlive steps; those of one name on one device are one and must agree in
-// what they are made with. `trainer` is the task that a step is of, for messages.
+// what they are made with. `trainer` is the task that a step is of: it gives once in a round, from
+// whatever session. "": a trainer is its session.
 //
 // Errors: InvalidArgument for a gradient that does not fit or is not finite, of which nothing is
 // added; FailedPrecondition for a session that has not joined; Cancelled for a wait; Aborted for a
-// take of a round of which nothing is there, after a server was started again.
+// take of a round of which too little is there, after a server was started again.
 
 #include <cstdint>
 #include <string>
@@ -45,12 +46,13 @@ inline Output SyncReplicasRound(ScopeAt at, Output rounds, const std::string& tr
 struct SyncReplicasGiven {
   Output leads;       // bool []: this step does the update
   Output next_round;  // int64 []
+  Output gradients;   // int64 []: of the round, where it leads
 };
 // All gradients of this step for `round` (int64 []) have been applied. Waits until the round is
 // over, or until this step is to do its update.
 inline SyncReplicasGiven SyncReplicasGive(ScopeAt at, Output rounds, Output round) {
   const BuiltNode op = BuildOp(at, "SyncReplicasGive", {rounds, round});
-  return {op.output(0), op.output(1)};
+  return {op.output(0), op.output(1), op.output(2)};
 }
 // The update is done. int64 []: the next round.
 inline Output SyncReplicasDone(ScopeAt at, Output rounds, Output round) {
@@ -82,16 +84,19 @@ inline Operation SyncReplicasApplyRows(ScopeAt at, Output accumulator, Output ro
   return BuildOp(at, "SyncReplicasApplyRows", {accumulator, round, indices, values}, "trainer",
                  trainer);
 }
-inline Output SyncReplicasTake(ScopeAt at, Output accumulator, Output round, DType dtype) {
-  return BuildOp(at, "SyncReplicasTake", {accumulator, round}, "dtype", dtype);
+// Of `least` (int64 []) gradients or more.
+inline Output SyncReplicasTake(ScopeAt at, Output accumulator, Output round, Output least,
+                               DType dtype) {
+  return BuildOp(at, "SyncReplicasTake", {accumulator, round, least}, "dtype", dtype);
 }
 struct SyncReplicasRows {
   Output indices;  // int64 [n], ascending
   Output values;   // [n, ...]: sums over all gradients, divided by their number
 };
 inline SyncReplicasRows SyncReplicasTakeRows(ScopeAt at, Output accumulator, Output round,
-                                             DType dtype) {
-  const BuiltNode op = BuildOp(at, "SyncReplicasTakeRows", {accumulator, round}, "dtype", dtype);
+                                             Output least, DType dtype) {
+  const BuiltNode op =
+      BuildOp(at, "SyncReplicasTakeRows", {accumulator, round, least}, "dtype", dtype);
   return {op.output(0), op.output(1)};
 }
 

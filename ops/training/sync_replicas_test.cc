@@ -46,19 +46,20 @@ class SyncReplicasOpsTest : public ::testing::Test {
     MR_RETURN_IF_ERROR(session_->Extend(root_));
     return session_->Run({}, {outputs.begin(), outputs.end()});
   }
-  Operation Apply(const Output& accumulator, int64_t round, const Tensor& gradient) {
+  Operation Apply(const Output& accumulator, int64_t round, const Tensor& gradient,
+                  const std::string& trainer = "worker 3") {
     return SyncReplicasApply(root_, accumulator, Const(root_, round), Const(root_, gradient),
-                             "worker 3");
+                             trainer);
   }
   Operation ApplyRows(const Output& accumulator, int64_t round, const Tensor& indices,
-                      const Tensor& values) {
+                      const Tensor& values, const std::string& trainer = "worker 3") {
     return SyncReplicasApplyRows(root_, accumulator, Const(root_, round), Const(root_, indices),
-                                 Const(root_, values), "worker 3");
+                                 Const(root_, values), trainer);
   }
-  StatusOr<Tensor> Take(const Output& accumulator, int64_t round) {
-    MR_ASSIGN_OR_RETURN(
-        const std::vector<Tensor> values,
-        Values({SyncReplicasTake(root_, accumulator, Const(root_, round), DT_FLOAT)}));
+  StatusOr<Tensor> Take(const Output& accumulator, int64_t round, int64_t least = 1) {
+    MR_ASSIGN_OR_RETURN(const std::vector<Tensor> values,
+                        Values({SyncReplicasTake(root_, accumulator, Const(root_, round),
+                                                 Const(root_, least), DT_FLOAT)}));
     return values[0];
   }
 
@@ -72,7 +73,9 @@ class SyncReplicasOpsTest : public ::testing::Test {
 
 TEST_F(SyncReplicasOpsTest, ARoundHasItsOwnGradientsAndNoOthers) {
   ASSERT_OK(RunOp(Apply(dense_, 7, Tensor::Of<float>({1, 10}))));
-  ASSERT_OK(RunOp(Apply(dense_, 7, Tensor::Of<float>({3, 30}))));
+  ASSERT_OK(RunOp(Apply(dense_, 7, Tensor::Of<float>({3, 30}), "worker 4")));
+  // Twice in one round: a step that was cancelled, or whose session was lost, runs again.
+  ASSERT_OK(RunOp(Apply(dense_, 7, Tensor::Of<float>({3, 30}), "worker 4")));
   ASSERT_OK(RunOp(Apply(dense_, 6, Tensor::Of<float>({100, 100}))));  // too late
   ASSERT_OK_AND_ASSIGN(const Tensor mean, Take(dense_, 7));
   ExpectTensorEqual(mean, Tensor::Of<float>({2, 20}));
@@ -84,25 +87,33 @@ TEST_F(SyncReplicasOpsTest, ARoundHasItsOwnGradientsAndNoOthers) {
   ExpectTensorEqual(next, Tensor::Of<float>({5, 50}));
 }
 
-TEST_F(SyncReplicasOpsTest, ATakeOfNothingIsAbortedAndTheNextRoundWorks) {
-  EXPECT_STATUS(Take(dense_, 3), absl::StatusCode::kAborted,
-                "Accumulator 'w': gradients for round 3 must be there, got those of round 0");
-  ASSERT_OK(RunOp(Apply(dense_, 100, Tensor::Of<float>({1, 1}))));
-  // The rounds begin anew, below.
-  EXPECT_STATUS(Take(dense_, 5), absl::StatusCode::kAborted, "got those of round 100");
-  ASSERT_OK(RunOp(Apply(dense_, 6, Tensor::Of<float>({2, 4}))));
-  ASSERT_OK_AND_ASSIGN(const Tensor mean, Take(dense_, 6));
+TEST_F(SyncReplicasOpsTest, ATakeOfTooLittleIsAbortedAndTheNextRoundWorks) {
+  constexpr int64_t kFirst = 1'700'000'000'000'000;  // numbers of rounds are times
+  constexpr auto kAborted = absl::StatusCode::kAborted;
+  EXPECT_STATUS(Take(dense_, kFirst), kAborted,
+                "1 gradients for round 1700000000000000 must be "
+                "there, got 0 for round 0");
+  ASSERT_OK(RunOp(Apply(dense_, kFirst + 1, Tensor::Of<float>({2, 4}))));
+  EXPECT_STATUS(Take(dense_, kFirst + 1, 2), kAborted, "2 gradients");
+  ASSERT_OK(RunOp(Apply(dense_, kFirst + 2, Tensor::Of<float>({2, 4}))));
+  // The late take of a round that was given up leaves the next one's gradients alone.
+  EXPECT_STATUS(Take(dense_, kFirst + 1), kAborted, "the round is over");
+  ASSERT_OK_AND_ASSIGN(const Tensor mean, Take(dense_, kFirst + 2));
   ExpectTensorEqual(mean, Tensor::Of<float>({2, 4}));
-  EXPECT_STATUS(Take(dense_, 7), absl::StatusCode::kAborted, "got those of none");
+  // The rounds begin anew, far below.
+  EXPECT_STATUS(Take(dense_, 5), kAborted, "");
+  ASSERT_OK(RunOp(Apply(dense_, 6, Tensor::Of<float>({3, 6}))));
+  ASSERT_OK_AND_ASSIGN(const Tensor anew, Take(dense_, 6));
+  ExpectTensorEqual(anew, Tensor::Of<float>({3, 6}));
 }
 
 // Row 4 is in one of two gradients: its mean is over both, as in one batch of both's rows.
 TEST_F(SyncReplicasOpsTest, TheMeanOfARowIsOverAllGradients) {
   ASSERT_OK(RunOp(
       ApplyRows(sparse_, 1, Tensor::Of<int64_t>({4, 1, 4}), Matrix({{1, 2}, {10, 20}, {3, 4}}))));
-  ASSERT_OK(RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({1}), Matrix({{2, 2}}))));
-  const SyncReplicasRows rows =
-      SyncReplicasTakeRows(root_, sparse_, Const(root_, int64_t{1}), DT_FLOAT);
+  ASSERT_OK(RunOp(ApplyRows(sparse_, 1, Tensor::Of<int64_t>({1}), Matrix({{2, 2}}), "worker 4")));
+  const SyncReplicasRows rows = SyncReplicasTakeRows(root_, sparse_, Const(root_, int64_t{1}),
+                                                     Const(root_, int64_t{2}), DT_FLOAT);
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> taken, Values({rows.indices, rows.values}));
   ExpectTensorEqual(taken[0], Tensor::Of<int64_t>({1, 4}));
   ExpectTensorEqual(taken[1], Matrix({{6, 11}, {2, 3}}));
