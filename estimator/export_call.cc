@@ -334,7 +334,8 @@ StatusOr<ExportedGraph> MakeGraph(const EstimatorParts& parts, Mode mode,
 // What is exported has no ops but TensorFlow's, also where it trains: by itself, of course.
 StatusOr<EstimatorParts> Portable(const EstimatorParts& parts) {
   EstimatorParts portable = parts;
-  MR_ASSIGN_OR_RETURN(portable.config, parts.config.Replace({.portable_graph = true, .sync = kNoValue}));
+  MR_ASSIGN_OR_RETURN(portable.config,
+                      parts.config.Replace({.portable_graph = true, .sync = kNoValue}));
   return portable;
 }
 

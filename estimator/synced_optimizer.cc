@@ -46,8 +46,8 @@ std::shared_ptr<Optimizer> SyncedOptimizer(std::shared_ptr<Optimizer> optimizer,
   const SyncTraining& sync = *config.sync();
   const int64_t all = config.num_worker_replicas();
   SyncReplicasOptions options;
-  options.replicas_to_aggregate = sync.replicas_to_aggregate > 0 ? sync.replicas_to_aggregate
-                                                                 : all - sync.backup_workers;
+  options.replicas_to_aggregate =
+      sync.replicas_to_aggregate > 0 ? sync.replicas_to_aggregate : all - sync.backup_workers;
   options.total_num_replicas = all;
   options.backup_workers = sync.backup_workers;
   options.start_wait = sync.start_wait;
@@ -57,10 +57,10 @@ std::shared_ptr<Optimizer> SyncedOptimizer(std::shared_ptr<Optimizer> optimizer,
 Status CheckIsSynced(const Operation& train_op, const RunConfig& config) {
   if (!SyncsTrainers(config) || !train_op.valid()) return absl::OkStatus();
   if (Runs(train_op.node(), kGive)) return absl::OkStatus();
-  return InvalidArgument("EstimatorSpec: train_op must be synchronous, since RunConfig's sync is "
-                         "given, got '",
-                         train_op.name(),
-                         "', which is not; make it with SyncedOptimizer(optimizer, config)");
+  return InvalidArgument(
+      "EstimatorSpec: train_op must be synchronous, since RunConfig's sync is "
+      "given, got '",
+      train_op.name(), "', which is not; make it with SyncedOptimizer(optimizer, config)");
 }
 
 }  // namespace millrace

@@ -42,8 +42,8 @@ bool IsWrapped(const std::shared_ptr<Optimizer>& optimizer) {
 TEST(SyncedOptimizerTest, IsWrappedWhereTheJobHasSeveralTrainers) {
   const auto plain = std::make_shared<AdamOptimizer>();
   EXPECT_TRUE(IsWrapped(SyncedOptimizer(plain, Config(kCluster, SyncTraining{}))));
-  for (const RunConfig& config :
-       {Config(kCluster, kNoValue), Config("", SyncTraining{}), Config(kNoWorkers, SyncTraining{})}) {
+  for (const RunConfig& config : {Config(kCluster, kNoValue), Config("", SyncTraining{}),
+                                  Config(kNoWorkers, SyncTraining{})}) {
     EXPECT_FALSE(SyncsTrainers(config));
     EXPECT_EQ(SyncedOptimizer(plain, config), plain);
   }

@@ -122,8 +122,7 @@ TEST(CompositeOptimizerTest, TwoSynchronousRoundsInOneStepDoNotBlockEachOther) {
   Model m;
   SyncReplicasOptimizer first(Adam(), {.replicas_to_aggregate = 1, .name = "first"});
   SyncReplicasOptimizer second(Momentum(), {.replicas_to_aggregate = 1, .name = "second"});
-  const Operation one =
-      first.Minimize(m.root, m.loss, {.global_step = m.step, .variables = {m.a}});
+  const Operation one = first.Minimize(m.root, m.loss, {.global_step = m.step, .variables = {m.a}});
   const Operation two =
       second.Minimize(m.root, m.loss, {.global_step = m.step, .variables = {m.b}});
   std::vector<Tensor> got = m.Train({one, two});
@@ -151,12 +150,12 @@ TEST(CompositeOptimizerTest, AClipSeesTheGradientsOfAllParts) {
   Model m;
   size_t seen = 0;
   const auto both = Both(m);
-  both->Minimize(m.root, m.loss,
-                 {.global_step = m.step,
-                  .clip = [&](ScopeAt, std::vector<GradientAndVariable> gradients) {
-                    seen = gradients.size();
-                    return gradients;
-                  }});
+  both->Minimize(
+      m.root, m.loss,
+      {.global_step = m.step, .clip = [&](ScopeAt, std::vector<GradientAndVariable> gradients) {
+         seen = gradients.size();
+         return gradients;
+       }});
   EXPECT_OK(m.root.status());
   EXPECT_EQ(seen, 2u);
 }
@@ -170,14 +169,26 @@ TEST(CompositeOptimizerTest, PartsAreChecked) {
   };
   using Parts = std::vector<CompositeOptimizer::Part>;
   check([](const Model&) { return Parts(); }, "composite: there must be a part, got none");
-  check([](const Model& m) { return Parts{{nullptr, {m.a}}}; },
-        "composite: each part must have an optimizer, got none in part 0");
-  check([](const Model& m) { return Parts{{Adam(), {m.a}}, {Adam(), {}}}; },
-        "composite: each part must have variables, got none in part 1");
-  check([](const Model& m) { return Parts{{Adam(), {m.a}}, {Adam(), {m.b, m.a}}}; },
-        "composite: a variable must be in one part once, got 'a' again in part 1");
-  check([](const Model&) { return Parts{{Adam(), {Variable()}}}; },
-        "composite: variables must be valid, got an invalid one in part 0");
+  check(
+      [](const Model& m) {
+        return Parts{{nullptr, {m.a}}};
+      },
+      "composite: each part must have an optimizer, got none in part 0");
+  check(
+      [](const Model& m) {
+        return Parts{{Adam(), {m.a}}, {Adam(), {}}};
+      },
+      "composite: each part must have variables, got none in part 1");
+  check(
+      [](const Model& m) {
+        return Parts{{Adam(), {m.a}}, {Adam(), {m.b, m.a}}};
+      },
+      "composite: a variable must be in one part once, got 'a' again in part 1");
+  check(
+      [](const Model&) {
+        return Parts{{Adam(), {Variable()}}};
+      },
+      "composite: variables must be valid, got an invalid one in part 0");
 
   Model m;
   CompositeOptimizer one({{Adam(), {m.a}}});

@@ -65,7 +65,8 @@ Output BatchSize(const Scope& scope, const Features& features, const WeightColum
 Estimator Baseline(const char* name, const BaselineEstimatorOptions& options,
                    const EstimatorOptions& estimator_options, std::source_location where) {
   const auto model = [options, where](const Scope& given, const Features& features,
-                                      const Labels& labels, Mode mode, const RunConfig& config) -> StatusOr<EstimatorSpec> {
+                                      const Labels& labels, Mode mode,
+                                      const RunConfig& config) -> StatusOr<EstimatorSpec> {
     const Scope scope = given.BuiltAt(where);
     std::shared_ptr<Optimizer> optimizer;
     if (mode == Mode::kTrain) {

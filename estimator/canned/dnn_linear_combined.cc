@@ -99,7 +99,8 @@ StatusOr<EstimatorSpec> Model(const DNNLinearCombinedEstimatorOptions& options, 
     if (has_dnn) parts.push_back({dnn_optimizer, TrainablesUnder(in, "dnn/")});
     if (has_linear) parts.push_back({linear_optimizer, TrainablesUnder(in, "linear/")});
     // Counts the step once; a synchronous step is one round of both.
-    const auto both = SyncedOptimizer(std::make_shared<CompositeOptimizer>(std::move(parts)), config);
+    const auto both =
+        SyncedOptimizer(std::make_shared<CompositeOptimizer>(std::move(parts)), config);
     return both->Minimize(in, loss, {.global_step = GlobalStep(in)});
   };
   return options.head->CreateEstimatorSpec(

@@ -4,8 +4,8 @@
 //
 // The same program is every task: TF_CONFIG says which (ps, master or chief, worker); without it
 // one process does everything. Workers compute gradients independently (asynchronous data
-// parallelism), or, with --sync, of one step together; the parameter servers hold the variables; the master also saves checkpoints, judges
-// the model on the test images and exports it at the end.
+// parallelism), or, with --sync, of one step together; the parameter servers hold the variables;
+// the master also saves checkpoints, judges the model on the test images and exports it at the end.
 //
 //   mnist_train --max_steps=1000 --log_dir=run --model_dir=run/export
 //   launch --ps=1 --master --workers=2 -- mnist_train --max_steps=1000 ...
@@ -87,7 +87,8 @@ Status RunTrainer(const ClusterConfig& cluster, const std::string& target) {
   const int64_t batch_size = absl::GetFlag(FLAGS_batch_size);
   Scope root;
   root.SetGraphSeed(static_cast<int64_t>(absl::GetFlag(FLAGS_seed)));
-  const MnistTrainer trainer = BuildMnistTrainer(root.WithDevice(ReplicaDeviceSetter(cluster)), absl::GetFlag(FLAGS_sync));
+  const MnistTrainer trainer =
+      BuildMnistTrainer(root.WithDevice(ReplicaDeviceSetter(cluster)), absl::GetFlag(FLAGS_sync));
   BatchIterator batches(&data.train,
                         absl::GetFlag(FLAGS_seed) * 1000003 +
                             (cluster.is_chief() ? 0 : 1 + static_cast<uint64_t>(cluster.task())));

@@ -76,8 +76,7 @@ MnistTrainer BuildMnistTrainer(const Scope& scope, int64_t sync) {
       adam = std::make_shared<SyncReplicasOptimizer>(
           std::move(adam), SyncReplicasOptions{.replicas_to_aggregate = sync});
     }
-    trainer.train =
-        adam->Minimize(optimizer, trainer.loss, {.global_step = trainer.global_step});
+    trainer.train = adam->Minimize(optimizer, trainer.loss, {.global_step = trainer.global_step});
     trainer.step = StepAfter(optimizer, trainer.train, trainer.global_step);
   }
   const Scope evaluator = scope.WithSubScope("evaluator");

@@ -109,8 +109,8 @@ void ExpectAreOne(MakeEstimator make, const std::vector<std::string>& variables)
   ASSERT_OK_AND_ASSIGN(const Job job, StartJob(1));
   StatusOr<TrainOutcome> of_worker = absl::UnknownError("not yet");
   std::thread worker([&] {
-    of_worker = TrainTask(make, job.dir, TfConfig(job.ports, "worker", 0),
-                          Rows(kRows / kTrainers, kRows));
+    of_worker =
+        TrainTask(make, job.dir, TfConfig(job.ports, "worker", 0), Rows(kRows / kTrainers, kRows));
   });
   const StatusOr<TrainOutcome> of_chief =
       TrainTask(make, job.dir, TfConfig(job.ports, "chief", 0), Rows(0, kRows / kTrainers));
@@ -166,14 +166,13 @@ TEST(SyncEstimatorTest, TwoOptimizersOfAModelAreOneRound) {
   ExpectAreOne(
       [](const RunConfig& config) {
         const NumericColumn x("x");
-        return DNNLinearCombinedRegressor(
-            {.linear_feature_columns = {x},
-             .linear_optimizer = FtrlOptions{.learning_rate = 0.1},
-             .dnn_feature_columns = {x},
-             .dnn_optimizer = AdagradOptions{.learning_rate = 0.05},
-             .dnn_hidden_units = {4},
-             .loss_reduction = LossReduction::kSumOverBatchSize},
-            {.config = config});
+        return DNNLinearCombinedRegressor({.linear_feature_columns = {x},
+                                           .linear_optimizer = FtrlOptions{.learning_rate = 0.1},
+                                           .dnn_feature_columns = {x},
+                                           .dnn_optimizer = AdagradOptions{.learning_rate = 0.05},
+                                           .dnn_hidden_units = {4},
+                                           .loss_reduction = LossReduction::kSumOverBatchSize},
+                                          {.config = config});
       },
       {"linear/linear_model/x/weights", "dnn/hiddenlayer_0/kernel", "dnn/logits/bias"});
 }
@@ -181,8 +180,9 @@ TEST(SyncEstimatorTest, TwoOptimizersOfAModelAreOneRound) {
 TEST(SyncEstimatorTest, AModelFunctionThatDoesNotWrapItsOptimizerIsRefused) {
   ASSERT_OK_AND_ASSIGN(const Job job, StartJob(1));
   EXPECT_STATUS(
-      TrainTask([](const RunConfig& config) { return *Estimator::Make(Line<false>, {.config = config}); },
-                job.dir, TfConfig(job.ports, "chief", 0), Rows(0, kRows)),
+      TrainTask(
+          [](const RunConfig& config) { return *Estimator::Make(Line<false>, {.config = config}); },
+          job.dir, TfConfig(job.ports, "chief", 0), Rows(0, kRows)),
       absl::StatusCode::kInvalidArgument, "train_op must be synchronous");
 }
 

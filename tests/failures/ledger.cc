@@ -245,10 +245,10 @@ int64_t TrainersOf(double share, int64_t trainers) {
 Status CompareShares(const Save& save, const Life& life, const Values& base, const Values& found,
                      const std::vector<Try>& tries, int64_t trainers, LedgerReport* report) {
   const auto wrong = [&](absl::string_view what, int64_t row, const std::string& rule, double got) {
-    return absl::DataLossError(absl::StrCat(
-        save.path, ": ", what, row < 0 ? "" : absl::StrCat(" ", row), " must be ", rule,
-        " by the ledger, got ", got, "; the variables live since ",
-        life.restored.empty() ? "their initialisation" : life.restored));
+    return absl::DataLossError(
+        absl::StrCat(save.path, ": ", what, row < 0 ? "" : absl::StrCat(" ", row), " must be ",
+                     rule, " by the ledger, got ", got, "; the variables live since ",
+                     life.restored.empty() ? "their initialisation" : life.restored));
   };
   const int64_t rows = base.rows();
   if (found.rows() != rows) {
@@ -376,16 +376,16 @@ StatusOr<std::vector<LedgerEvent>> ReadLedger(const std::string& path) {
 }
 
 std::string LedgerReport::ToString() const {
-  return absl::StrCat(tries, " steps tried, ", acked, " acknowledged, ", lost, " answers lost, ",
-                      lives, " lives of the variables, ", rolled_back,
-                      " acknowledged steps lost with them; ", checkpoints,
-                      " checkpoints agree, the last one at step ", final_step, " with ", repeated,
-                      " steps that are there once more, after a lost answer, and ", uncertain,
-                      " steps that may be in it or not",
-                      shared + dropped == 0
-                          ? ""
-                          : absl::StrCat("; ", shared, " gradients are in steps of several trainers, ",
-                                         dropped, " acknowledged ones in none"));
+  return absl::StrCat(
+      tries, " steps tried, ", acked, " acknowledged, ", lost, " answers lost, ", lives,
+      " lives of the variables, ", rolled_back, " acknowledged steps lost with them; ", checkpoints,
+      " checkpoints agree, the last one at step ", final_step, " with ", repeated,
+      " steps that are there once more, after a lost answer, and ", uncertain,
+      " steps that may be in it or not",
+      shared + dropped == 0
+          ? ""
+          : absl::StrCat("; ", shared, " gradients are in steps of several trainers, ", dropped,
+                         " acknowledged ones in none"));
 }
 
 StatusOr<LedgerReport> AuditLedger(const std::string& directory,
@@ -443,9 +443,9 @@ StatusOr<LedgerReport> AuditLedger(const std::string& directory,
         base.marks.assign(found.marks.size(), 0);
         base.shares.assign(found.shares.size(), 0);
       }
-      MR_RETURN_IF_ERROR(
-          sync > 0 ? CompareShares(save, life, base, found, history.tries, sync, &report)
-                   : Compare(save, life, base, found, history.tries, &report.uncertain));
+      MR_RETURN_IF_ERROR(sync > 0
+                             ? CompareShares(save, life, base, found, history.tries, sync, &report)
+                             : Compare(save, life, base, found, history.tries, &report.uncertain));
       ++report.checkpoints;
       report.final_step = found.step;
       report.repeated = 0;

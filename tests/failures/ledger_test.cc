@@ -76,10 +76,9 @@ class LedgerTest : public ::testing::Test {
   }
   // Three synchronous steps: of both, of the chief alone, of both. `worker`: more of its lines.
   void SaySynchronous(const std::vector<std::string>& worker = {}) {
-    Say("chief-0",
-        {"100 start chief-0", "110 session initialized 0 -", "120 try 0", "130 ack 0 1",
-         "140 try 1", "150 ack 1 2", "160 try 2", "170 ack 2 3", "300 save 3",
-         absl::StrCat("400 saved ", path(3))});
+    Say("chief-0", {"100 start chief-0", "110 session initialized 0 -", "120 try 0", "130 ack 0 1",
+                    "140 try 1", "150 ack 1 2", "160 try 2", "170 ack 2 3", "300 save 3",
+                    absl::StrCat("400 saved ", path(3))});
     Say("worker-0", {"100 start worker-0", "115 session waited 0 -", "120 try 10", "130 ack 10 1",
                      "155 try 11", "170 ack 11 3"});
     Say("worker-0", worker);

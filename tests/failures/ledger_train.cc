@@ -72,9 +72,7 @@ struct LedgerModel {
   Output row, amount, step_after;
 };
 
-Shape ShapeOfMarks() {
-  return Shape{absl::GetFlag(FLAGS_rows) * absl::GetFlag(FLAGS_trainers)};
-}
+Shape ShapeOfMarks() { return Shape{absl::GetFlag(FLAGS_rows) * absl::GetFlag(FLAGS_trainers)}; }
 
 LedgerModel Inputs(const Scope& scope) {
   LedgerModel m;
@@ -90,9 +88,8 @@ LedgerModel BuildSyncLedgerModel(const Scope& scope) {
       MakeVariable(scope.WithName(kMarksName), ShapeOfMarks(), DT_DOUBLE, ZerosInitializer());
   const Variable sum = MakeVariable(scope.WithName(kSumName), Const(scope, 0.0));
   const Variable step = GlobalStep(scope);
-  const IndexedSlices mark = {.values = Const(scope, Tensor::Of<double>({-1})),
-                              .indices = m.row,
-                              .dense_shape = Output()};
+  const IndexedSlices mark = {
+      .values = Const(scope, Tensor::Of<double>({-1})), .indices = m.row, .dense_shape = Output()};
   const Output amount = Neg(scope, Cast(scope, m.amount, DT_DOUBLE));
   SyncReplicasOptimizer optimizer(
       std::make_shared<GradientDescentOptimizer>(GradientDescentOptions{.learning_rate = 1}),
@@ -159,7 +156,8 @@ class Trainer {
   Status Train(const std::string& target) {
     Scope root;
     const Scope placed = root.WithDevice(ReplicaDeviceSetter(cluster_));
-    model_ = absl::GetFlag(FLAGS_sync) > 0 ? BuildSyncLedgerModel(placed) : BuildLedgerModel(placed);
+    model_ =
+        absl::GetFlag(FLAGS_sync) > 0 ? BuildSyncLedgerModel(placed) : BuildLedgerModel(placed);
     // All of them are compared in the end.
     MR_ASSIGN_OR_RETURN(const std::unique_ptr<Saver> saver,
                         Saver::Make(root, {.max_to_keep = 0, .write_meta_graph = false}));

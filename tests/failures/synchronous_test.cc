@@ -15,9 +15,10 @@
 #include "tests/failures/ledger.h"
 #include "tests/failures/ledger_job.h"
 
-// covers: clusters: synchronous training × ps, chief, worker killed, a worker stopped or terminated:
-//   the others go on without it, and with it when it comes again; each global step has the gradients
-//   of those that gave
+// covers: clusters: synchronous training × ps, chief, worker killed, a worker stopped or
+// terminated:
+//   the others go on without it, and with it when it comes again; each global step has the
+//   gradients of those that gave
 
 namespace millrace {
 namespace {
