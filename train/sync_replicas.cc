@@ -22,6 +22,8 @@ namespace {
 
 // Operations that a session runs with its local initialisers (train/session_manager.cc).
 constexpr char kJoins[] = "sync_replicas_join";
+// Operations that a session runs when it stays open and trains no more (train/monitored_loop.cc).
+constexpr char kLeaves[] = "sync_replicas_leave";
 
 class JoinHook final : public SessionRunHook {
  public:
@@ -130,9 +132,11 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
                                 .shared_name = absl::StrCat(shared, "/rounds")});
   const Output join = SyncReplicasJoin(beside_step.WithName("join"), rounds_, trainer);
   const Output round = SyncReplicasRound(beside_step.WithName("round"), rounds_, trainer);
+  const Operation leave = SyncReplicasLeave(beside_step.WithName("leave"), rounds_);
   if (!at.scope.ok()) return Operation();
   join_ = join.op();
   at.scope.AddToNodeCollection(kJoins, join.node()->name());
+  at.scope.AddToNodeCollection(kLeaves, leave.name());
 
   // The gradients go to accumulators beside their variables.
   struct Accumulator {
