@@ -532,6 +532,7 @@ const std::vector<Call>& Calls() {
          SyncReplicasRounds(s, {.replicas_to_aggregate = 2, .shared_name = "r"});
        }},
       {"SyncReplicasJoin", [](const S& s) { SyncReplicasJoin(s, Resource(s), "t"); }},
+      {"SyncReplicasLeave", [](const S& s) { SyncReplicasLeave(s, Resource(s)); }},
       {"SyncReplicasRound", [](const S& s) { SyncReplicasRound(s, Resource(s), "t"); }},
       {"SyncReplicasGive", [](const S& s) { SyncReplicasGive(s, Resource(s), Longs(s)); }},
       {"SyncReplicasDone", [](const S& s) { SyncReplicasDone(s, Resource(s), Longs(s)); }},

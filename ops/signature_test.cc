@@ -70,11 +70,7 @@ void DropLaterTypes(tensorflow::OpDef* op) {
 // this project alone.
 const std::set<std::string>& OwnOps() {
   static const std::set<std::string>* ops = new std::set<std::string>{
-      "SyncReplicasAccumulator", "SyncReplicasApply", "SyncReplicasApplyRows", "SyncReplicasCounts",
-      "SyncReplicasDone",        "SyncReplicasGive",  "SyncReplicasJoin",      "SyncReplicasRound",
-      "SyncReplicasRounds",      "SyncReplicasTake",  "SyncReplicasTakeRows",  "WorkQueue",
-      "WorkQueueDone",           "WorkQueueFill",     "WorkQueueLeave",        "WorkQueueLedger",
-      "WorkQueueRestore",        "WorkQueueSave",     "WorkQueueTake"};
+      "SyncReplicasAccumulator", "SyncReplicasApply", "SyncReplicasApplyRows", "SyncReplicasCounts", "SyncReplicasDone", "SyncReplicasGive", "SyncReplicasJoin", "SyncReplicasLeave", "SyncReplicasRound", "SyncReplicasRounds", "SyncReplicasTake", "SyncReplicasTakeRows", "WorkQueue", "WorkQueueDone", "WorkQueueFill", "WorkQueueLeave", "WorkQueueLedger", "WorkQueueRestore", "WorkQueueSave", "WorkQueueTake"};
   return *ops;
 }
 

@@ -222,7 +222,8 @@ TEST_F(LargeConstantsTest, AFrozenModelIsLoadedWithoutACopy) {
                   "must have its constants in its graph");
   }
   // Of a message the bytes are copied once at least: into the tensor.
-  EXPECT_LE(copied[true] + kBytes, copied[false]);
+  // (The rest of the model is small.)
+  EXPECT_LE(copied[true] + kBytes, copied[false] + 1024);
   EXPECT_LT(copied[true], kBytes);
 }
 

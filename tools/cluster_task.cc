@@ -62,6 +62,7 @@ std::string ClusterTask::ending() const {
 }
 
 std::string ClusterTask::reason() const {
+  if (starts == 0) return "never started";
   if (killed_by_grace) return absl::StrCat("killed: it did not end when asked: ", asked);
   if (!asked.empty()) return absl::StrCat("asked to end: ", asked);
   if (code() == 0) return "done";
@@ -80,7 +81,8 @@ std::string TaskTableHead() {
 }
 
 std::string TaskTableRow(const ClusterTask& task) {
-  const std::string ended = WIFSIGNALED(task.wait_status)
+  const std::string ended = task.starts == 0 ? "-"
+                            : WIFSIGNALED(task.wait_status)
                                 ? absl::StrCat("signal ", WTERMSIG(task.wait_status))
                                 : absl::StrCat("exit ", task.code());
   return absl::StrFormat("%-14s %-10s %-8.1f %-6d %s", task.name(), ended,

@@ -47,8 +47,11 @@ struct ClusterTask {
   int lines_since_port = kPortLines;  // since its output said that its port is in use
   bool started_alone = false;         // not with all others: it had its port once
   std::string asked;                  // to end: why; "" = not
-  bool killed_by_grace = false;       // it was asked to end and did not
-  int wait_status = 0;                // of the last run
+  // Asked to end by itself, while the job goes on: when it is killed.
+  absl::Time own_deadline = absl::InfiniteFuture();
+  bool waits_for_start = false;  // a worker that nobody has asked for yet, or any more
+  bool killed_by_grace = false;  // it was asked to end and did not
+  int wait_status = 0;           // of the last run
 
   // A line of its output: what it said last, unless the line is blank. Without the time and place
   // of a log line; a line that begins with a blank or a tab goes on with the message before it

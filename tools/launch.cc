@@ -3,15 +3,21 @@
 // launch: runs one program as a cluster of processes on this machine.
 //
 //   launch --ps=1 --master --workers=2 -- mnist --max_steps=1000
+//   launch --ps=1 --chief --workers=2..4 -- mnist --max_steps=1000
 //
 // Each process gets TF_CONFIG; what happens when one of them ends is said in
 // tools/local_cluster.h. Exit codes: the job's; 1 for a job that cannot be; 2 for wrong flags.
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "core/cores.h"
 #include "core/exit_code.h"
@@ -24,6 +30,8 @@
 namespace millrace {
 namespace {
 
+constexpr int kMostWorkers = 1000;
+
 ProgramHelp Help() {
   return {
       .name = "launch",
@@ -34,7 +42,10 @@ ProgramHelp Help() {
             .help = "one master: a chief that in TrainAndEvaluate also evaluates and exports"},
            {.name = "chief",
             .help = "one chief; in TrainAndEvaluate the evaluator alone evaluates and exports"},
-           {.name = "workers", .value = "N", .help = "workers (0)"},
+           {.name = "workers",
+            .value = "N|MIN..MAX",
+            .help = "workers (0). MIN..MAX: MIN are started; while the job runs, SIGUSR1 to launch "
+                    "starts one more, SIGUSR2 ends one"},
            {.name = "no_ps",
             .help = "several workers without a ps: of a program that trains nothing, as "
                     "batch_predict"},
@@ -62,12 +73,30 @@ ProgramHelp Help() {
       .rest = "-- PROGRAM [ARGUMENT...]"};
 }
 
+// N, or MIN..MAX.
+Status SetWorkers(const CommandLine& flags, LocalClusterOptions* options) {
+  const std::pair<std::string, std::string> ends =
+      absl::StrSplit(flags.value("workers"), absl::MaxSplits("..", 1));
+  if (!absl::StrContains(flags.value("workers"), "..")) {
+    MR_ASSIGN_OR_RETURN(options->workers, flags.IntValue("workers", 0, 0, kMostWorkers));
+    return absl::OkStatus();
+  }
+  if (!absl::SimpleAtoi(ends.first, &options->workers) ||
+      !absl::SimpleAtoi(ends.second, &options->max_workers) || options->workers < 0 ||
+      options->max_workers < std::max(1, options->workers) || options->max_workers > kMostWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument --workers: must be an integer in [0, ", kMostWorkers,
+                     "] or MIN..MAX with MIN <= MAX there, got '", flags.value("workers"), "'"));
+  }
+  return absl::OkStatus();
+}
+
 StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
                                         std::vector<std::string> command) {
   LocalClusterOptions options;
   options.command = std::move(command);
   MR_ASSIGN_OR_RETURN(options.ps, flags.IntValue("ps", 0, 0, 1000));
-  MR_ASSIGN_OR_RETURN(options.workers, flags.IntValue("workers", 0, 0, 1000));
+  MR_RETURN_IF_ERROR(SetWorkers(flags, &options));
   MR_ASSIGN_OR_RETURN(options.restarts, flags.IntValue("restarts", 0, 0, 1000));
   MR_ASSIGN_OR_RETURN(const int grace, flags.IntValue("grace_secs", 30, 1, 86400));
   options.grace = absl::Seconds(grace);

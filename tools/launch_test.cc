@@ -48,6 +48,8 @@
 // covers: programs: a cluster whose Estimator nobody evaluates says so in its first line
 // covers: programs: tasks that share a host divide its cores, unless the user says with how many
 //   threads they compute; launch says how many and why
+// covers: programs: launch starts and ends workers of a job that runs, within bounds; all of them
+//   are in the cluster from the beginning; one that was asked to end fails no job
 // covers: article 0-35: all roles as processes of one machine
 // covers: article 0-36: lines with their task's name, some tasks only, a file for each
 // covers: article 3-32: a launcher: ports, logs per role, exit codes, kills by recorded pid only
@@ -1004,6 +1006,70 @@ TEST(LaunchTest, AProgramThatCannotRunFailsTheJobAndSaysWhy) {
   }
 }
 
+// What TF_CONFIG says of the cluster, in the line of `task`.
+std::string ClusterIn(const std::string& output, const std::string& task) {
+  const size_t line = output.find(absl::StrCat("[", task, "] config "));
+  if (line == std::string::npos) return "";
+  const size_t begin = output.find("{\"cluster\"", line), end = output.find("\"task\"", line);
+  return output.substr(begin, end - begin);
+}
+
+TEST(LaunchTest, WorkersComeAndGoWhileTheJobRuns) {
+  Gate gate;
+  const std::string await = absl::StrCat("config;await:", gate.path());
+  // Worker 1 waits for SIGTERM, and when it comes again has nothing to do.
+  Launched launch({"--ps=1", "--chief", "--workers=1..2"},
+                  {"ps=until_term", absl::StrCat("chief=", await), absl::StrCat("worker0=", await),
+                   absl::StrCat("worker1=config;once:", TempPath("once"), ";until_term")});
+  EXPECT_TRUE(launch.ReadUntil("[chief 0] config"));
+  EXPECT_TRUE(launch.ReadUntil("[worker 0] config"));
+  EXPECT_THAT(launch.output(), HasSubstr("launch: 1 workers, up to 2: kill -USR1 "));
+  EXPECT_THAT(launch.output(), Not(HasSubstr("worker 1 started")));
+  launch.Signal(SIGUSR2);
+  EXPECT_TRUE(launch.ReadUntil("launch: got SIGUSR2: ends no worker, 1 must run and 1 do\n"));
+  launch.Signal(SIGUSR1);
+  EXPECT_TRUE(launch.ReadUntil("launch: got SIGUSR1: starting worker 1\n"));
+  EXPECT_TRUE(launch.ReadUntil("[worker 1] config"));
+  launch.Signal(SIGUSR1);
+  EXPECT_TRUE(launch.ReadUntil(
+      "launch: got SIGUSR1: starts no worker, all 2 run or have done their work\n"));
+  launch.Signal(SIGUSR2);
+  EXPECT_TRUE(launch.ReadUntil("launch: got SIGUSR2: asking worker 1 to end\n"));
+  EXPECT_TRUE(launch.ReadUntil(
+      "launch: worker 1 ended with code 0, as it was asked to; workers that run: 1\n"));
+  launch.Signal(SIGUSR1);
+  EXPECT_TRUE(launch.ReadUntil("launch: got SIGUSR1: starting worker 1\n", 2));
+  EXPECT_TRUE(launch.ReadUntil("[worker 1] config", 2));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  EXPECT_THAT(launch.output(), ContainsRegex("launch: worker 1 +exit 0 +[0-9.]+ +2 +done\n"));
+  // It was in the cluster before it was started.
+  const std::string cluster = ClusterIn(launch.output(), "chief 0");
+  EXPECT_THAT(cluster, ContainsRegex("\"worker\": .\"[^\"]+\", \"[^\"]+\"."));
+  EXPECT_EQ(ClusterIn(launch.output(), "worker 1"), cluster);
+}
+
+TEST(LaunchTest, AWorkerThatDoesNotEndWhenItIsAskedIsKilledAndFailsNoJob) {
+  Gate gate;
+  Launched launch({"--ps=1", "--chief", "--workers=1..3", "--grace_secs=1"},
+                  {"ps=until_term", "worker1=ignore_term;say:up;forever",
+                   absl::StrCat("*=await:", gate.path())});
+  EXPECT_TRUE(launch.ReadUntil("launch: worker 0 started"));
+  launch.Signal(SIGUSR1);
+  EXPECT_TRUE(launch.ReadUntil("[worker 1] up"));
+  launch.Signal(SIGUSR2);
+  EXPECT_TRUE(
+      launch.ReadUntil("launch: worker 1 was killed by signal 9 (Killed), as it was asked to; "
+                       "workers that run: 1\n"));
+  gate.Open();
+  EXPECT_EQ(launch.Wait(), 0);
+  for (const char* row :
+       {"worker 1 +signal 9 +[0-9.]+ +1 +killed: it did not end when asked: launch got SIGUSR2",
+        "worker 2 +- +0.0 +0 +never started"}) {
+    EXPECT_THAT(launch.output(), ContainsRegex(absl::StrCat("launch: ", row, "\n")));
+  }
+}
+
 TEST(LaunchTest, BadOptionsAreRefused) {
   struct Case {
     LocalClusterOptions options;
@@ -1014,6 +1080,8 @@ TEST(LaunchTest, BadOptionsAreRefused) {
       {{.ps = 1, .command = {"x"}}, "must have a trainer"},
       {{.ps = -1, .workers = 1, .command = {"x"}}, "must be in [0, 1000], got -1"},
       {{.chief = "boss", .command = {"x"}}, "got 'boss'"},
+      {{.ps = 1, .workers = 3, .max_workers = 2, .command = {"x"}},
+       "launch: --workers=MIN..MAX must have MIN <= MAX, got 3..2"},
       {{.workers = 1, .threads_per_task = -1, .command = {"x"}},
        "launch: --threads_per_task must be in [0, 1024], got -1"},
       {{.workers = 2, .command = {"x"}},
@@ -1037,6 +1105,11 @@ TEST(LaunchTest, WrongFlagsExitWithTwo) {
                                                        {"--workers=x"},
                                                        {"--bogus"},
                                                        {"--workers=-1"},
+                                                       {"--ps=1", "--workers=3..2"},
+                                                       {"--ps=1", "--workers=1..x"},
+                                                       {"--ps=1", "--chief", "--workers=.."},
+                                                       {"--ps=1", "--chief", "--workers=0..0"},
+                                                       {"--ps=1", "--workers=1..1001"},
                                                        {"--ps=1"},
                                                        {"--master", "--grace_secs=0"},
                                                        {"--master", "--threads_per_task=-1"},

@@ -85,10 +85,14 @@ void WriteAll(int fd, absl::string_view data) {
 // Signals as file descriptor; the former mask is restored.
 class SignalReader {
  public:
-  SignalReader() {
+  // `is_elastic`: SIGUSR1 and SIGUSR2, too.
+  explicit SignalReader(bool is_elastic) {
     sigset_t signals;
     sigemptyset(&signals);
     for (int s : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&signals, s);
+    if (is_elastic) {
+      for (int s : {SIGUSR1, SIGUSR2}) sigaddset(&signals, s);
+    }
     sigprocmask(SIG_BLOCK, &signals, &former_);
     fd_ = OwnedFd(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     // A reader of our output that went away must not end the job.
@@ -148,7 +152,10 @@ class FileLimit {
 class Launcher {
  public:
   Launcher(const LocalClusterOptions& options, TaskThreads threads)
-      : options_(options), threads_(std::move(threads)), terminal_(isatty(options.output_fd) == 1) {
+      : options_(options),
+        threads_(std::move(threads)),
+        terminal_(isatty(options.output_fd) == 1),
+        signals_(is_elastic()) {
     const auto add = [this, &options](TaskRole role, const std::string& job, int count) {
       for (int i = 0; i < count; ++i) {
         ClusterTask& task = *tasks_.emplace_back(std::make_unique<ClusterTask>());
@@ -160,7 +167,10 @@ class Launcher {
     };
     add(TaskRole::kPs, "ps", options.ps);
     if (!options.chief.empty()) add(TaskRole::kChief, options.chief, 1);
-    add(TaskRole::kWorker, "worker", options.workers);
+    add(TaskRole::kWorker, "worker", std::max(options.workers, options.max_workers));
+    for (const auto& task : tasks_) {
+      task->waits_for_start = task->role == TaskRole::kWorker && task->index >= options.workers;
+    }
     if (options.evaluator) add(TaskRole::kEvaluator, "evaluator", 1);
     restarts_left_ = options.restarts;
   }
@@ -190,6 +200,11 @@ class Launcher {
     started_ = absl::Now();
     SayWhetherEvaluated();
     Report(threads_.text);
+    if (is_elastic()) {
+      Report(absl::StrCat(options_.workers, " workers, up to ", options_.max_workers,
+                          ": kill -USR1 ", getpid(), " starts one, kill -USR2 ", getpid(),
+                          " ends one"));
+    }
     MR_RETURN_IF_ERROR(StartAll());
     while (AnyRunning()) {
       ShowOwnStatus();
@@ -203,6 +218,7 @@ class Launcher {
   }
 
  private:
+  bool is_elastic() const { return options_.max_workers > options_.workers; }
   bool AnyRunning() const {
     return std::any_of(tasks_.begin(), tasks_.end(), [](const auto& t) { return t->running(); });
   }
@@ -364,6 +380,7 @@ class Launcher {
     }
     for (const auto& task : tasks_) {
       task->started_alone = false;
+      if (task->waits_for_start) continue;
       MR_RETURN_IF_ERROR(Start(task.get()));
     }
     return absl::OkStatus();
@@ -433,12 +450,59 @@ class Launcher {
     task->last_line.clear();
     task->hidden.clear();
     task->killed_by_grace = false;
+    task->waits_for_start = false;
+    task->own_deadline = absl::InfiniteFuture();
     task->started = absl::Now();
     ++task->starts;
     Report(absl::StrCat(task->name(), " started",
                         task->address.empty() ? "" : absl::StrCat(" at ", task->address), ", pid ",
                         pid));
     return absl::OkStatus();
+  }
+
+  // More and fewer workers.
+
+  int WorkersThatRun() const {
+    return static_cast<int>(std::count_if(tasks_.begin(), tasks_.end(), [](const auto& task) {
+      return task->role == TaskRole::kWorker && task->running() && task->asked.empty();
+    }));
+  }
+
+  // The job goes on as it is, whatever the answer.
+  Status StartOneWorker() {
+    if (ending_ || trainers_ended_) {
+      Report("got SIGUSR1: starts no worker, the job ends");
+      return absl::OkStatus();
+    }
+    for (const auto& task : tasks_) {
+      if (task->role != TaskRole::kWorker || task->running()) continue;
+      // One that has ended well without being asked to.
+      if (task->succeeded() && !task->waits_for_start) continue;
+      Report(absl::StrCat("got SIGUSR1: starting ", task->name()));
+      task->started_alone = true;
+      return Start(task.get());
+    }
+    Report(absl::StrCat("got SIGUSR1: starts no worker, all ", options_.max_workers,
+                        " run or have done their work"));
+    return absl::OkStatus();
+  }
+
+  void EndOneWorker() {
+    if (ending_ || trainers_ended_) return Report("got SIGUSR2: ends no worker, the job ends");
+    const int running = WorkersThatRun();
+    if (running <= options_.workers) {
+      return Report(absl::StrCat("got SIGUSR2: ends no worker, ", options_.workers,
+                                 " must run and ", running, " do"));
+    }
+    for (auto task = tasks_.rbegin(); task != tasks_.rend(); ++task) {
+      ClusterTask& worker = **task;
+      if (worker.role != TaskRole::kWorker || !worker.running() || !worker.asked.empty()) continue;
+      Report(absl::StrCat("got SIGUSR2: asking ", worker.name(), " to end"));
+      worker.asked = "launch got SIGUSR2";
+      worker.waits_for_start = true;
+      worker.own_deadline = absl::Now() + options_.grace;
+      return Signal(&worker, SIGTERM);
+    }
   }
 
   // Ending.
@@ -485,7 +549,10 @@ class Launcher {
       fds.push_back({task->pipe.get(), POLLIN, 0});
       readers.push_back(task.get());
     }
-    const absl::Time next = std::min({deadline_, next_report_, next_status_});
+    absl::Time next = std::min({deadline_, next_report_, next_status_});
+    for (const auto& task : tasks_) {
+      if (task->running()) next = std::min(next, task->own_deadline);
+    }
     int timeout_ms = -1;
     if (next != absl::InfiniteFuture()) {
       timeout_ms = static_cast<int>(
@@ -501,6 +568,14 @@ class Launcher {
   Status HandleSignals() {
     while (const int signal = signals_.Read()) {
       if (signal == SIGCHLD) continue;  // HandleEnded looks at every task.
+      if (signal == SIGUSR1) {
+        MR_RETURN_IF_ERROR(StartOneWorker());
+        continue;
+      }
+      if (signal == SIGUSR2) {
+        EndOneWorker();
+        continue;
+      }
       if (signalled_) {
         Report("second signal: killing all tasks");
         for (const auto& task : tasks_) Signal(task.get(), SIGKILL);
@@ -547,6 +622,11 @@ class Launcher {
       if (task->asked.empty() && task->code() != 0) ShowHidden(*task);
       if (ending_) {
         ReportEnding(*task);
+        continue;
+      }
+      if (task->role == TaskRole::kWorker && !task->asked.empty() && !trainers_ended_) {
+        Report(absl::StrCat(task->name(), " ", task->ending(),
+                            ", as it was asked to; workers that run: ", WorkersThatRun()));
         continue;
       }
       if (task->port_in_use() && task->code() != 0 && !task->started_alone) {
@@ -626,6 +706,12 @@ class Launcher {
         Signal(task.get(), SIGKILL);
       }
     }
+    for (const auto& task : tasks_) {
+      if (!task->running() || now < task->own_deadline) continue;
+      task->own_deadline = absl::InfiniteFuture();
+      task->killed_by_grace = true;
+      Signal(task.get(), SIGKILL);
+    }
     if (now >= next_report_) {
       next_report_ = now + kWaitReport;
       std::vector<std::string> names;
@@ -648,9 +734,11 @@ class Launcher {
       if (task->role == TaskRole::kEvaluator && (signalled_ || !task->was_killed())) {
         evaluator = task->code();
       }
-      if (task->role != TaskRole::kWorker) continue;
+      if (task->role != TaskRole::kWorker || task->starts == 0) continue;
       if (task->succeeded()) {
         worker_succeeded = true;
+      } else if (task->waits_for_start) {
+        // Asked to end while the job went on: it is not missed, however it ended.
       } else if (task->was_killed()) {
         if (!worker_killed) worker_killed = task->code();
       } else if (!worker_failed) {
@@ -736,7 +824,7 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
     return absl::InvalidArgumentError(
         "launch: a job must have a trainer, got none; use --master, --chief or --workers=N");
   }
-  for (const int count : {options.ps, options.workers, options.restarts}) {
+  for (const int count : {options.ps, options.workers, options.max_workers, options.restarts}) {
     if (count < 0 || count > 1000) {
       return absl::InvalidArgumentError(
           absl::StrCat("launch: --ps, --workers and --restarts must be in [0, 1000], got ", count));
@@ -746,7 +834,12 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("launch: chief must be 'master' or 'chief', got '", options.chief, "'"));
   }
-  const int trainers = options.workers + (options.chief.empty() ? 0 : 1);
+  if (options.max_workers != 0 && options.max_workers < options.workers) {
+    return InvalidArgument("launch: --workers=MIN..MAX must have MIN <= MAX, got ", options.workers,
+                           "..", options.max_workers);
+  }
+  const int workers = std::max(options.workers, options.max_workers);
+  const int trainers = workers + (options.chief.empty() ? 0 : 1);
   if (options.no_ps && options.ps > 0) {
     return InvalidArgument("launch: --no_ps must be given without a ps, got --ps=", options.ps);
   }
@@ -763,7 +856,7 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
   };
   add("ps", options.ps);
   if (!options.chief.empty()) add(options.chief, 1);
-  add("worker", options.workers);
+  add("worker", workers);
   if (options.evaluator) add("evaluator", 1);
   if (const std::string unused = options.show.Unused(tasks); !unused.empty()) {
     return InvalidArgument("launch: --show must name tasks of this job, got '", unused, "'");

@@ -16,6 +16,12 @@
 //     on;
 //   * the last trainer (master, chief, worker): ps get SIGTERM, the evaluator, which has the last
 //     checkpoint to judge, is waited for; when no trainer has succeeded it gets SIGTERM, too.
+// With `max_workers` the number of workers may change while the job runs. All of them are in the
+// cluster from the beginning, each with its port, and `workers` of them are started. SIGUSR1 to
+// this process starts one more, the first that does not run and has not done its work; SIGUSR2 asks
+// the last one that runs to end, with SIGTERM, unless only `workers` run. A worker that was asked
+// fails no job. Without `max_workers` these two signals end the job, as they end any process.
+//
 // A signal to this process (Ctrl-C) is passed on to all tasks, once to each, and ends the job: the
 // trainers and the evaluator get it first, so that they can save what the ps hold; the ps when
 // these have ended. A second one kills all. A task that is asked to end and does not within `grace`
@@ -69,6 +75,8 @@ struct LocalClusterOptions {
   // "master", "chief" or "" for none.
   std::string chief = {};
   int workers = 0;
+  // 0: always `workers`.
+  int max_workers = 0;
   // The program needs no ps, as batch_predict.
   bool no_ps = false;
   bool evaluator = false;

@@ -2,11 +2,14 @@
 #include "train/monitored_loop.h"
 
 #include <cstdint>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "proto/meta_graph.pb.h"
 #include "run/training_run.h"
 #include "saver/saver.h"
 #include "train/queue_runner.h"
@@ -17,6 +20,8 @@
 
 namespace millrace {
 namespace {
+
+constexpr char kLeaves[] = "sync_replicas_leave";  // train/sync_replicas.h
 
 constexpr char kName[] = "MonitoredSession";
 constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
@@ -226,12 +231,22 @@ std::optional<Status> MonitoredLoop::LeftWith(const Status& status) {
   return WithExitCode(left, std::max(ExitCode(left), kExitRetryable));
 }
 
+Status MonitoredLoop::LeaveRounds() {
+  const auto found = scope_.collections()->find(kLeaves);
+  if (found == scope_.collections()->end()) return absl::OkStatus();
+  std::vector<FetchName> leaves;
+  for (const std::string& name : found->second.node_list().value()) leaves.emplace_back(name);
+  return session_->Run({}, {}, leaves).status();
+}
+
 Status MonitoredLoop::AwaitOtherTrainers() {
   if (!options_.await_trainers || job_->saver() == nullptr) return absl::OkStatus();
   LogThrottle throttle(kReportPeriod, /*wait_first=*/false, clock_);
   bool seen = false;
   absl::Time gone_since = absl::InfiniteFuture();
   return Recovering([&]() -> Status {
+    // Each session has joined.
+    MR_RETURN_IF_ERROR(LeaveRounds());
     while (true) {
       TakeAsked();
       if (hooked_.run().stop_requested || StoppedByThreads()) return absl::OkStatus();

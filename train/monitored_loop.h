@@ -85,6 +85,8 @@ class MonitoredLoop {
   // who ended this task may have ended others, too, and closes the session of a step that hangs.
   std::optional<Status> LeftWith(const Status& status);
 
+  // In synchronous training the others wait no more for this task (train/sync_replicas.h).
+  Status LeaveRounds();
   // Until the data of every other trainer of this chief's run has ended, or its lease.
   Status AwaitOtherTrainers();
 

@@ -22,6 +22,8 @@ namespace {
 
 // Operations that a session runs with its local initialisers (train/session_manager.cc).
 constexpr char kJoins[] = "sync_replicas_join";
+// Operations that a session runs when it stays open and trains no more (train/monitored_loop.cc).
+constexpr char kLeaves[] = "sync_replicas_leave";
 
 class JoinHook final : public SessionRunHook {
  public:
@@ -52,6 +54,61 @@ class Leads {
   const Output leads_;
   std::map<std::string, Operation> on_;  // by the device that is asked for
 };
+
+// Where the gradients for one variable go, beside it.
+struct Accumulator {
+  Variable variable;
+  Output handle;
+  Operation applied;  // of this step
+  bool is_sparse = false;
+  Output dense_shape;  // of a sparse one
+};
+
+// `name`: what all workers call it.
+StatusOr<Accumulator> Accumulate(const Scope& inside, const GradientAndVariable& pair,
+                                 const Output& round, const std::string& trainer,
+                                 const std::string& name) {
+  Accumulator a;
+  a.variable = pair.variable;
+  StatusOr<Shape> shape = KnownShape(a.variable);
+  if (!shape.ok()) return Prefixed("SyncReplicasOptimizer", shape.status());
+  const Scope near =
+      inside.ColocatedWith(a.variable.handle.op()).WithSubScope(a.variable.name + "_given");
+  const auto* const rows = std::get_if<IndexedSlices>(&pair.gradient);
+  a.is_sparse = rows != nullptr;
+  a.handle = SyncReplicasAccumulator(
+      near.WithName("accumulator"), a.variable.dtype, PartialShape(*shape),
+      {.is_sparse = a.is_sparse, .shared_name = absl::StrCat(name, "/grad_accum")});
+  if (rows == nullptr) {
+    a.applied = SyncReplicasApply(near.WithName("apply"), a.handle, round,
+                                  std::get<Output>(pair.gradient), trainer);
+    return a;
+  }
+  a.dense_shape = rows->dense_shape;
+  const Output indices = rows->indices.dtype() == DT_INT64
+                             ? rows->indices
+                             : Cast(near.WithName("indices"), rows->indices, DT_INT64);
+  a.applied = SyncReplicasApplyRows(near.WithName("apply"), a.handle, round, indices, rows->values,
+                                    trainer);
+  return a;
+}
+
+GradientAndVariable MeanOf(const Scope& inside, const Accumulator& a, const Output& round,
+                           const Output& least) {
+  const Scope near =
+      inside.ColocatedWith(a.variable.handle.op()).WithSubScope(a.variable.name + "_mean");
+  if (!a.is_sparse) {
+    return {SyncReplicasTake(near.WithName("take"), a.handle, round, least, a.variable.dtype),
+            a.variable};
+  }
+  const SyncReplicasRows rows =
+      SyncReplicasTakeRows(near.WithName("take"), a.handle, round, least, a.variable.dtype);
+  return {IndexedSlices{.values = rows.values,
+                        .indices = rows.indices,
+                        .dense_shape = a.dense_shape,
+                        .unique_indices = true},
+          a.variable};
+}
 
 }  // namespace
 
@@ -131,48 +188,28 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
                                 .shared_name = absl::StrCat(shared, "/rounds")});
   const Output join = SyncReplicasJoin(beside_step.WithName("join"), rounds_, trainer);
   const Output round = SyncReplicasRound(beside_step.WithName("round"), rounds_, trainer);
+  const Operation leave = SyncReplicasLeave(beside_step.WithName("leave"), rounds_);
   if (!at.scope.ok()) return Operation();
   join_ = join.op();
   at.scope.AddToNodeCollection(kJoins, join.node()->name());
+  at.scope.AddToNodeCollection(kLeaves, leave.name());
 
-  // The gradients go to accumulators beside their variables.
-  struct Accumulator {
-    Output handle;
-    const GradientAndVariable* pair;
-    bool is_sparse;
-  };
   std::vector<Accumulator> accumulators;
-  std::vector<Operation> applied;
   for (const GradientAndVariable& pair : gradients) {
     if (!HasGradient(pair.gradient)) continue;
-    const Variable& variable = pair.variable;
-    const StatusOr<Shape> shape = KnownShape(variable);
-    if (!shape.ok()) {
-      at.scope.UpdateStatus(Prefixed("SyncReplicasOptimizer", shape.status()), at.where);
+    const StatusOr<Accumulator> accumulator =
+        Accumulate(inside, pair, round, trainer, absl::StrCat(shared, "/", pair.variable.name));
+    if (!accumulator.ok()) {
+      at.scope.UpdateStatus(accumulator.status(), at.where);
       return Operation();
     }
-    const Scope near =
-        inside.ColocatedWith(variable.handle.op()).WithSubScope(variable.name + "_mean");
-    const auto* const rows = std::get_if<IndexedSlices>(&pair.gradient);
-    const Output handle = SyncReplicasAccumulator(
-        near.WithName("accumulator"), variable.dtype, PartialShape(*shape),
-        {.is_sparse = rows != nullptr,
-         .shared_name = absl::StrCat(shared, "/", variable.name, "/grad_accum")});
-    if (rows == nullptr) {
-      applied.push_back(SyncReplicasApply(near.WithName("apply"), handle, round,
-                                          std::get<Output>(pair.gradient), trainer));
-    } else {
-      const Output indices = rows->indices.dtype() == DT_INT64
-                                 ? rows->indices
-                                 : Cast(near.WithName("indices"), rows->indices, DT_INT64);
-      applied.push_back(SyncReplicasApplyRows(near.WithName("apply"), handle, round, indices,
-                                              rows->values, trainer));
-    }
-    accumulators.push_back({handle, &pair, rows != nullptr});
+    accumulators.push_back(*accumulator);
   }
   // The inner optimizer says what is wrong with no gradients at all.
   if (accumulators.empty()) return inner_->ApplyGradients(at, gradients, {.global_step = step});
 
+  std::vector<Operation> applied;
+  for (const Accumulator& a : accumulators) applied.push_back(a.applied);
   const SyncReplicasGiven gave = SyncReplicasGive(
       beside_step.WithName("give").WithControlDependencies(applied), rounds_, round);
   const SwitchOutputs way = Switch(beside_step.WithName("way"), gave.leads, gave.leads);
@@ -183,24 +220,8 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   Leads leads(inside, way.output_true);
   std::vector<GradientAndVariable> means;
   for (const Accumulator& a : accumulators) {
-    const Variable& variable = a.pair->variable;
-    const Scope near = inside.ColocatedWith(variable.handle.op())
-                           .WithSubScope(variable.name + "_mean")
-                           .WithControlDependencies({leads.Beside(variable.handle)});
-    if (!a.is_sparse) {
-      means.push_back(
-          {SyncReplicasTake(near.WithName("take"), a.handle, round, gave.gradients, variable.dtype),
-           variable});
-      continue;
-    }
-    const SyncReplicasRows rows = SyncReplicasTakeRows(near.WithName("take"), a.handle, round,
-                                                       gave.gradients, variable.dtype);
-    means.push_back(
-        {IndexedSlices{.values = rows.values,
-                       .indices = rows.indices,
-                       .dense_shape = std::get<IndexedSlices>(a.pair->gradient).dense_shape,
-                       .unique_indices = true},
-         variable});
+    means.push_back(MeanOf(inside.WithControlDependencies({leads.Beside(a.variable.handle)}), a,
+                           round, gave.gradients));
   }
   if (!at.scope.ok()) return Operation();
   const int first = at.scope.graph()->num_node_ids();

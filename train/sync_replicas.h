@@ -26,10 +26,10 @@
 //
 // Who is waited for: min(replicas_to_aggregate, trainers), where the trainers are the sessions that
 // have joined and live. So a worker that dies (its session ends when its connection is closed, or
-// its lease is over), leaves, or has no more data, is not waited for; one that comes later joins
-// the next round. Before the first round there is a wait for replicas_to_aggregate of them, at most
-// `start_wait` long. The log of the global step's server says who joins and leaves, and every 10 s
-// what a round waits for.
+// its lease is over), leaves, or has no more data (also a chief that stays for the others' data),
+// is not waited for; one that comes later joins the next round. Before the first round there is a
+// wait for replicas_to_aggregate of them, at most `start_wait` long. The log of the global step's
+// server says who joins and leaves, and every 10 s what a round waits for.
 //
 // backup_workers: so many workers more may be started; each round takes the first
 // replicas_to_aggregate gradients, later ones are dropped and counted (Counts). Like all gradients

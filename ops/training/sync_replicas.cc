@@ -119,6 +119,16 @@ class JoinKernel : public AsyncKernel {
   std::string name_;
 };
 
+class LeaveKernel : public Kernel {
+ public:
+  Status Compute(KernelContext* ctx) const override {
+    MR_ASSIGN_OR_RETURN(const auto rounds, ctx->ResourceInput<SyncRounds>(0));
+    // As if it were over.
+    rounds->SessionEnded(ctx->session_handle());
+    return absl::OkStatus();
+  }
+};
+
 class RoundKernel : public Kernel {
  public:
   Status Init(KernelConstruction* c) override { return ReadAttrs(c->attrs(), "trainer", &name_); }
@@ -184,6 +194,9 @@ const OpRegistration kRoundOps[] = {
         .WaitsForSteps(WaitsForSteps::kMay)
         .Shape(ScalarShape)
         .With(KernelFor<JoinKernel>()),
+    OnHandle("SyncReplicasLeave", "")
+        .Shape([](InferenceContext*) { return absl::OkStatus(); })
+        .With(KernelFor<LeaveKernel>()),
     OnHandle("SyncReplicasRound", " -> round: int64", "trainer: string = ''")
         .Shape(ScalarShape)
         .With(KernelFor<RoundKernel>()),

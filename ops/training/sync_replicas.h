@@ -43,6 +43,10 @@ inline Output SyncReplicasJoin(ScopeAt at, Output rounds, const std::string& tra
 inline Output SyncReplicasRound(ScopeAt at, Output rounds, const std::string& trainer) {
   return BuildOp(at, "SyncReplicasRound", {rounds}, "trainer", trainer);
 }
+// The session is no trainer any more, and is not waited for.
+inline Operation SyncReplicasLeave(ScopeAt at, Output rounds) {
+  return BuildOp(at, "SyncReplicasLeave", {rounds});
+}
 struct SyncReplicasGiven {
   Output leads;       // bool []: this step does the update
   Output next_round;  // int64 []

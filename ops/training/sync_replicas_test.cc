@@ -158,6 +158,9 @@ TEST_F(SyncReplicasOpsTest, ARoundOfOneTrainer) {
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> counts,
                        Values({SyncReplicasCounts(root_, rounds)}));
   ExpectTensorEqual(counts[0], Tensor::Of<int64_t>({1, 0, 0, 1}));
+  ASSERT_OK(RunOp(SyncReplicasLeave(root_, rounds)));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> left, Values({SyncReplicasCounts(root_, rounds)}));
+  ExpectTensorEqual(left[0], Tensor::Of<int64_t>({1, 0, 0, 0}));
   EXPECT_STATUS(Values({SyncReplicasRounds(root_, {.replicas_to_aggregate = 0})}), kInvalid,
                 "replicas_to_aggregate must be >= 1, got 0");
 }

@@ -269,6 +269,41 @@ TEST_P(SyncReplicasClusterTest, DataThatEndOnOneTrainerHoldUpNobody) {
   EXPECT_EQ(got->global_step, kSteps) << "each of the chief's steps was a global one";
 }
 
+// It keeps its session, and waits for the data of the worker, which makes the other steps alone.
+TEST_F(SyncReplicasClusterTest, AChiefThatWaitsForTheDataOfOthersIsNotWaitedFor) {
+  constexpr int kTogether = 2, kSteps = 8;
+  const auto make = Synchronous([] { return Descent(0.1); });
+  const Model models[] = {Model(&configs_["master"], make), Model(&configs_["worker"], make)};
+  int64_t reached = 0;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const bool is_chief = i == 0;
+      const Model& model = models[i];
+      MonitoredTrainingSessionOptions options;
+      options.target = servers_[is_chief ? "master" : "worker"]->target();
+      options.is_chief = is_chief;
+      options.checkpoint_dir = dir_ + "/awaits";
+      const auto session = MonitoredTrainingSession(model.root, options);
+      EXPECT_OK(session.status());
+      if (!session.ok()) return;
+      // Both are there before the first step: that one waits for two trainers.
+      for (int step = 0; step < (is_chief ? kTogether : kSteps); ++step) {
+        EXPECT_OK((*session)->Run(model.Rows(step, 0, 4), {}, {model.op}).status());
+      }
+      if (!is_chief) {
+        const StatusOr<std::vector<Tensor>> step =
+            (*session)->raw_session()->Run({}, {model.step.value});
+        EXPECT_OK(step.status());
+        if (step.ok()) reached = (*step)[0].scalar<int64_t>();
+      }
+      EXPECT_OK((*session)->Close(absl::OutOfRangeError("the data has ended")));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(reached, kSteps);
+}
+
 // The chief trains alone after the wait at the start; the worker joins later.
 TEST_P(SyncReplicasClusterTest, ATrainerThatComesLateTakesPart) {
   constexpr int kAlone = 3, kSteps = 12;
