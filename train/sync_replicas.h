@@ -41,12 +41,16 @@
 // difference.
 //
 // A gradient that is infinite or NaN, or does not fit, is refused: InvalidArgument, which names the
-// worker, out of its own step; the others go on.
+// worker, out of its own step; the others go on. (What the same step gave for other variables
+// before that stays in their means.)
+//
+// A session runs one such step at a time: one that begins gives up the update that it led before.
 //
 // It wraps any optimizer: slots, GetSlot and checkpoints are those of the inner one. Clips of
 // MinimizeOptions are of each worker's gradient; those of the mean are the inner optimizer's
 // matter. Updates of the collection "update_ops" are each worker's own, as in asynchronous
-// training. Read-ahead (train/read_ahead.h) is of asynchronous training and reads nothing here.
+// training. With read-ahead (train/read_ahead.h) the variables of the next round come with the end
+// of a step.
 //
 // Thread-safety: as Optimizer. Errors go into the scope: no inner optimizer, no global step,
 // numbers below 1, a variable of unknown shape.
