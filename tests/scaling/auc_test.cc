@@ -9,7 +9,8 @@
 
 #include "gtest/gtest.h"
 
-// covers: training: examples to an AUC: exact from ranks, with equal scores; read off its moving mean
+// covers: training: examples to an AUC: exact from ranks, with equal scores; read off its moving
+// mean
 
 namespace millrace::scaling {
 namespace {

@@ -44,10 +44,10 @@ class CensusProblem : public Problem {
     const Output labels = Placeholder(scope.WithName("labels"), DT_FLOAT, {-1, 1});
     // A weight per category and per cross, added up for each person.
     const auto weights = [&](const char* name, const Output& of, int64_t num_ids) {
-      return ReduceSum(scope,
-                       Embedding(scope.WithName(name), of, num_ids, 1,
-                                 {.initializer = ZerosInitializer()}),
-                       {1});
+      return ReduceSum(
+          scope,
+          Embedding(scope.WithName(name), of, num_ids, 1, {.initializer = ZerosInitializer()}),
+          {1});
     };
     const Output wide = weights("wide/categories", ids, kCategories * kCategoryIds) +
                         weights("wide/crosses", crosses, kCrosses * kCrossIds);

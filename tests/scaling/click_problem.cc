@@ -120,13 +120,11 @@ class ClickProblem : public Problem {
     const Output weights =
         Embedding(scope.WithName("weights"), ids, rows_, 1, {.initializer = ZerosInitializer()});
     const Output embedded = Embedding(scope.WithName("embedded"), ids, rows_, kDimension);
-    const Output hidden = Dense(scope.WithName("hidden"), Flatten(scope, embedded), kHidden,
-                                {.activation = Relu});
-    const Output logit =
-        ReduceSum(scope, weights, {1}) + Dense(scope.WithName("logit"), hidden, 1);
-    return {.inputs = {ids, clicks},
-            .logit = logit,
-            .loss = SigmoidCrossEntropy(scope, clicks, logit)};
+    const Output hidden =
+        Dense(scope.WithName("hidden"), Flatten(scope, embedded), kHidden, {.activation = Relu});
+    const Output logit = ReduceSum(scope, weights, {1}) + Dense(scope.WithName("logit"), hidden, 1);
+    return {
+        .inputs = {ids, clicks}, .logit = logit, .loss = SigmoidCrossEntropy(scope, clicks, logit)};
   }
 
  private:
@@ -139,18 +137,17 @@ class ClickProblem : public Problem {
 
 StatusOr<std::unique_ptr<Problem>> MakeClickProblem(const ClickLogOptions& options) {
   constexpr int64_t kMost = 100'000'000;
-  for (const auto& [name, value, least] : {std::tuple<const char*, int64_t, int64_t>
-                                           {"rows", options.rows, kFields},
-                                           {"train", options.train, 1},
-                                           {"held_out", options.held_out, 1}}) {
+  for (const auto& [name, value, least] :
+       {std::tuple<const char*, int64_t, int64_t>{"rows", options.rows, kFields},
+        {"train", options.train, 1},
+        {"held_out", options.held_out, 1}}) {
     if (value < least || value > kMost) {
       return InvalidArgument("clicks: ", name, " must be in [", least, ", ", kMost, "], got ",
                              value);
     }
   }
   if (!(options.exponent > 0 && options.exponent != 1 && options.exponent <= 10)) {
-    return InvalidArgument("clicks: exponent must be in (0, 10] and not 1, got ",
-                           options.exponent);
+    return InvalidArgument("clicks: exponent must be in (0, 10] and not 1, got ", options.exponent);
   }
   if (!(options.click_rate > 0 && options.click_rate < 1)) {
     return InvalidArgument("clicks: click_rate must be in (0, 1), got ", options.click_rate);

@@ -22,7 +22,7 @@ namespace millrace::scaling {
 
 struct ClickLogOptions {
   int64_t rows = 100'000;  // of the tables; each field has an eighth
-  int64_t train = 400'000;
+  int64_t train = 600'000;
   int64_t held_out = 10'000;
   double exponent = 1.05;  // Zipf's; not 1
   double click_rate = 0.2;

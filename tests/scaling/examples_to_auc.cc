@@ -37,7 +37,7 @@ ABSL_FLAG(std::string, census_dir, "",
           "directory with adult.data.csv and adult.test.csv; empty: census below MILLRACE_SHARED's "
           "data");
 ABSL_FLAG(int64_t, rows, 100'000, "clicks: of the tables");
-ABSL_FLAG(int64_t, train_examples, 400'000, "clicks: in the log");
+ABSL_FLAG(int64_t, train_examples, 600'000, "clicks: in the log");
 ABSL_FLAG(double, click_rate, 0.2, "clicks: share of the examples with a click");
 ABSL_FLAG(int64_t, held_out, 4'096, "examples that the AUC is of; census: at most those there are");
 ABSL_FLAG(std::vector<std::string>, workers, (std::vector<std::string>{"2", "4", "8", "32"}),
@@ -46,13 +46,13 @@ ABSL_FLAG(std::vector<std::string>, updates, {},
           "rows of the table: names, in which commas are left out; empty: all");
 ABSL_FLAG(int64_t, seeds, 3, "of initial values, order of examples and times; results are medians");
 ABSL_FLAG(uint64_t, first_seed, 1, "the others follow it");
-ABSL_FLAG(int64_t, budget, 0, "examples of one worker; 0: 1,024 batches");
-ABSL_FLAG(double, most, 3, "budgets after which many workers give up");
+ABSL_FLAG(int64_t, budget, 0, "examples of one worker; 0: census 131,072, clicks 262,144");
+ABSL_FLAG(double, most, 2, "budgets after which many workers give up");
 ABSL_FLAG(int64_t, evaluations, 40, "in a budget");
 ABSL_FLAG(int64_t, smooth, 5, "evaluations in a moving mean");
 ABSL_FLAG(int64_t, batch, 0, "examples in a worker's step; 0: census 32, clicks 128");
 ABSL_FLAG(std::string, optimizer, "adagrad", "adagrad, sgd or momentum (of 0.9)");
-ABSL_FLAG(double, learning_rate, 0.05, "of one worker, and of the rows that do not say otherwise");
+ABSL_FLAG(double, learning_rate, 0.02, "of one worker, and of the rows that do not say otherwise");
 ABSL_FLAG(double, initial_accumulator, 0, "of Adagrad; 0: census 0.1, clicks 1e-5");
 ABSL_FLAG(double, scale_by_staleness, 1, "staleness-aware: the power");
 ABSL_FLAG(double, drop_above, 4, "staleness-aware: staleness by the number of workers");
@@ -142,13 +142,14 @@ Status Run() {
   job.learner.learning_rate = absl::GetFlag(FLAGS_learning_rate);
   job.learner.initial_accumulator = absl::GetFlag(FLAGS_initial_accumulator);
   // A row of the click log is in few examples of a batch: its gradient is some thousandths.
-  if (job.learner.initial_accumulator == 0) job.learner.initial_accumulator = is_clicks ? 1e-5 : 0.1;
+  if (job.learner.initial_accumulator == 0)
+    job.learner.initial_accumulator = is_clicks ? 1e-5 : 0.1;
   job.speeds = {.sigma = absl::GetFlag(FLAGS_step_time_sigma),
                 .slow_share = absl::GetFlag(FLAGS_slow_share),
                 .slow_factor = absl::GetFlag(FLAGS_slow_factor)};
   options.seeds = absl::GetFlag(FLAGS_seeds);
   options.budget = absl::GetFlag(FLAGS_budget);
-  if (options.budget == 0) options.budget = 1'024 * job.batch;
+  if (options.budget == 0) options.budget = is_clicks ? 262'144 : 131'072;
   options.most = absl::GetFlag(FLAGS_most);
   options.evaluations = absl::GetFlag(FLAGS_evaluations);
   options.scale_by_staleness = absl::GetFlag(FLAGS_scale_by_staleness);
@@ -156,8 +157,7 @@ Status Run() {
 
   MR_ASSIGN_OR_RETURN(const auto problem, ChosenProblem());
   MR_ASSIGN_OR_RETURN(
-      const ScalingTable table,
-      MeasureScaling(*problem, options, [](const ScalingCell& cell) {
+      const ScalingTable table, MeasureScaling(*problem, options, [](const ScalingCell& cell) {
         std::fprintf(stderr, "%s, %lld workers: %.3f examples, %.3f time, %.1f %% dropped\n",
                      cell.row.c_str(), static_cast<long long>(cell.workers), cell.examples,
                      cell.time, 100 * cell.dropped);

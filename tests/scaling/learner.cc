@@ -97,8 +97,7 @@ Status Learner::Build(const Problem& problem, const LearnerOptions& options) {
     const Scope own = root_.WithSubScope("fed/" + variable.name);
     if (const auto* dense = std::get_if<Output>(&pair.gradient)) {
       computed.emplace_back(*dense);
-      const Output gradient =
-          Placeholder(own.WithName("gradient"), variable.dtype, variable.shape);
+      const Output gradient = Placeholder(own.WithName("gradient"), variable.dtype, variable.shape);
       fed.emplace_back(gradient);
       pair.gradient = gradient;
     } else if (const auto* slices = std::get_if<IndexedSlices>(&pair.gradient)) {

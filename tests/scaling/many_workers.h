@@ -51,7 +51,7 @@ struct TogetherOptions {
   int64_t batch = 32;          // examples in a step of a worker
   LearnerOptions learner = {};
   WorkerSpeedOptions speeds = {};
-  uint64_t seed = 1;  // of examples and times; learner.seed is that of initial values
+  uint64_t seed = 1;              // of examples and times; learner.seed is that of initial values
   int64_t evaluate_every = 1024;  // examples
   // The end: so many examples, or a moving mean of `smooth` evaluations of at least until_auc.
   int64_t until_examples = 0;

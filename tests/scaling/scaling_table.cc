@@ -135,7 +135,8 @@ StatusOr<ScalingTable> MeasureScaling(const Problem& problem, const ScalingOptio
   table.one_worker_time = Median(times);
   if (!std::isfinite(table.one_worker_examples)) {
     return Internal("scaling: most seeds of one worker must reach their mean AUC of ",
-                    table.target_auc, " within one and a half budgets, got too few; give a larger "
+                    table.target_auc,
+                    " within one and a half budgets, got too few; give a larger "
                     "budget or more seeds");
   }
   const auto relate = [&](ScalingCell* cell) {

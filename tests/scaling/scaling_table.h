@@ -42,8 +42,8 @@ struct ScalingOptions {
   std::vector<ScalingRow> rows = AllScalingRows();
   std::vector<int64_t> workers = {2, 4, 8, 32};
   int64_t seeds = 3;
-  int64_t budget = 32'768;  // examples of one worker
-  double most = 3;          // budgets
+  int64_t budget = 131'072;  // examples of one worker
+  double most = 2;           // budgets
   int64_t evaluations = 40;  // in a budget
   double scale_by_staleness = 1;
   double drop_above = 4;  // times the number of workers
@@ -56,7 +56,7 @@ struct ScalingCell {
   int64_t workers = 1;
   double learning_rate = 0;
   // Relative to one worker, of each seed and the median. Infinite: not reached.
-  std::vector<double> examples_of_seeds, time_of_seeds;
+  std::vector<double> examples_of_seeds = {}, time_of_seeds = {};
   double examples = 0, time = 0;
   double dropped = 0;  // of all gradients, the mean over the seeds
 };

@@ -41,7 +41,7 @@ TEST(ScalingTableTest, IsMarkdownAndJson) {
   EXPECT_EQ(ToMarkdown(table, options),
             "| update | 2 | 32 |\n"
             "|---|---|---|\n"
-            "| a | 1.23, 0.50 | > 3 |\n"
+            "| a | 1.23, 0.50 | > 2 |\n"
             "| b | 1.00, 2.00 | 2.00, 0.06 |\n");
   const std::string json = ToJson("clicks", table);
   EXPECT_NE(json.find("{\"problem\": \"clicks\", \"target_auc\": 0.875, "), std::string::npos);
@@ -61,14 +61,12 @@ TEST(ScalingTableTest, OneWorkerIsTheMeasure) {
   options.seeds = 1;
   options.budget = 64 * 16;
   options.evaluations = 16;
-  options.most = 2;
   options.job.batch = 16;
   options.job.smooth = 4;
   options.job.local_steps = 2;
   size_t seen = 0;
-  ASSERT_OK_AND_ASSIGN(
-      const ScalingTable table,
-      MeasureScaling(*problem, options, [&](const ScalingCell&) { ++seen; }));
+  ASSERT_OK_AND_ASSIGN(const ScalingTable table,
+                       MeasureScaling(*problem, options, [&](const ScalingCell&) { ++seen; }));
   ASSERT_EQ(table.cells.size(), 2 * options.rows.size());
   EXPECT_EQ(seen, 1 + table.cells.size());
   EXPECT_EQ(table.one_worker.examples, 1);
