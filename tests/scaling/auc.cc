@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numeric>
 
 namespace millrace::scaling {
@@ -29,16 +30,18 @@ double RankAuc(absl::Span<const float> scores, absl::Span<const float> labels) {
   return zeros == 0 || ones == 0 ? 0.5 : higher / (zeros * ones);
 }
 
-std::vector<AucPoint> Smoothed(absl::Span<const AucPoint> curve, size_t window) {
+std::vector<AucPoint> Smoothed(absl::Span<const AucPoint> curve, double span) {
   std::vector<AucPoint> result;
-  for (size_t end = window; end <= curve.size(); ++end) {
+  for (size_t i = 0; i < curve.size(); ++i) {
+    if (curve[i].examples < span) continue;
     AucPoint mean;
-    for (const AucPoint& point : curve.subspan(end - window, window)) {
-      mean.examples += point.examples;
-      mean.time += point.time;
-      mean.auc += point.auc;
+    double count = 0;
+    for (size_t j = i + 1; j-- > 0 && curve[j].examples > curve[i].examples - span;) {
+      mean.examples += curve[j].examples;
+      mean.time += curve[j].time;
+      mean.auc += curve[j].auc;
+      ++count;
     }
-    const auto count = static_cast<double>(window);
     result.push_back({mean.examples / count, mean.time / count, mean.auc / count});
   }
   return result;

@@ -10,7 +10,6 @@
 //
 // Values. Failure: none.
 
-#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -28,9 +27,9 @@ struct AucPoint {
   double auc = 0;
 };
 
-// The means of all `window` (>= 1) points that follow each other: of all three numbers, so that a
-// straight line stays where it is. Empty where there are fewer points.
-std::vector<AucPoint> Smoothed(absl::Span<const AucPoint> curve, size_t window);
+// For each point at `span` (> 0) examples or behind them the mean of all points in the last `span`
+// examples: of all three numbers, so that a straight line stays where it is.
+std::vector<AucPoint> Smoothed(absl::Span<const AucPoint> curve, double span);
 
 // Where the curve first is at `auc` or above, between two points on the line through them. None: it
 // never is. A curve that begins there says its first point.

@@ -9,8 +9,7 @@
 
 #include "gtest/gtest.h"
 
-// covers: training: examples to an AUC: exact from ranks, with equal scores; read off its moving
-// mean
+// covers: training: AUC is exact, by ranks; examples to one are read off its moving mean
 
 namespace millrace::scaling {
 namespace {
@@ -49,11 +48,14 @@ TEST(AucTest, WhatSaysNothingIsAHalf) {
 TEST(AucTest, AStraightLineIsItsOwnMovingMean) {
   std::vector<AucPoint> line;
   for (int i = 1; i <= 8; ++i) line.push_back({100.0 * i, 10.0 * i, 0.5 + 0.05 * i});
-  const std::vector<AucPoint> smoothed = Smoothed(line, 3);
+  const std::vector<AucPoint> smoothed = Smoothed(line, 300);
   ASSERT_EQ(smoothed.size(), 6);
   EXPECT_DOUBLE_EQ(smoothed[0].examples, 200);
   EXPECT_DOUBLE_EQ(smoothed[5].auc, 0.5 + 0.05 * 7);
-  EXPECT_TRUE(Smoothed(line, 9).empty());
+  EXPECT_TRUE(Smoothed(line, 900).empty());
+  // Points that are far from each other are their own means.
+  ASSERT_EQ(Smoothed(line, 80).size(), 8);
+  EXPECT_DOUBLE_EQ(Smoothed(line, 80)[3].auc, line[3].auc);
   const std::optional<AucPoint> at = Reached(smoothed, 0.68);
   ASSERT_TRUE(at);
   EXPECT_NEAR(at->examples, 360, 1e-9);

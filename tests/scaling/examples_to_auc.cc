@@ -49,7 +49,7 @@ ABSL_FLAG(uint64_t, first_seed, 1, "the others follow it");
 ABSL_FLAG(int64_t, budget, 0, "examples of one worker; 0: census 131,072, clicks 262,144");
 ABSL_FLAG(double, most, 2, "budgets after which many workers give up");
 ABSL_FLAG(int64_t, evaluations, 40, "in a budget");
-ABSL_FLAG(int64_t, smooth, 5, "evaluations in a moving mean");
+ABSL_FLAG(int64_t, smooth, 5, "the moving mean is over the examples of so many evaluations");
 ABSL_FLAG(int64_t, batch, 0, "examples in a worker's step; 0: census 32, clicks 128");
 ABSL_FLAG(std::string, optimizer, "adagrad", "adagrad, sgd or momentum (of 0.9)");
 ABSL_FLAG(double, learning_rate, 0.02, "of one worker, and of the rows that do not say otherwise");
@@ -133,10 +133,7 @@ Status Run() {
     return InvalidArgument("--batch must be in [1, 1000000], got ", job.batch);
   }
   job.seed = absl::GetFlag(FLAGS_first_seed);
-  if (absl::GetFlag(FLAGS_smooth) < 1) {
-    return InvalidArgument("--smooth must be >= 1, got ", absl::GetFlag(FLAGS_smooth));
-  }
-  job.smooth = static_cast<size_t>(absl::GetFlag(FLAGS_smooth));
+  job.smooth = absl::GetFlag(FLAGS_smooth);
   job.local_steps = absl::GetFlag(FLAGS_local_steps);
   job.learner.optimizer = absl::GetFlag(FLAGS_optimizer);
   job.learner.learning_rate = absl::GetFlag(FLAGS_learning_rate);

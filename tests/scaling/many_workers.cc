@@ -2,6 +2,7 @@
 #include "tests/scaling/many_workers.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <utility>
@@ -74,10 +75,7 @@ class Job {
     while (next_evaluation_ <= result_.examples) next_evaluation_ += options_.evaluate_every;
     MR_ASSIGN_OR_RETURN(const double auc, learner->HeldOutAuc());
     result_.evaluations.push_back({static_cast<double>(result_.examples), result_.time, auc});
-    const absl::Span<const AucPoint> all = result_.evaluations;
-    if (all.size() >= options_.smooth) {
-      smoothed_ = Smoothed(all.last(options_.smooth), options_.smooth);
-    }
+    smoothed_ = Smoothed(result_.evaluations, SmoothSpan(options_));
     return absl::OkStatus();
   }
 
@@ -198,7 +196,7 @@ class Job {
   std::map<std::pair<double, int64_t>, Arrival> arrivals_;
   int64_t num_begun_ = 0;
   int64_t next_evaluation_ = options_.evaluate_every;
-  std::vector<AucPoint> smoothed_;  // its last point
+  std::vector<AucPoint> smoothed_;  // of the evaluations
   Together result_;
 };
 

@@ -27,7 +27,6 @@
 // Thread-safety: calls do not share anything. Failure: InvalidArgument for options out of range;
 // what the model's steps say.
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -53,11 +52,17 @@ struct TogetherOptions {
   WorkerSpeedOptions speeds = {};
   uint64_t seed = 1;              // of examples and times; learner.seed is that of initial values
   int64_t evaluate_every = 1024;  // examples
-  // The end: so many examples, or a moving mean of `smooth` evaluations of at least until_auc.
+  // The end: so many examples, or an AUC of at least until_auc in the mean over the last
+  // `smooth` * evaluate_every examples.
   int64_t until_examples = 0;
   std::optional<double> until_auc = {};
-  size_t smooth = 5;
+  int64_t smooth = 5;
 };
+
+// The span of the moving mean.
+inline double SmoothSpan(const TogetherOptions& options) {
+  return static_cast<double>(options.smooth * options.evaluate_every);
+}
 
 struct Together {
   std::vector<AucPoint> evaluations;

@@ -56,7 +56,7 @@ Status Check(const ScalingOptions& options) {
   if (!(options.drop_above >= 0 && options.drop_above <= 1e6)) {
     return InvalidArgument("scaling: drop_above must be in [0, 1e6], got ", options.drop_above);
   }
-  if (static_cast<int64_t>(options.job.smooth) > options.evaluations) {
+  if (options.job.smooth > options.evaluations) {
     return InvalidArgument("scaling: smooth must be at most the ", options.evaluations,
                            " evaluations of a budget, got ", options.job.smooth);
   }
@@ -111,19 +111,19 @@ StatusOr<ScalingTable> MeasureScaling(const Problem& problem, const ScalingOptio
     TogetherOptions job = JobOf(options, ScalingRow{}, 1, seed);
     job.until_examples = std::min(most, options.budget + options.budget / 2);
     MR_ASSIGN_OR_RETURN(const Together together, TrainTogether(problem, job));
-    std::vector<AucPoint> curve = Smoothed(together.evaluations, job.smooth);
-    // The last one that is not of examples behind the budget.
-    size_t end = together.evaluations.size();
-    while (end > 0 &&
-           together.evaluations[end - 1].examples > static_cast<double>(options.budget)) {
-      --end;
+    // Those within the budget.
+    std::vector<AucPoint> within;
+    for (const AucPoint& point : together.evaluations) {
+      if (point.examples <= static_cast<double>(options.budget)) within.push_back(point);
     }
-    if (end < job.smooth) {
-      return InvalidArgument("scaling: a budget must have ", job.smooth, " evaluations, got ", end,
+    within = Smoothed(within, SmoothSpan(job));
+    if (within.empty()) {
+      return InvalidArgument("scaling: a budget must have evaluations, got none in ",
+                             options.budget, " examples with batches of ", job.batch,
                              "; give a larger budget or a smaller batch");
     }
-    table.target_auc += curve[end - job.smooth].auc / static_cast<double>(options.seeds);
-    curves.push_back(std::move(curve));
+    table.target_auc += within.back().auc / static_cast<double>(options.seeds);
+    curves.push_back(Smoothed(together.evaluations, SmoothSpan(job)));
   }
   std::vector<double> examples, times;
   for (const std::vector<AucPoint>& curve : curves) {
@@ -162,7 +162,7 @@ StatusOr<ScalingTable> MeasureScaling(const Problem& problem, const ScalingOptio
         job.until_auc = table.target_auc;
         MR_ASSIGN_OR_RETURN(const Together together, TrainTogether(problem, job));
         const std::optional<AucPoint> at =
-            Reached(Smoothed(together.evaluations, job.smooth), table.target_auc);
+            Reached(Smoothed(together.evaluations, SmoothSpan(job)), table.target_auc);
         cell.learning_rate = job.learner.learning_rate;
         cell.examples_of_seeds.push_back(at ? at->examples : kNever);
         cell.time_of_seeds.push_back(at ? at->time : kNever);
