@@ -24,8 +24,7 @@ Element ElementOf(const Shard& shard) {
 
 Shard ShardOf(const Element& element) {
   return {element[0].scalar<std::string>(), element[1].scalar<int64_t>(),
-          element[2].scalar<int64_t>(), element[3].scalar<int64_t>(),
-          element[4].scalar<int64_t>()};
+          element[2].scalar<int64_t>(), element[3].scalar<int64_t>(), element[4].scalar<int64_t>()};
 }
 
 // The shards that come.
@@ -90,8 +89,7 @@ Dataset Shard::PartOf(const Dataset& rows) const {
   return end >= 0 ? part.Take(end - begin) : part;
 }
 
-Dataset ShareOut::Read(std::shared_ptr<ShareOut> source, ReadShardFunction read,
-                       ElementSpec spec) {
+Dataset ShareOut::Read(std::shared_ptr<ShareOut> source, ReadShardFunction read, ElementSpec spec) {
   return ReadEach(Dataset::FromNode(std::make_shared<const ShardsNode>(std::move(source))),
                   std::move(read), std::move(spec));
 }
@@ -108,9 +106,9 @@ Dataset ShareOut::ReadAll(const std::vector<Shard>& shards, ReadShardFunction re
     ids.push_back(shard.id);
   }
   return ReadEach(
-      Dataset::FromTensorSlices({Tensor::Vector<std::string>(files), Tensor::Vector<int64_t>(begins),
-                                 Tensor::Vector<int64_t>(ends), Tensor::Vector<int64_t>(epochs),
-                                 Tensor::Vector<int64_t>(ids)}),
+      Dataset::FromTensorSlices({Tensor::Vector<std::string>(files),
+                                 Tensor::Vector<int64_t>(begins), Tensor::Vector<int64_t>(ends),
+                                 Tensor::Vector<int64_t>(epochs), Tensor::Vector<int64_t>(ids)}),
       std::move(read), std::move(spec));
 }
 

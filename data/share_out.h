@@ -114,8 +114,8 @@ class ShareOut {
   std::deque<Shard> ready_ ABSL_GUARDED_BY(mu_);
   std::optional<Shard> reading_ ABSL_GUARDED_BY(mu_);
   std::vector<int64_t> finished_ ABSL_GUARDED_BY(mu_);
-  bool is_telling_ ABSL_GUARDED_BY(mu_) = false;  // from a wish with finished shards to Told
-  int num_waiting_ ABSL_GUARDED_BY(mu_) = 0;  // 1 for the reader that waits, else 0
+  bool is_telling_ ABSL_GUARDED_BY(mu_) = false;   // from a wish with finished shards to Told
+  int num_waiting_ ABSL_GUARDED_BY(mu_) = 0;       // 1 for the reader that waits, else 0
   bool has_nothing_ ABSL_GUARDED_BY(mu_) = false;  // since the last shard was begun
   std::optional<Status> end_ ABSL_GUARDED_BY(mu_);
   bool is_stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -132,8 +132,8 @@ struct ShareOutHook::Bringer {
     source->Stop(id);
     if (!may_wait) return absl::OkStatus();
     const Status left = session->Run({}, {}, {FetchName(names->leave)}).status();
-    if (!left.ok()) LogInfo("ShareOutHook: the take that waits ends with the session: ",
-                          left.message());
+    if (!left.ok())
+      LogInfo("ShareOutHook: the take that waits ends with the session: ", left.message());
     return absl::OkStatus();
   }
 };

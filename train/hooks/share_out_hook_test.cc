@@ -84,8 +84,7 @@ struct Counting {
     times = MakeVariable(root.WithName("times"), Shape{kExamples}, DT_INT64, ZerosInitializer());
     step = GlobalStep(root);
     const Operation add =
-        ResourceScatterAdd(root, times.handle, input.next[0],
-                           OnesLike(root, input.next[0]));
+        ResourceScatterAdd(root, times.handle, input.next[0], OnesLike(root, input.next[0]));
     train = AssignAddVariableOp(root.WithControlDependencies({add}), step.handle,
                                 Const(root, int64_t{1}));
   }
@@ -115,11 +114,11 @@ class ShareOutHookTest : public ::testing::Test {
     session_options.hooks = {model.share_out.get(), model.initialize.get(), &stop, &saver};
     SessionCreatorOptions creator;
     creator.checkpoint_dir = dir_;
-    MR_ASSIGN_OR_RETURN(const auto session,
-                        MonitoredSession::Open(
-                            model.root,
-                            std::make_unique<ChiefSessionCreator>(model.root, std::move(creator)),
-                            std::move(session_options)));
+    MR_ASSIGN_OR_RETURN(
+        const auto session,
+        MonitoredSession::Open(
+            model.root, std::make_unique<ChiefSessionCreator>(model.root, std::move(creator)),
+            std::move(session_options)));
     Status status;
     while (status.ok() && !session->ShouldStop()) {
       status = session->Run({}, {}, {model.train}).status();
@@ -156,8 +155,8 @@ TEST_F(ShareOutHookTest, TrainingGoesOnFromACheckpointWithTheShardsThatWereNotDo
   // The third step asks behind the first shard, which is done then. It ends with the second shard
   // begun.
   ASSERT_OK(Train({.shards = Shards()}, 3, &times));
-  EXPECT_EQ(times, (std::vector<int64_t>{1, 1, 1, 1, times[4], times[5], times[6], times[7], 0, 0,
-                                         0, 0}));
+  EXPECT_EQ(times,
+            (std::vector<int64_t>{1, 1, 1, 1, times[4], times[5], times[6], times[7], 0, 0, 0, 0}));
   const std::vector<int64_t> before = times;
   ASSERT_OK(Train({.shards = Shards()}, 0, &times));
   for (int64_t i = 0; i < kExamples; ++i) {
