@@ -14,6 +14,7 @@
 #include "data/dataset.h"
 #include "data/testing/dataset_testing.h"
 #include "gtest/gtest.h"
+#include "ops/kernels/shards_in_hand.h"
 
 // covers: training: a shard is finished when the element behind its last one is asked for; a
 //   reader that begins anew begins with the shard that the one before was reading
@@ -35,7 +36,7 @@ class ShareOutTest : public ::testing::Test {
     source_->Put(bringer_, {"f", begin, end, 0, id});
   }
   std::unique_ptr<Iterator> Reader() {
-    auto reader = ShareOut::Read(source_, Numbers, kSpec).MakeIterator();
+    auto reader = ReadShards(source_, Numbers, kSpec).MakeIterator();
     EXPECT_OK(reader);
     return *std::move(reader);
   }
@@ -49,7 +50,7 @@ class ShareOutTest : public ::testing::Test {
   std::vector<int64_t> Finished() { return source_->TakeFinished(bringer_); }
   using Ids = std::vector<int64_t>;
 
-  const std::shared_ptr<ShareOut> source_ = std::make_shared<ShareOut>();
+  const std::shared_ptr<ShardsInHand> source_ = std::make_shared<ShardsInHand>();
   int64_t bringer_ = source_->Begin();
 };
 
@@ -76,7 +77,7 @@ TEST_F(ShareOutTest, WhatIsWishedIsAShardAheadAndOneWhenTheReaderWaits) {
     EXPECT_EQ(Next(reader.get()), 10);
     EXPECT_EQ(Next(reader.get()), -1);
   });
-  ShareOut::Wish wish = source_->AwaitWish(bringer_);
+  ShardsInHand::Wish wish = source_->AwaitWish(bringer_);
   EXPECT_TRUE(wish.waits_for_shard);
   EXPECT_EQ(wish.finished, Ids());
   Put(1, 10, 11);
@@ -107,7 +108,8 @@ TEST_F(ShareOutTest, AReaderThatBeginsAnewBeginsWithWhatWasRead) {
   EXPECT_EQ(Next(second.get()), 11);
   // The other one may read what it has, and gets no shard.
   EXPECT_EQ(Next(first.get()), 11);
-  EXPECT_STATUS(first->Next(), absl::StatusCode::kCancelled, "ShareOut: the reader was cancelled");
+  EXPECT_STATUS(first->Next(), absl::StatusCode::kCancelled,
+                "ShardsInHand: the reader was cancelled");
   EXPECT_EQ(Finished(), Ids());
 }
 
@@ -156,11 +158,11 @@ TEST_F(ShareOutTest, ItsPositionIsNotSaved) {
 
 TEST_F(ShareOutTest, PartsAndAllShardsWithoutAQueue) {
   const auto rows = [](const Shard& shard) -> StatusOr<Dataset> {
-    return shard.PartOf(Dataset::Range(6));
+    return PartOf(shard, Dataset::Range(6));
   };
-  EXPECT_EQ(TextOf(ShareOut::ReadAll({{"a", 1, 3}, {"b", 4, -1}, {"c", 0, 1}, {"d", 7, -1}}, rows,
-                                     kSpec)),
-            "1 2 4 5 0");
+  EXPECT_EQ(
+      TextOf(ReadAllShards({{"a", 1, 3}, {"b", 4, -1}, {"c", 0, 1}, {"d", 7, -1}}, rows, kSpec)),
+      "1 2 4 5 0");
 }
 
 }  // namespace

@@ -35,16 +35,16 @@ StatusOr<SharedDataset> MakeSharedDataset(const Scope& root, const SharedFiles& 
     return InvalidArgument("Input: shared files must have a function that reads them, got none");
   }
   // A description reads nothing, so any file tells what the elements are.
-  MR_ASSIGN_OR_RETURN(const data::Dataset any,
-                      shared.read(shared.shards.empty() ? data::Shard{shared.files[0]}
-                                                        : shared.shards[0]));
+  MR_ASSIGN_OR_RETURN(
+      const data::Dataset any,
+      shared.read(shared.shards.empty() ? data::Shard{shared.files[0]} : shared.shards[0]));
   MR_RETURN_IF_ERROR(any.status());
   std::vector<data::Shard> shards;
   if (!is_training || config.is_chief()) {
     MR_ASSIGN_OR_RETURN(shards, ShardsOf(shared, file_system));
   }
   if (!is_training) {
-    return SharedDataset{data::ShareOut::ReadAll(shards, shared.read, any.spec()), nullptr};
+    return SharedDataset{data::ReadAllShards(shards, shared.read, any.spec()), nullptr};
   }
   const bool has_ps = config.num_ps_replicas() > 0;
   if (!has_ps && config.num_worker_replicas() > 1) {
@@ -52,16 +52,16 @@ StatusOr<SharedDataset> MakeSharedDataset(const Scope& root, const SharedFiles& 
                               " trainers must have a parameter server that shares files out, got "
                               "none");
   }
-  const auto source = std::make_shared<data::ShareOut>();
-  MR_ASSIGN_OR_RETURN(auto hook,
-                      ShareOutHook::Make(root, {.source = source,
-                                                .is_chief = config.is_chief(),
-                                                .shards = std::move(shards),
-                                                .num_epochs = shared.num_epochs,
-                                                .shuffle_seed = shared.shuffle_seed,
-                                                .device = has_ps ? "/job:ps/task:0/device:CPU:0" : "",
-                                                .file_system = file_system}));
-  return SharedDataset{data::ShareOut::Read(source, shared.read, any.spec()), std::move(hook)};
+  const auto source = std::make_shared<ShardsInHand>();
+  MR_ASSIGN_OR_RETURN(
+      auto hook, ShareOutHook::Make(root, {.source = source,
+                                           .is_chief = config.is_chief(),
+                                           .shards = std::move(shards),
+                                           .num_epochs = shared.num_epochs,
+                                           .shuffle_seed = shared.shuffle_seed,
+                                           .device = has_ps ? "/job:ps/task:0/device:CPU:0" : "",
+                                           .file_system = file_system}));
+  return SharedDataset{data::ReadShards(source, shared.read, any.spec()), std::move(hook)};
 }
 
 }  // namespace millrace

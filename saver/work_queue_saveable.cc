@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "core/tensor.h"
 #include "graph/graph.h"
 #include "ops/training/work_queue.h"
 #include "proto/meta_graph.pb.h"

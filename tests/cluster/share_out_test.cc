@@ -2,6 +2,8 @@
 //
 // Trainers of one run share their data out: a chief and a worker with a parameter server, servers
 // of this process, train a model that counts how often it saw each example.
+#include "data/share_out.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,7 +20,6 @@
 #include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "data/dataset.h"
-#include "data/share_out.h"
 #include "distributed/cluster/cluster.h"
 #include "distributed/server.h"
 #include "estimator/estimator.h"
@@ -152,9 +153,8 @@ TEST_F(ShareOutClusterTest, TwoTrainersTrainEachExampleOnceAnEpoch) {
 TEST_F(ShareOutClusterTest, WhatATrainerHeldIsTrainedByOthers) {
   Notification worker_ended;
   Status chief;
-  std::thread trains([&] {
-    chief = Train("chief", 1, {.hooks = {std::make_shared<WaitHook>(&worker_ended)}});
-  });
+  std::thread trains(
+      [&] { chief = Train("chief", 1, {.hooks = {std::make_shared<WaitHook>(&worker_ended)}}); });
   EXPECT_STATUS(Train("worker", 1, {.hooks = {std::make_shared<FailHook>()}}),
                 absl::StatusCode::kDataLoss, "the trainer ends here");
   worker_ended.Notify();

@@ -14,6 +14,7 @@
 #include "runtime/session.h"
 #include "saver/work_queue_saveable.h"
 #include "train/coordinator.h"
+#include "train/session_manager.h"
 
 namespace millrace {
 
@@ -74,7 +75,7 @@ StatusOr<std::shared_ptr<ShareOutHook>> ShareOutHook::Make(ScopeAt at, ShareOutO
 // Brings the shards of one session.
 struct ShareOutHook::Bringer {
   const std::shared_ptr<const Names> names;
-  const std::shared_ptr<data::ShareOut> source;
+  const std::shared_ptr<ShardsInHand> source;
   const std::shared_ptr<Session> session;
   const int64_t id;
   // Sequentially consistent: either the taking thread sees the stop, or the stopping one this.
@@ -93,9 +94,9 @@ struct ShareOutHook::Bringer {
         session->Run({}, std::vector<FetchName>(fetches.begin(), fetches.end()));
     if (absl::IsOutOfRange(taken.status())) return false;
     MR_RETURN_IF_ERROR(taken.status());
-    data::Shard shard{(*taken)[0].scalar<std::string>(), (*taken)[1].scalar<int64_t>(),
-                      (*taken)[2].scalar<int64_t>(), (*taken)[3].scalar<int64_t>(),
-                      (*taken)[4].scalar<int64_t>()};
+    Shard shard{(*taken)[0].scalar<std::string>(), (*taken)[1].scalar<int64_t>(),
+                (*taken)[2].scalar<int64_t>(), (*taken)[3].scalar<int64_t>(),
+                (*taken)[4].scalar<int64_t>()};
     if (shard.id < 0) {
       source->PutNothing(id);
     } else {
@@ -105,7 +106,7 @@ struct ShareOutHook::Bringer {
   }
   Status Bring(const Coordinator& coordinator) {
     while (true) {
-      const data::ShareOut::Wish wish = source->AwaitWish(id);
+      const ShardsInHand::Wish wish = source->AwaitWish(id);
       if (wish.is_over) return absl::OkStatus();
       // A take that waits comes behind the Dones: nothing is held then, so it may be the last one.
       Status status = SayDone(wish.finished);
@@ -156,7 +157,7 @@ Status ShareOutHook::PrepareQueue(const CreatedSession& created) const {
   }
   std::vector<std::string> files;
   std::vector<int64_t> begins, ends;
-  for (const data::Shard& shard : options_.shards) {
+  for (const Shard& shard : options_.shards) {
     files.push_back(shard.file);
     begins.push_back(shard.begin);
     ends.push_back(shard.end);

@@ -6,10 +6,10 @@
 // work queue on one task (ops/training/work_queue.h) to whoever has done its last one, so a slow
 // trainer gets fewer, and what a dead one held goes to others.
 //
-//   auto source = std::make_shared<data::ShareOut>();
+//   auto source = std::make_shared<ShardsInHand>();
 //   MR_ASSIGN_OR_RETURN(auto hook, ShareOutHook::Make(root, {.source = source,
 //                                                            .shards = {{"a.tfrecord"}, ...}}));
-//   ... the input is data::ShareOut::Read(source, ...), by data/initializable_iterator.h ...
+//   ... the input is data::ReadShards(source, ...), by data/initializable_iterator.h ...
 //   Hooks hooks = {hook, initializer of the input, ...};
 //
 // What is promised, each for one epoch, where the rules of data/share_out.h are kept:
@@ -37,17 +37,17 @@
 
 #include "core/file_system.h"
 #include "core/status.h"
-#include "data/share_out.h"
 #include "graph/scope.h"
+#include "ops/kernels/shards_in_hand.h"
 #include "train/session_run_hook.h"
 
 namespace millrace {
 
 struct ShareOutOptions {
-  std::shared_ptr<data::ShareOut> source = nullptr;
+  std::shared_ptr<ShardsInHand> source = nullptr;
   bool is_chief = true;
   // The chief's: what the queue has, by file, begin and end.
-  std::vector<data::Shard> shards = {};
+  std::vector<Shard> shards = {};
   int64_t num_epochs = 1;    // -1: without end
   int64_t shuffle_seed = 0;  // of the order of shards, another one in each epoch; 0: as they are
   // Where the queue is: with parameter servers on the first one.

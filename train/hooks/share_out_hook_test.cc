@@ -79,7 +79,7 @@ struct Counting {
     auto vector = PartialShape::Make({-1});
     EXPECT_OK(vector);
     const auto input = data::MakeInitializableIterator(
-        root, data::ShareOut::Read(source, Batches, {{DT_INT64, *vector}}));
+        root, data::ReadShards(source, Batches, {{DT_INT64, *vector}}));
     initialize = std::make_shared<InitializeHook>(input);
     times = MakeVariable(root.WithName("times"), Shape{kExamples}, DT_INT64, ZerosInitializer());
     step = GlobalStep(root);
@@ -89,7 +89,7 @@ struct Counting {
                                 Const(root, int64_t{1}));
   }
   Scope root;
-  const std::shared_ptr<data::ShareOut> source = std::make_shared<data::ShareOut>();
+  const std::shared_ptr<ShardsInHand> source = std::make_shared<ShardsInHand>();
   std::shared_ptr<ShareOutHook> share_out;
   std::shared_ptr<SessionRunHook> initialize;
   Variable times, step;
