@@ -14,9 +14,9 @@
 //   };
 //
 // It takes of (Scope, Mode, Params, RunConfig) what it wants, in this order, and returns an Input,
-// a Dataset, Features, a single Output, or a StatusOr of one of them. It is called once per graph,
-// so once per Train, Evaluate or Predict: data begin anew with each. The scope puts its nodes on
-// this task.
+// a Dataset, SharedFiles, Features, a single Output, or a StatusOr of one of them. It is called
+// once per graph, so once per Train, Evaluate or Predict: data begin anew with each. The scope puts
+// its nodes on this task.
 //
 // Components of a Dataset are features and labels by their names: those given, else those of its
 // spec. Without any names one component is the feature, and of two the second is the label.
@@ -26,6 +26,7 @@
 //
 // Values. Thread-safety: those of the functions.
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,7 +36,8 @@
 #include <vector>
 
 #include "core/status.h"
-#include "data/dataset.h"  // IWYU pragma: export
+#include "data/dataset.h"    // IWYU pragma: export
+#include "data/share_out.h"  // IWYU pragma: export
 #include "estimator/call_with.h"
 #include "estimator/mode.h"
 #include "estimator/model_tensors.h"
@@ -54,6 +56,16 @@ struct DatasetColumns {
   std::vector<std::string> labels = {};
 };
 
+// Files that the trainers share out among themselves: estimator/shared_files.h.
+struct SharedFiles {
+  std::vector<std::string> files = {};   // patterns; each file is a shard
+  std::vector<data::Shard> shards = {};  // parts of files, by file, begin and end
+  // The elements of a shard, in batches.
+  data::ReadShardFunction read = {};
+  int64_t num_epochs = 1;    // of the run; -1: without end
+  int64_t shuffle_seed = 0;  // of the order of the shards; 0: as they are listed
+};
+
 class Input {
  public:
   Input(Features features, Labels labels = {})  // NOLINT
@@ -62,6 +74,8 @@ class Input {
       : features_(std::move(features)), labels_(std::move(labels)) {}
   Input(data::Dataset dataset, DatasetColumns columns = {})  // NOLINT
       : dataset_(std::move(dataset)), columns_(std::move(columns)) {}
+  Input(SharedFiles shared, DatasetColumns columns = {})  // NOLINT
+      : shared_(std::move(shared)), columns_(std::move(columns)) {}
   template <typename F, typename L>
   Input(std::pair<F, L> both)  // NOLINT
       : features_(std::move(both.first)), labels_(std::move(both.second)) {}
@@ -69,12 +83,14 @@ class Input {
   const Features& features() const { return features_; }
   const Labels& labels() const { return labels_; }
   const std::optional<data::Dataset>& dataset() const { return dataset_; }
+  const std::optional<SharedFiles>& shared() const { return shared_; }
   const DatasetColumns& columns() const { return columns_; }
 
  private:
   Features features_;
   Labels labels_;
   std::optional<data::Dataset> dataset_;
+  std::optional<SharedFiles> shared_;
   DatasetColumns columns_;
 };
 

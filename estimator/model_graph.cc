@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "estimator/model_graph.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "estimator/dataset_input.h"
 #include "estimator/input_fn.h"
 #include "estimator/serving_input.h"
+#include "estimator/shared_files.h"
 #include "estimator/synced_optimizer.h"
 #include "graph/graph.h"
 #include "graph/table_parts.h"
@@ -63,15 +65,23 @@ StatusOr<ModelInput> CallInputFn(const EstimatorParts& parts, Mode mode, const S
   const Scope own = scope.BuiltWhereCalled();
   MR_ASSIGN_OR_RETURN(const Input input, input_fn(InputFnCall{own, mode, parts.params, config}));
   graph->cardinality = data::kUnknownCardinality;
-  if (!input.dataset()) {
+  if (!input.dataset() && !input.shared()) {
     graph->has_reader = graph->root.collections()->contains("queue_runners");
     return ModelInput{input.features(), input.labels()};
   }
-  data::Dataset dataset = *input.dataset();
+  std::optional<SharedDataset> shared;
+  if (input.shared()) {
+    MR_ASSIGN_OR_RETURN(shared, MakeSharedDataset(graph->root, *input.shared(),
+                                                  mode == Mode::kTrain, config, parts.file_system));
+  }
+  data::Dataset dataset = shared ? shared->dataset : *input.dataset();
   graph->dataset = dataset;
-  // Of several trainers one may have no share of the data; there may be nothing to predict.
+  // Of several trainers one may have no share of the data, and a run may have done all of it; there
+  // may be nothing to predict.
   const bool is_alone = config.num_worker_replicas() <= 1;
-  if (mode == Mode::kEval || (mode == Mode::kTrain && is_alone)) {
+  const bool is_shared_out = shared && shared->hook != nullptr;
+  if (is_shared_out) graph->input_hooks.push_back(shared->hook);
+  if (mode == Mode::kEval || (mode == Mode::kTrain && is_alone && !is_shared_out)) {
     dataset = dataset.RequireElements();
   }
   graph->has_reader = true;

@@ -16,6 +16,7 @@
 #include "train/hooks/profiler.h"                 // IWYU pragma: export
 #include "train/hooks/progress_hook.h"            // IWYU pragma: export
 #include "train/hooks/read_ahead_hook.h"          // IWYU pragma: export
+#include "train/hooks/share_out_hook.h"           // IWYU pragma: export
 #include "train/hooks/step_counter.h"             // IWYU pragma: export
 #include "train/hooks/step_log.h"                 // IWYU pragma: export
 #include "train/hooks/stop_at_checkpoint_step.h"  // IWYU pragma: export
