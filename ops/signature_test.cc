@@ -69,8 +69,26 @@ void DropLaterTypes(tensorflow::OpDef* op) {
 // Ops that TensorFlow does not have. Who adds one here says that models with it are for programs of
 // this project alone.
 const std::set<std::string>& OwnOps() {
-  static const std::set<std::string>* ops = new std::set<std::string>{
-      "SyncReplicasAccumulator", "SyncReplicasApply", "SyncReplicasApplyRows", "SyncReplicasCounts", "SyncReplicasDone", "SyncReplicasGive", "SyncReplicasJoin", "SyncReplicasLeave", "SyncReplicasRound", "SyncReplicasRounds", "SyncReplicasTake", "SyncReplicasTakeRows", "WorkQueue", "WorkQueueDone", "WorkQueueFill", "WorkQueueLeave", "WorkQueueLedger", "WorkQueueRestore", "WorkQueueSave", "WorkQueueTake"};
+  static const std::set<std::string>* ops = new std::set<std::string>{"SyncReplicasAccumulator",
+                                                                      "SyncReplicasApply",
+                                                                      "SyncReplicasApplyRows",
+                                                                      "SyncReplicasCounts",
+                                                                      "SyncReplicasDone",
+                                                                      "SyncReplicasGive",
+                                                                      "SyncReplicasJoin",
+                                                                      "SyncReplicasLeave",
+                                                                      "SyncReplicasRound",
+                                                                      "SyncReplicasRounds",
+                                                                      "SyncReplicasTake",
+                                                                      "SyncReplicasTakeRows",
+                                                                      "WorkQueue",
+                                                                      "WorkQueueDone",
+                                                                      "WorkQueueFill",
+                                                                      "WorkQueueLeave",
+                                                                      "WorkQueueLedger",
+                                                                      "WorkQueueRestore",
+                                                                      "WorkQueueSave",
+                                                                      "WorkQueueTake"};
   return *ops;
 }
 

@@ -85,7 +85,7 @@ int64_t ShardsInHand::BeginReader() {
 }
 
 StatusOr<std::optional<Shard>> ShardsInHand::NextShard(int64_t reader,
-                                                   CancellationManager* cancellation) {
+                                                       CancellationManager* cancellation) {
   CancellationManager::Token token = 0;
   if (!cancellation->Register(&token, [this] {
         MutexLock lock(&mu_);
