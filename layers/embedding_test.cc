@@ -521,7 +521,10 @@ TEST(EmbeddingLookupSparse, SparseTensorsAreCombinedByPartsWhereTheyMayBe) {
 TEST(EmbeddingLookupSparse, GradientsOfSeveralLookUpsAreJoinedBesideTheirPart) {
   const std::string device = "/job:localhost/replica:0/task:0";
   Scope root;
-  const Scope scope = root.WithDevice(Tasks(device, ""));
+  // As ReplicaDeviceSetter: what asks for a device gets it.
+  const Scope scope = root.WithDevice([device](const tensorflow::NodeDef& node) {
+    return node.op() == "VarHandleOp" ? device : node.device();
+  });
   const PartitionedVariable table =
       MakePartitionedVariable(scope.WithName("t"), Shape{23, 5}, DT_FLOAT, 2, OnesInitializer());
   std::vector<Output> sums;

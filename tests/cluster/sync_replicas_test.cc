@@ -270,7 +270,7 @@ TEST_P(SyncReplicasClusterTest, DataThatEndOnOneTrainerHoldUpNobody) {
 }
 
 // It keeps its session, and waits for the data of the worker, which makes the other steps alone.
-TEST_F(SyncReplicasClusterTest, AChiefThatWaitsForTheDataOfOthersIsNotWaitedFor) {
+TEST_P(SyncReplicasClusterTest, AChiefThatWaitsForTheDataOfOthersIsNotWaitedFor) {
   constexpr int kTogether = 2, kSteps = 8;
   const auto make = Synchronous([] { return Descent(0.1); });
   const Model models[] = {Model(&configs_["master"], make), Model(&configs_["worker"], make)};

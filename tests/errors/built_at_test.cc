@@ -544,6 +544,8 @@ const std::set<std::string>& WithoutRow() {
   static const auto* const names = new std::set<std::string>{
       // The type of a function that the program gives.
       "Output",
+      // What an optimizer has made before (LocalSgdOptimizer), or one node (SyncReplicasOptimizer).
+      "Copy", "Counts",
       // One node and its constants: ops/builder_test.cc, and the tests of their families.
       "DecodeCSV", "DecodeRaw", "DecodePaddedRaw", "DecodeCompressed", "DecodeJSONExample",
       "IteratorV2", "MakeIterator", "IteratorGetNext", "IteratorToStringHandle",
