@@ -16,6 +16,9 @@ namespace {
 
 // How often a task that does not answer is asked in a period: a lease is a few periods long.
 constexpr int kCallsWithoutAnswer = 4;
+// After RenewNow: longer than a doubt lasts (distributed/worker/worker.cc).
+constexpr absl::Duration kInDoubt = absl::Seconds(6);
+constexpr absl::Duration kInDoubtEvery = absl::Seconds(1);
 // Sessions that are to be ended on tasks that do not answer; the lease of one more ends it. Clients
 // may open and close sessions as fast as they like while a task is away.
 constexpr size_t kMaxEndings = 10'000;
@@ -28,6 +31,7 @@ struct LeaseKeeper::Shared : std::enable_shared_from_this<LeaseKeeper::Shared> {
     std::map<std::string, Lost> handles;
     bool asked = false;                        // and has not answered yet
     absl::Time next = absl::InfiniteFuture();  // when it is asked, if before the next period
+    absl::Time in_doubt_until = absl::InfinitePast();
   };
   struct Ending {
     std::shared_ptr<SessionHost> host;
@@ -85,8 +89,7 @@ void LeaseKeeper::RenewNow() {
   MutexLock lock(&shared_->mu);
   const absl::Time now = shared_->clock->Now();
   for (auto& [name, host] : shared_->hosts) {
-    // What was asked before may have been answered before the doubt.
-    host.asked = false;
+    host.in_doubt_until = now + kInDoubt;
     host.next = now;
   }
   shared_->changed.SignalAll();
@@ -213,6 +216,13 @@ std::vector<LeaseKeeper::Shared::Call> LeaseKeeper::Shared::TakeDue(absl::Time n
         continue;
       }
       host.next = absl::InfiniteFuture();
+      if (now < host.in_doubt_until) {
+        // Whatever is answered: it may have been so before the doubt.
+        host.in_doubt_until = std::min(host.in_doubt_until, now + kInDoubt);
+        host.next = now + kInDoubtEvery;
+        host.asked = false;
+        *wake = std::min(*wake, host.next);
+      }
       if (std::exchange(host.asked, true)) continue;
       Call& call = due.emplace_back();
       call.host = host.host;

@@ -58,7 +58,8 @@ class LeaseKeeper {
   using Lost = absl::AnyInvocable<void()>;
   // `lost` (may be null) is called once, when the host says that it does not know the session.
   void Keep(std::shared_ptr<SessionHost> host, const std::string& handle, Lost lost = nullptr);
-  // Now, all of them: a host may have reason to doubt that this process lives.
+  // Now, all of them, and each second for a while: a host may have reason to doubt that this
+  // process lives, or have it a moment later.
   void RenewNow();
   void Forget(const std::string& host, const std::string& handle);
   // Forgets the session and tells its host that it is over: now, and again as long as nobody

@@ -106,15 +106,26 @@ TEST_F(LeaseKeeperTest, WhoMayBeDoubtedRenewsAtOnceAndThenAsUsual) {
   keeper_.Keep(b_, "1");
   clock_.AdvanceAndSettle(absl::Seconds(4));
   EXPECT_TRUE(a_->TakeRenewed().empty());
+  {
+    MutexLock lock(&a_->mu);
+    a_->is_silent = true;  // its connection is broken, too
+  }
   keeper_.RenewNow();
   for (const auto& host : {a_, b_}) {
     size_t times = 0;
     while ((times = host->TakeRenewed().size()) == 0) std::this_thread::yield();
     EXPECT_EQ(times, 1u);
   }
-  clock_.AdvanceAndSettle(absl::Seconds(6));
-  EXPECT_EQ(a_->TakeRenewed().size(), 1u);
-  EXPECT_EQ(b_->TakeRenewed().size(), 1u);
+  for (int i = 1; i < 6; ++i) {
+    clock_.AdvanceAndSettle(absl::Seconds(1));
+    EXPECT_EQ(a_->TakeRenewed().size(), 1u) << i;
+    EXPECT_EQ(b_->TakeRenewed().size(), 1u) << i;
+  }
+  clock_.AdvanceAndSettle(absl::Seconds(1));  // the end of the doubt, and of the period
+  a_->TakeRenewed();
+  b_->TakeRenewed();
+  clock_.AdvanceAndSettle(absl::Seconds(9));
+  EXPECT_TRUE(b_->TakeRenewed().empty());
 }
 
 TEST_F(LeaseKeeperTest, AClockThatIsSetBackDelaysNoRenewalByMoreThanAPeriod) {

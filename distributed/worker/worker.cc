@@ -113,6 +113,8 @@ void Worker::LeaseExpired(const std::string& handle, absl::Duration silent) {
     // Somebody waits for its step: a call whose client is gone is cancelled, and its step with it.
     if (session->lease != nullptr && running_.CountOf(session->life.get()) > 0) {
       session->lease = leases_.Grant(handle, session->lease->time());
+      // It was in doubt, and its step is at its end.
+      if (silent < session->lease->time()) leases_.Doubt(handle, kDoubtAfterClose);
       return;
     }
     is_idle = session->may_be_idle();
