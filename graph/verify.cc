@@ -449,6 +449,25 @@ class NodeVerifier {
                         NodeAt(i).name(), "'");
   }
 
+  // Null: where the message has the value, if it is one of a Const.
+  const Tensor* ValueOf(const NodeDef& node) const {
+    if (incoming_->constants == nullptr || NodeBody::KindOf(node.op()) != NodeBody::Kind::kConst) {
+      return nullptr;
+    }
+    const auto found = incoming_->constants->find(node.name());
+    return found == incoming_->constants->end() ? nullptr : &found->second;
+  }
+
+  StatusOr<std::shared_ptr<const NodeBody>> MakeConst(const NodeDef& node, const Tensor& value) {
+    NodeDef bare = node;  // it has a mark for the bytes
+    const auto attr = bare.mutable_attr()->find("value");
+    if (attr != bare.mutable_attr()->end() && attr->second.value_case() == AttrValue::kTensor) {
+      attr->second.mutable_tensor()->clear_tensor_content();
+    }
+    MR_RETURN_IF_ERROR(CheckGraphAttrs(bare));
+    return bodies_->MakeConst(bare, value);
+  }
+
   // Name, op, attrs and numbers; makes the body.
   Status AddNode(int i) {
     const NodeDef& node = NodeAt(i);
@@ -471,9 +490,11 @@ class NodeVerifier {
         incoming_->taken == nullptr
             ? nullptr
             : incoming_->taken->mutable_node(incoming_->indices[static_cast<size_t>(i)]);
+    const Tensor* const value = ValueOf(node);
     StatusOr<std::shared_ptr<const NodeBody>> body =
-        with_values_ ? bodies_->Make(node, taken, CheckGraphAttrs)
-                     : bodies_->MakeWithoutValue(node, CheckGraphAttrs);
+        value != nullptr ? MakeConst(node, *value)
+        : with_values_   ? bodies_->Make(node, taken, CheckGraphAttrs)
+                         : bodies_->MakeWithoutValue(node, CheckGraphAttrs);
     const Status status = body.status();
     if (body.ok()) {
       if (op != nullptr) {

@@ -21,10 +21,13 @@
 //   output
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/status.h"
+#include "core/tensor.h"
 #include "graph/function_library.h"
 #include "graph/graph.h"
 #include "graph/node_body.h"
@@ -56,6 +59,9 @@ struct IncomingNodes {
   // Null, or the same message: then attrs are moved out of its nodes.
   tensorflow::GraphDef* taken = nullptr;
   std::vector<int> indices;  // which of its nodes, ascending
+  // Null, or values of Const nodes by their names, for which marks stand in the message. They have
+  // the dtypes and shapes that the message says, and NodeBodies::CanShare.
+  const std::map<std::string, Tensor>* constants = nullptr;
   // What the graph has that they go into; verification adds the functions of the message.
   std::shared_ptr<const FunctionLibrary> library = FunctionLibrary::Empty();
 

@@ -6,10 +6,15 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
 #include "core/coding.h"
@@ -18,10 +23,13 @@
 #include "core/shape.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream.h"
+#include "google/protobuf/message_lite.h"
 #include "graph/graph.h"
 #include "graph/import_export.h"
 #include "graph/node_body.h"
+#include "graph/verify.h"
 #include "proto/attr_value.pb.h"
+#include "proto/function.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/node_def.pb.h"
@@ -36,7 +44,8 @@ using tensorflow::NodeDef;
 constexpr char kValueAttr[] = "value";
 // What is read at a time, and goes on to where it belongs while it is in the core's cache.
 constexpr size_t kBlockBytes = size_t{256} << 10;
-// By which a string grows whose length only the file says.
+// By which a string grows whose length only the file says; what is longer is parsed at a low
+// priority.
 constexpr int kPieceBytes = 1 << 20;
 static_assert(kLargeConstantBytes >= kDetachedConstantBytes);
 
@@ -90,16 +99,45 @@ constexpr uint32_t kWay[] = {TagOf(NodeDef::kAttrFieldNumber), TagOf(kMapValue),
                              TagOf(tensorflow::TensorProto::kTensorContentFieldNumber)};
 constexpr size_t kContent = std::size(kWay) - 1;
 
+// A file may guess what comes behind it: no content of a file that begins so is read in pieces.
+constexpr char kMarkPrefix[] = "elsewhere";
+
 // Different from all others of this process.
 std::string NextMark() {
   static std::atomic<uint64_t> next{1};  // relaxed: only distinct
-  return absl::StrCat("elsewhere",
+  return absl::StrCat(kMarkPrefix,
                       absl::Hex(next.fetch_add(1, std::memory_order_relaxed), absl::kZeroPad16));
+}
+
+// A length of a fixed size, which readers take as any other: it is written behind what it is of.
+constexpr size_t kLengthBytes = 5;
+void SetLength(size_t length, char* to) {
+  for (size_t i = 0; i < kLengthBytes; ++i, length >>= 7) {
+    to[i] = static_cast<char>((length & 0x7f) | (i + 1 < kLengthBytes ? 0x80 : 0));
+  }
+}
+
+// One long call has no pace points.
+bool Merge(const std::string& bytes, google::protobuf::MessageLite* to) {
+  bool is_read = false;
+  const auto merge = [&] {
+    is_read = to->MergeFromString(bytes);
+    return absl::OkStatus();
+  };
+  (bytes.size() > static_cast<size_t>(kPieceBytes) ? AtLowPriority(merge) : merge()).IgnoreError();
+  return is_read;
 }
 
 // The tensor that `value`, but for its content, and the bytes are; no value where a graph would not
 // keep them as they are.
 Tensor TensorOf(const tensorflow::TensorProto& value, const BufferRef& bytes) {
+  tensorflow::TensorProto plain;
+  plain.set_dtype(value.dtype());
+  *plain.mutable_tensor_shape() = value.tensor_shape();
+  plain.set_version_number(value.version_number());
+  plain.set_tensor_content(value.tensor_content());
+  // It has lists, too, or what this program does not know.
+  if (plain.ByteSizeLong() != value.ByteSizeLong()) return Tensor();
   const StatusOr<DType> dtype = DTypeFromNumber(value.dtype());
   const StatusOr<Shape> shape = Shape::FromProto(value.tensor_shape());
   // Bytes of a bool may be others than 0 and 1.
@@ -129,16 +167,10 @@ class PieceReader {
                     constants_ = &out->constants.emplace_back();
                     return ReadMetaGraph(out->model.add_meta_graphs());
                   }) &&
-           out->model.MergeFromString(rest);
+           Merge(rest, &out->model);
   }
 
  private:
-  // A large content of the node that is being read.
-  struct Content {
-    std::string mark;
-    BufferRef bytes;
-  };
-
   bool ReadMetaGraph(tensorflow::MetaGraphDef* meta) {
     int size;
     std::string rest;
@@ -149,7 +181,7 @@ class PieceReader {
                                ? ReadGraph(meta->mutable_graph_def())
                                : CopyField(tag, &rest);
                   }) &&
-           meta->MergeFromString(rest);
+           Merge(rest, meta);
   }
 
   bool ReadGraph(tensorflow::GraphDef* graph) {
@@ -158,11 +190,26 @@ class PieceReader {
     return ReadLength(&size) &&
            Fields(size,
                   [&](uint32_t tag) {
-                    return tag == TagOf(tensorflow::GraphDef::kNodeFieldNumber)
-                               ? ReadNode(graph->add_node())
-                               : CopyField(tag, &rest);
+                    switch (tag) {
+                      case TagOf(tensorflow::GraphDef::kNodeFieldNumber):
+                        return ReadNode(graph->add_node());
+                      case TagOf(tensorflow::GraphDef::kLibraryFieldNumber):
+                        return ReadFunctions(graph->mutable_library());
+                      default:
+                        return CopyField(tag, &rest);
+                    }
                   }) &&
-           graph->MergeFromString(rest);
+           Merge(rest, graph);
+  }
+
+  // Straight into the message, for they may be large.
+  bool ReadFunctions(tensorflow::FunctionDefLibrary* library) {
+    int size;
+    if (!ReadLength(&size)) return false;
+    const CodedInputStream::Limit outer = in_.PushLimit(size);
+    if (!library->MergeFromCodedStream(&in_) || !in_.ConsumedEntireMessage()) return false;
+    in_.PopLimit(outer);
+    return true;
   }
 
   bool ReadNode(NodeDef* node) {
@@ -173,28 +220,30 @@ class PieceReader {
     const bool is_read = static_cast<size_t>(size) < kLargeConstantBytes
                              ? CopyBytes(size, &node_)
                              : CopyMessage(size, 0, &node_);
-    if (!is_read || !node->ParseFromString(node_)) return false;
+    if (!is_read || !Merge(node_, node)) return false;
+    if (node_.capacity() > static_cast<size_t>(kPieceBytes)) std::string().swap(node_);
     if (!contents_.empty()) GiveContents(node);
     return true;
   }
 
-  // Constants become tensors, other contents go where their marks are.
+  // Constants become tensors, other contents go where their marks are. A mark without a place is of
+  // a content that the file itself replaces by a later one.
   void GiveContents(NodeDef* node) {
     for (auto& [name, attr] : *node->mutable_attr()) {
       if (attr.value_case() != tensorflow::AttrValue::kTensor) continue;
-      const std::string& mark = attr.tensor().tensor_content();
-      const auto content = std::find_if(contents_.begin(), contents_.end(),
-                                        [&](const Content& one) { return one.mark == mark; });
+      const auto content = contents_.find(attr.tensor().tensor_content());
       if (content == contents_.end()) continue;
+      const BufferRef bytes = std::move(content->second);
+      contents_.erase(content);
       if (name == kValueAttr && NodeBody::KindOf(node->op()) == NodeBody::Kind::kConst) {
-        Tensor value = TensorOf(attr.tensor(), content->bytes);
+        Tensor value = TensorOf(attr.tensor(), bytes);
         // A second node of a name is an error of the import.
         if (value.has_value() && constants_->emplace(node->name(), std::move(value)).second) {
           continue;
         }
       }
       attr.mutable_tensor()->mutable_tensor_content()->assign(
-          static_cast<const char*>(content->bytes->data()), content->bytes->size());
+          static_cast<const char*>(bytes->data()), bytes->size());
     }
     contents_.clear();
   }
@@ -206,24 +255,29 @@ class PieceReader {
       if (tag != kWay[step]) return CopyField(tag, to);
       int length;
       if (!ReadLength(&length)) return false;
-      std::string inner;
-      const bool is_read = static_cast<size_t>(length) < kLargeConstantBytes
-                               ? CopyBytes(length, &inner)
-                           : step == kContent ? TakeContent(length, &inner)
-                                              : CopyMessage(length, step + 1, &inner);
-      if (!is_read) return false;
       PutVarint32(to, tag);
-      PutVarint64(to, inner.size());
-      to->append(inner);
+      const size_t begin = to->size() + kLengthBytes;
+      to->resize(begin);
+      if (!(step == kContent ? CopyContent(length, to) : CopyMessage(length, step + 1, to))) {
+        return false;
+      }
+      SetLength(to->size() - begin, to->data() + begin - kLengthBytes);
       return true;
     });
   }
 
-  bool TakeContent(int length, std::string* mark) {
+  // Or a mark for it.
+  bool CopyContent(int length, std::string* to) {
+    if (static_cast<size_t>(length) < kLargeConstantBytes) {
+      const size_t begin = to->size();
+      return CopyBytes(length, to) &&
+             !absl::StartsWith(absl::string_view(*to).substr(begin), kMarkPrefix);
+    }
     const BufferRef bytes = Buffer::Allocate(DefaultAllocator(), static_cast<size_t>(length));
     if (!bytes || !in_.ReadRaw(bytes->data(), length)) return false;
-    *mark = NextMark();
-    contents_.push_back({*mark, bytes});
+    std::string mark = NextMark();
+    to->append(mark);
+    contents_.emplace(std::move(mark), bytes);
     return true;
   }
 
@@ -277,6 +331,8 @@ class PieceReader {
   }
 
   bool CopyBytes(int size, std::string* to) {
+    // The file is this long.
+    if (size > kPieceBytes) to->reserve(to->size() + static_cast<size_t>(size));
     while (size > 0) {
       const int n = std::min(size, kPieceBytes);
       const size_t at = to->size();
@@ -291,7 +347,8 @@ class PieceReader {
   CodedInputStream in_;
   LargeConstants* constants_ = nullptr;  // of the meta graph that is being read
   std::string node_;                     // kept for its memory
-  std::vector<Content> contents_;
+  // Large ones of that node, by their marks.
+  std::map<std::string, BufferRef> contents_;
 };
 
 }  // namespace
@@ -310,24 +367,17 @@ std::optional<ModelInPieces> ReadModelInPieces(FileSystem* fs, const std::string
 
 Status ImportWithConstants(const tensorflow::GraphDef& def, const LargeConstants& constants,
                            Graph* graph) {
-  tensorflow::GraphDef plain = def;
-  // No content means zeros, of which a body makes no large tensor.
-  for (NodeDef& node : *plain.mutable_node()) {
-    if (!constants.contains(node.name())) continue;
-    const auto value = node.mutable_attr()->find(kValueAttr);
-    if (value != node.mutable_attr()->end()) {
-      value->second.mutable_tensor()->clear_tensor_content();
-    }
-  }
-  MR_RETURN_IF_ERROR(ImportGraphDef(std::move(plain), {}, graph));
+  IncomingNodes nodes;
+  nodes.def = &def;
+  nodes.constants = &constants;
+  nodes.indices.resize(static_cast<size_t>(def.node_size()));
+  std::iota(nodes.indices.begin(), nodes.indices.end(), 0);
+  MR_RETURN_IF_ERROR(ImportNodes(&nodes, {}, graph));
   for (const auto& [name, value] : constants) {
-    Node* const node = graph->FindNode(name);
+    const Node* const node = graph->FindNode(name);
     if (node == nullptr || !node->is_const()) {
       return Internal("a constant must be a Const of the graph, got '", name, "'");
     }
-    MR_ASSIGN_OR_RETURN(std::shared_ptr<const NodeBody> body,
-                        graph->bodies()->MakeConst(node->body()->def(), value));
-    MR_RETURN_IF_ERROR(graph->ReplaceBody(node, std::move(body)));
   }
   return absl::OkStatus();
 }

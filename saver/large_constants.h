@@ -9,7 +9,7 @@
 // In the message a mark stands for such bytes, which no reader takes for a value (it is shorter
 // than any of them). What is not the value of a Const node, as a message of this program or
 // TensorFlow writes it, is in the message as ever: other attrs, constants in functions, bools,
-// strings, values as lists.
+// strings, values as lists. A file with a content that begins as a mark is not read so.
 //
 // A paced thread (core/paced_thread.h) has a pace point after each piece of the file.
 //

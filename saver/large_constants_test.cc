@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "core/coding.h"
 #include "core/deterministic_bytes.h"
 #include "core/file_system.h"
 #include "core/random_bits.h"
@@ -23,15 +24,18 @@
 #include "core/testing/tensor_testing.h"
 #include "graph/attr.h"
 #include "graph/graph.h"
+#include "graph/import_export.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "ops/ops.h"
 #include "proto/attr_value.pb.h"
+#include "proto/function.pb.h"
 #include "proto/graph.pb.h"
 #include "proto/meta_graph.pb.h"
 #include "proto/node_def.pb.h"
 #include "proto/saved_model.pb.h"
 #include "proto/tensor.pb.h"
+#include "proto/types.pb.h"
 #include "runtime/session.h"
 #include "saver/export_model.h"
 #include "saver/model.h"
@@ -58,6 +62,55 @@ tensorflow::TensorProto* ValueOf(absl::string_view name, tensorflow::GraphDef* g
   }
   ADD_FAILURE() << name;
   return nullptr;
+}
+
+// With the values where their marks are.
+tensorflow::GraphDef Joined(tensorflow::GraphDef graph, const LargeConstants& constants) {
+  for (const auto& [name, value] : constants) {
+    const absl::Span<const char> bytes = value.bytes();
+    ValueOf(name, &graph)->set_tensor_content(std::string(bytes.begin(), bytes.end()));
+  }
+  return graph;
+}
+
+// A field that has its length in front.
+std::string Field(int field, absl::string_view bytes) {
+  std::string out;
+  PutVarint32(&out, static_cast<uint32_t>(field) << 3 | 2);
+  PutVarint64(&out, bytes.size());
+  out.append(bytes.data(), bytes.size());
+  return out;
+}
+// Fields of NodeDef, and of the entry of an attr.
+std::string Name(absl::string_view name) { return Field(1, name); }
+std::string Op(absl::string_view op) { return Field(2, op); }
+std::string Attr(absl::string_view fields) { return Field(5, fields); }
+std::string Key(absl::string_view key) { return Field(1, key); }
+std::string Value(absl::string_view attr_value) { return Field(2, attr_value); }
+// AttrValue.tensor, and two fields of it.
+std::string TensorField(absl::string_view fields) { return Field(8, fields); }
+std::string Content(absl::string_view bytes) { return Field(4, bytes); }
+std::string Header(int64_t num_floats) {
+  tensorflow::TensorProto header;
+  header.set_dtype(tensorflow::DT_FLOAT);
+  header.mutable_tensor_shape()->add_dim()->set_size(num_floats);
+  return header.SerializeAsString();
+}
+std::string LargeContent(char letter) {
+  return Content(std::string(static_cast<size_t>(kBytes), letter));
+}
+const int64_t kFloats = kBytes / 4;
+// Field 1000, a number; no message here has it.
+const std::string kUnknown = {'\xc0', '\x3e', '\x07'};
+// Attr "dtype", a float.
+const std::string kFloatType = Attr(Key("dtype") + Value(std::string{'\x30', '\x01'}));
+
+// The file of a model of these nodes, each given by its fields.
+std::string ModelOf(const std::vector<std::string>& nodes) {
+  std::string graph;
+  for (const std::string& node : nodes) graph += Field(1, node);
+  // SavedModel.meta_graphs; MetaGraphDef.meta_info_def, its tags; MetaGraphDef.graph_def
+  return Field(2, Field(1, Field(4, "serve")) + Field(2, graph));
 }
 
 class LargeConstantsTest : public ::testing::Test {
@@ -90,6 +143,15 @@ class LargeConstantsTest : public ::testing::Test {
     return model;
   }
   void Write(absl::string_view bytes) { ASSERT_OK(WriteFileAtomically(fs_, path_, bytes)); }
+  // In pieces as whole: the same error, or the same graph.
+  void ExpectTheSameModel() {
+    const StatusOr<millrace::Model> in_pieces = ReadModel(dir_, {.only_to_open = true});
+    const StatusOr<millrace::Model> whole = ReadModel(dir_);
+    EXPECT_EQ(in_pieces.status(), whole.status());
+    if (!in_pieces.ok() || !whole.ok()) return;
+    EXPECT_EQ(DeterministicBytes(Joined(in_pieces->graph(), in_pieces->constants())),
+              DeterministicBytes(whole->graph()));
+  }
 
   FileSystem* const fs_ = FileSystem::Posix();
   const std::string dir_, path_;
@@ -162,6 +224,142 @@ TEST_F(LargeConstantsTest, OtherAttrsKeepTheirBytes) {
   EXPECT_EQ(DeterministicBytes(joined.meta_graphs(0)), DeterministicBytes(whole.meta_graphs(0)));
 }
 
+// However a writer orders and repeats fields, the last one counts as in the reader of the whole
+// file.
+TEST_F(LargeConstantsTest, FieldsInAnyOrderAndMoreThanOnceGiveTheSameGraph) {
+  const std::string begin = Name("c") + Op("Const") + kFloatType;
+  const std::string header = Header(kFloats), a = LargeContent('a'), b = LargeContent('b');
+  const auto value = [](absl::string_view tensor) {
+    return Attr(Key("value") + Value(TensorField(tensor)));
+  };
+  struct Case {
+    std::string what, node;
+    size_t num_constants;
+  };
+  const std::vector<Case> cases = {
+      {"plain", begin + value(header + a), 1},
+      {"content twice", begin + value(header + a + b), 1},
+      {"content twice, then small", begin + value(Header(1) + a + Content("1234")), 0},
+      {"content twice, small first", begin + value(header + Content("1234") + b), 1},
+      {"content before its header", begin + value(a + header), 1},
+      {"tensor twice", begin + Attr(Key("value") + Value(TensorField(a) + TensorField(header))), 1},
+      {"tensor twice, both with contents",
+       begin + Attr(Key("value") + Value(TensorField(header + a) + TensorField(b))), 1},
+      {"value twice",
+       begin + Attr(Key("value") + Value(TensorField(header + a)) + Value(TensorField(b))), 1},
+      {"key twice", begin + value(header + a) + value(header + b), 1},
+      {"key twice, then small", begin + value(header + a) + value(Header(1) + Content("1234")), 0},
+      {"value before key", begin + Attr(Value(TensorField(header + a)) + Key("value")), 1},
+      {"op behind its attrs", Name("c") + kFloatType + value(header + a) + Op("Const"), 1},
+      {"op twice", Name("c") + Op("Const") + kFloatType + value(header + a) + Op("NoConst"), 0},
+      {"content and float_val", begin + value(header + a + Field(5, "1234")), 0},
+      {"float_val alone", begin + value(header + Field(5, LargeContent('a').substr(0, 70'000))), 0},
+      {"unknown in the tensor", begin + value(header + a + kUnknown), 0},
+      {"unknown in the attr",
+       begin + Attr(Key("value") + Value(TensorField(header + a) + kUnknown)), 1},
+      {"unknown in the node", kUnknown + begin + value(header + a), 1},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.what);
+    const std::string bytes = ModelOf({one.node, Name("other") + Op("NoOp")});
+    tensorflow::SavedModel whole;
+    ASSERT_TRUE(whole.ParseFromString(bytes));
+    Write(bytes);
+    const std::optional<ModelInPieces> pieces = ReadModelInPieces(fs_, path_);
+    ASSERT_TRUE(pieces.has_value());
+    const LargeConstants& constants = pieces->constants[0];
+    EXPECT_EQ(constants.size(), one.num_constants);
+    const tensorflow::GraphDef& marked = pieces->model.meta_graphs(0).graph_def();
+    const tensorflow::GraphDef& expected = whole.meta_graphs(0).graph_def();
+    EXPECT_EQ(DeterministicBytes(Joined(marked, constants)), DeterministicBytes(expected));
+    Graph in_pieces, at_once;
+    const Status imported = ImportWithConstants(marked, constants, &in_pieces);
+    EXPECT_EQ(imported, ImportGraphDef(expected, {}, &at_once));
+    if (!imported.ok()) continue;
+    tensorflow::GraphDef first, second;
+    in_pieces.ToGraphDef(&first);
+    at_once.ToGraphDef(&second);
+    EXPECT_EQ(DeterministicBytes(first), DeterministicBytes(second));
+  }
+}
+
+TEST_F(LargeConstantsTest, AConstantOfAnotherTypeThanItsNodeIsRefusedAsWhenItIsReadWhole) {
+  Write(ModelOf({Name("c") + Op("Const") + Attr(Key("dtype") + Value(std::string{'\x30', '\x03'})) +
+                 Attr(Key("value") + Value(TensorField(Header(kFloats) + LargeContent('a'))))}));
+  const std::optional<ModelInPieces> pieces = ReadModelInPieces(fs_, path_);
+  ASSERT_TRUE(pieces.has_value());
+  ASSERT_EQ(pieces->constants[0].size(), 1u);
+  Graph graph;
+  EXPECT_STATUS(
+      ImportWithConstants(pieces->model.meta_graphs(0).graph_def(), pieces->constants[0], &graph),
+      absl::StatusCode::kInvalidArgument,
+      "attr 'value' must be int32 as attr 'dtype' says, got float");
+}
+
+// Also small messages of a large function come through, and those behind the library.
+TEST_F(LargeConstantsTest, ConstantsInFunctionsStayInTheMessage) {
+  tensorflow::SavedModel whole = Model();
+  tensorflow::GraphDef* const graph = whole.mutable_meta_graphs(0)->mutable_graph_def();
+  tensorflow::FunctionDef* const function = graph->mutable_library()->add_function();
+  function->mutable_signature()->set_name("f");
+  *function->add_node_def() = graph->node(0);
+  ASSERT_GE(function->ByteSizeLong(), kLargeConstantBytes);
+  graph->mutable_versions()->set_producer(27);
+  Write(whole.SerializeAsString());
+  const std::optional<ModelInPieces> pieces = ReadModelInPieces(fs_, path_);
+  ASSERT_TRUE(pieces.has_value());
+  EXPECT_EQ(pieces->constants[0].size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(DeterministicBytes(Joined(pieces->model.meta_graphs(i).graph_def(),
+                                        pieces->constants[static_cast<size_t>(i)])),
+              DeterministicBytes(whole.meta_graphs(i).graph_def()));
+  }
+  // A library in two parts is one.
+  const std::string library = Field(2, graph->library().SerializeAsString());
+  const std::string twice = Field(2, Field(2, library + library));
+  Write(twice);
+  const std::optional<ModelInPieces> joined = ReadModelInPieces(fs_, path_);
+  ASSERT_TRUE(joined.has_value());
+  ASSERT_TRUE(whole.ParseFromString(twice));
+  EXPECT_EQ(whole.meta_graphs(0).graph_def().library().function_size(), 2);
+  EXPECT_EQ(DeterministicBytes(joined->model), DeterministicBytes(whole));
+  // One that ends within a field is not.
+  Write(Field(2, Field(2, Field(2,
+                                "\x0a\x05"
+                                "abc"))));
+  EXPECT_FALSE(ReadModelInPieces(fs_, path_).has_value());
+}
+
+// Files know how marks begin, and how many there were.
+TEST_F(LargeConstantsTest, AContentThatBeginsAsAMarkIsNoneAndGetsNoBytesOfOthers) {
+  const std::string large = TensorField(Header(kFloats) + LargeContent('a'));
+  std::vector<std::string> forged = {"elsewhere"};
+  for (int i = 0; i < 64; ++i) {
+    forged.push_back(absl::StrCat("elsewhere", absl::Hex(i, absl::kZeroPad16)));
+  }
+  std::string attrs;  // of one node, which has one large content
+  for (size_t i = 0; i < forged.size(); ++i) {
+    attrs += Attr(Key(absl::StrCat("forged", i)) + Value(TensorField(Content(forged[i]))));
+  }
+  const std::string begin = Name("c") + Op("Const") + kFloatType;
+  const std::string value = Attr(Key("value") + Value(large));
+  for (const std::string& node :
+       {begin + attrs + value, begin + value + attrs,
+        // In place of the content before it.
+        begin + Attr(Key("value") + Value(large + TensorField(Content(forged[5]))))}) {
+    Write(ModelOf({node}));
+    EXPECT_FALSE(ReadModelInPieces(fs_, path_).has_value());
+    ExpectTheSameModel();
+  }
+  // In a node without a large content it is what it is.
+  Write(ModelOf({begin + value, Name("d") + Op("Unknown") + attrs}));
+  const std::optional<ModelInPieces> pieces = ReadModelInPieces(fs_, path_);
+  ASSERT_TRUE(pieces.has_value());
+  for (const auto& [name, attr] : pieces->model.meta_graphs(0).graph_def().node(1).attr()) {
+    EXPECT_LT(attr.tensor().tensor_content().size(), 100u) << name;
+  }
+}
+
 // covers: serving: a frozen model that is cut anywhere is refused in the words of before
 TEST_F(LargeConstantsTest, CutFilesAreRefusedAsWhenTheyAreReadWhole) {
   const std::string bytes = Model().SerializeAsString();
@@ -171,14 +369,16 @@ TEST_F(LargeConstantsTest, CutFilesAreRefusedAsWhenTheyAreReadWhole) {
   for (size_t n = bytes.size() - 50; n <= bytes.size(); ++n) cuts.push_back(n);
   for (const size_t n : cuts) {
     Write(absl::string_view(bytes).substr(0, n));
-    EXPECT_EQ(ReadModel(dir_, {.only_to_open = true}).status(), ReadModel(dir_).status()) << n;
+    ExpectTheSameModel();
+    ASSERT_FALSE(HasFailure()) << n;
   }
   // A length beyond the end of what it is in.
   std::string wrong = bytes;
   for (size_t at = 0; at < 40; ++at) {
     const char before = std::exchange(wrong[at], '\x7f');
     Write(wrong);
-    EXPECT_EQ(ReadModel(dir_, {.only_to_open = true}).status(), ReadModel(dir_).status()) << at;
+    ExpectTheSameModel();
+    ASSERT_FALSE(HasFailure()) << at;
     wrong[at] = before;
   }
 }

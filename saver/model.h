@@ -102,7 +102,7 @@ class Model {
   // Values of Const nodes, by their names, for which marks stand in graph(): of a Model that was
   // read to be opened (ReadModelOptions); none of others. Such a Model cannot be written.
   const std::map<std::string, Tensor>& constants() const;
-  // The whole message, as files have it.
+  // The message, as files have it, but for the values that are in constants().
   const std::shared_ptr<const tensorflow::MetaGraphDef>& meta_graph() const;
 
   // How an opened graph gets its values: `op` is run while tensors[i] is fed values()[i]. Where

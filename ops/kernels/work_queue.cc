@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -15,6 +16,8 @@ namespace millrace {
 namespace {
 
 constexpr absl::string_view kFirstLine = "millrace work queue 1";
+// More than any run gets to; those behind it can still be counted.
+constexpr int64_t kMostEpochs = int64_t{1} << 53;
 
 // The next of the numbers that begin with `*state` (SplitMix64, Steele, Lea and Flood 2014): the
 // same on every machine, which std::shuffle does not promise.
@@ -113,9 +116,11 @@ StatusOr<WorkQueueState> WorkQueueState::Parse(absl::string_view text) {
   if (lines[0] != kFirstLine) return bad(0);
   WorkQueueState state;
   absl::string_view epoch = lines.size() > 1 ? lines[1] : absl::string_view();
-  if (!ConsumeWord(&epoch, "epoch ") || !absl::SimpleAtoi(epoch, &state.epoch) || state.epoch < 0) {
+  if (!ConsumeWord(&epoch, "epoch ") || !absl::SimpleAtoi(epoch, &state.epoch) || state.epoch < 0 ||
+      state.epoch > kMostEpochs) {
     return bad(std::min<size_t>(1, lines.size() - 1));
   }
+  std::set<std::pair<int64_t, FileRange>> open;
   // Each line ends with a line break, so the last of the parts is empty.
   if (!lines.back().empty()) return bad(lines.size() - 1);
   for (size_t i = 2; i + 1 < lines.size(); ++i) {
@@ -128,7 +133,7 @@ StatusOr<WorkQueueState> WorkQueueState::Parse(absl::string_view text) {
     }
     int64_t of = 0;
     if (!ConsumeWord(&line, "open ") || !ConsumeNumber(&line, &of) || of < 0 || of >= state.epoch ||
-        !ParseShard(line, &shard)) {
+        !ParseShard(line, &shard) || !open.emplace(of, shard).second) {
       return bad(i);
     }
     state.open.emplace_back(of, std::move(shard));
@@ -238,16 +243,41 @@ bool WorkQueue::Serve(Attempt* attempt) {
     attempt->result = std::optional<Taken>(Taken{id, work->epoch, content_.shards[work->shard]});
     return true;
   }
-  if (!held_.empty()) return false;
-  attempt->result =
-      absl::OutOfRangeError(absl::StrCat("all shards of work queue '", name_, "' are done"));
+  if (!held_.empty()) {
+    const std::string* const holder = attempt->may_wait ? OnlyHolder() : nullptr;
+    if (holder == nullptr || *holder != attempt->session) return false;
+  }
+  attempt->result = absl::OutOfRangeError(absl::StrCat(
+      "all shards of work queue '", name_, "' are done", held_.empty() ? "" : " or its own"));
   return true;
+}
+
+const std::string* WorkQueue::OnlyHolder() const {
+  const std::string* holder = nullptr;
+  for (const auto& [id, held] : held_) {
+    if (holder != nullptr && *holder != held.session) return nullptr;
+    holder = &held.session;
+  }
+  return holder;
+}
+
+void WorkQueue::EndWaitsForThemselves(Line* ended) {
+  const std::string* const holder = line_.empty() ? nullptr : OnlyHolder();
+  if (holder == nullptr) return;
+  for (auto it = line_.begin(); it != line_.end();) {
+    const auto attempt = it++;
+    // There is nothing to hand out to it: then nobody would be in line.
+    if ((*attempt)->session == *holder && Serve(attempt->get())) {
+      ended->splice(ended->end(), line_, attempt);
+    }
+  }
 }
 
 void WorkQueue::Take(const std::string& session, CancellationManager* cancellation, bool may_wait,
                      DoneFn done) {
   const auto attempt = std::make_shared<Attempt>();
   attempt->session = session;
+  attempt->may_wait = may_wait;
   attempt->done = std::move(done);
   Line arrived = {attempt};
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -310,8 +340,20 @@ void WorkQueue::SessionEnded(absl::string_view session_handle) {
   });
 }
 
-void WorkQueue::Leave(const std::string& session) {
+void WorkQueue::GiveBack(absl::string_view session, int64_t id) {
+  Change([&](Line*) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto found = held_.find(id);
+    if (found == held_.end() || found->second.session != session) return;
+    given_back_.push_front(found->second.work);
+    held_.erase(found);
+    ++ledger_.given_back;
+  });
+}
+
+void WorkQueue::Leave(const std::string& session, const CancellationManager* cancellation) {
   Change([&](Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    // A session's steps are cancelled before SessionEnded: nobody would forget it after that.
+    if (cancellation != nullptr && cancellation->IsCancelled()) return;
     left_.insert(session);
     EndTakesOf(session, ended);
   });
@@ -371,6 +413,7 @@ void WorkQueue::Change(absl::FunctionRef<void(Line* ended)> change) {
     while (!line_.empty() && Serve(line_.front().get())) {
       ended.splice(ended.end(), line_, line_.begin());
     }
+    EndWaitsForThemselves(&ended);
   }
   for (const std::shared_ptr<Attempt>& attempt : ended) {
     // When its callback has begun, it finds that the attempt has left its line.

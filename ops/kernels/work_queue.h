@@ -7,7 +7,8 @@
 //
 //   a shard of an epoch:  to do -> held      by Take
 //                         held -> done       by Done of the session that holds it
-//                         held -> to do      by SessionEnded: it goes out again before all others
+//                         held -> to do      by SessionEnded, or GiveBack of the step that took it:
+//                                            it goes out again before all others
 //                         any  -> to do or done, by Restore: as the state says
 //
 // What always holds:
@@ -17,7 +18,8 @@
 //     epoch; those of the next one follow at once, also while others of the epoch are held.
 //   * Take ends with OutOfRange when the last epoch has nothing to do and nothing is held. While
 //     something is held a Take that may wait stands in line, without a thread: the shard may come
-//     back.
+//     back. It does not wait for shards that its own session holds, which could not end then: where
+//     nothing else is held it ends with OutOfRange, too.
 //   * The saved state counts what is held as not done.
 //
 // A queue is empty until Fill; takes wait for that. The first Fill says what the queue has, later
@@ -26,8 +28,9 @@
 // state; one that is gone is forgotten.
 //
 // Thread-safety: all methods, from any thread; `done` is called without a lock.
-// Failure: InvalidArgument for a list that cannot be; DataLoss for a state that is none: nothing
-// changes then. Cancelled for a take whose step or session has ended.
+// Failure: InvalidArgument for a list that cannot be; DataLoss for a state that is none, also one
+// that names a shard of an earlier epoch twice: nothing changes then. Cancelled for a take whose
+// step or session has ended.
 
 #include <cstddef>
 #include <cstdint>
@@ -94,7 +97,7 @@ class WorkQueue : public Resource,
   struct Ledger {
     int64_t handed_out = 0;
     int64_t done = 0;
-    int64_t given_back = 0;  // by sessions that ended, or by Restore
+    int64_t given_back = 0;  // by sessions that ended, steps that were given up, or by Restore
     int64_t late = 0;        // Dones of shards that their session did not hold
     int64_t held = 0;        // now
   };
@@ -111,8 +114,12 @@ class WorkQueue : public Resource,
   void Take(const std::string& session, CancellationManager* cancellation, bool may_wait,
             DoneFn done);
   // The session takes nothing any more: its takes, those that wait among them, end with Cancelled.
-  // What it holds is its own until Done or its end.
-  void Leave(const std::string& session);
+  // What it holds is its own until Done or its end. Nothing happens once `cancellation`, that of
+  // the step, which may be null, is cancelled: the session may have ended.
+  void Leave(const std::string& session, const CancellationManager* cancellation = nullptr);
+  // For a step that was given up: nobody knows the shard that it took. Nothing happens where the
+  // session does not hold it any more.
+  void GiveBack(absl::string_view session, int64_t id);
   // False: late.
   bool Done(absl::string_view session, int64_t id);
   void SessionEnded(absl::string_view session_handle) override;
@@ -127,6 +134,7 @@ class WorkQueue : public Resource,
  private:
   struct Attempt {
     std::string session;
+    bool may_wait = false;
     DoneFn done;
     StatusOr<std::optional<Taken>> result = std::optional<Taken>();
     CancellationManager* cancellation = nullptr;  // set while registered
@@ -149,6 +157,10 @@ class WorkQueue : public Resource,
   void Change(absl::FunctionRef<void(Line* ended)> change);
   // True: the attempt has a result.
   bool Serve(Attempt* attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends those in line that wait for shards of their own session only.
+  void EndWaitsForThemselves(Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // That holds all that is held; null: none, or more than one.
+  const std::string* OnlyHolder() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<Work> NextWork() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool is_last_epoch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return content_.num_epochs >= 0 && epoch_ + 1 >= content_.num_epochs;

@@ -300,15 +300,70 @@ TEST(WorkQueueTest, TakesOfStepsAndSessionsThatEndLeaveTheLine) {
 }
 
 TEST(WorkQueueTest, ASessionThatLeavesTakesNothingMoreAndKeepsWhatItHolds) {
-  const auto queue = FilledQueue({.shards = Files(1), .num_epochs = 1});
+  const auto queue = FilledQueue({.shards = Files(2), .num_epochs = 1});
   ASSERT_OK_AND_ASSIGN(const auto held, TakeNow(queue.get(), "a"));
+  ASSERT_OK_AND_ASSIGN(const auto of_b, TakeNow(queue.get(), "b"));
   const auto waiting = TakeAndWait(queue.get(), "a");
+  EXPECT_FALSE(waiting->result.has_value());
   queue->Leave("a");
   ASSERT_TRUE(waiting->result.has_value());
   EXPECT_STATUS(waiting->result->status(), absl::StatusCode::kCancelled, "cancelled");
   EXPECT_STATUS(TakeNow(queue.get(), "a"), absl::StatusCode::kCancelled, "cancelled");
   EXPECT_TRUE(queue->Done("a", held->id));
+  EXPECT_TRUE(queue->Done("b", of_b->id));
   EXPECT_STATUS(TakeNow(queue.get(), "b"), absl::StatusCode::kOutOfRange, "are done");
+}
+
+TEST(WorkQueueTest, ALeaveOfAStepThatIsOverIsNone) {
+  const auto queue = FilledQueue({.shards = Files(1)});
+  CancellationManager step;
+  queue->SessionEnded("a");
+  step.StartCancel();
+  queue->Leave("a", &step);
+  EXPECT_OK(TakeNow(queue.get(), "a"));
+}
+
+TEST(WorkQueueTest, ATakeDoesNotWaitForShardsOfItsOwnSession) {
+  const auto queue = FilledQueue({.shards = Files(3)});
+  ASSERT_OK_AND_ASSIGN(const auto of_a, TakeNow(queue.get(), "a"));
+  ASSERT_OK_AND_ASSIGN(const auto of_b, TakeNow(queue.get(), "b"));
+  ASSERT_OK_AND_ASSIGN(const auto of_c, TakeNow(queue.get(), "c"));
+  const auto b = TakeAndWait(queue.get(), "b"), a = TakeAndWait(queue.get(), "a");
+  EXPECT_TRUE(queue->Done("c", of_c->id));
+  EXPECT_FALSE(a->result.has_value());
+  EXPECT_FALSE(b->result.has_value());
+  // Only the shard of a is held now: b goes on waiting; a, behind it in line, does not.
+  EXPECT_TRUE(queue->Done("b", of_b->id));
+  EXPECT_FALSE(b->result.has_value());
+  for (const auto& waiting : {a, TakeAndWait(queue.get(), "a")}) {
+    ASSERT_TRUE(waiting->result.has_value());
+    EXPECT_STATUS(waiting->result->status(), absl::StatusCode::kOutOfRange,
+                  "all shards of work queue 'q' are done or its own");
+  }
+  // One that may not wait has no shard yet.
+  ASSERT_OK_AND_ASSIGN(const auto none, TakeNow(queue.get(), "a"));
+  EXPECT_FALSE(none.has_value());
+  queue->SessionEnded("a");
+  ASSERT_TRUE(b->result.has_value());
+  ASSERT_OK(*b->result);
+  EXPECT_EQ((**b->result)->shard, of_a->shard);
+}
+
+TEST(WorkQueueTest, WhatAStepGivesBackGoesOutFirstUnlessItIsDone) {
+  const auto queue = FilledQueue({.shards = Files(2)});
+  ASSERT_OK_AND_ASSIGN(const auto first, TakeNow(queue.get(), "a"));
+  queue->GiveBack("b", first->id);  // it does not hold it
+  EXPECT_EQ(queue->ledger().held, 1);
+  queue->GiveBack("a", first->id);
+  EXPECT_EQ(queue->ledger().held, 0);
+  EXPECT_EQ(queue->ledger().given_back, 1);
+  EXPECT_FALSE(queue->Done("a", first->id));
+  ASSERT_OK_AND_ASSIGN(const auto again, TakeNow(queue.get(), "b"));
+  EXPECT_EQ(again->shard, first->shard);
+  EXPECT_TRUE(queue->Done("b", again->id));
+  queue->GiveBack("b", again->id);
+  EXPECT_EQ(queue->ledger().given_back, 1);
+  EXPECT_EQ(OrderOf(queue.get()), "f1");
 }
 
 // --- Saved states --------------------------------------------------------------------------------
@@ -384,7 +439,10 @@ TEST(WorkQueueTest, WhatIsNoStateIsRefusedAndChangesNothing) {
         std::string("millrace work queue 1\nepoch 0\ndone 0 -1 \n"),
         std::string("millrace work queue 1\nepoch 0\ndone 0 -1 f0"),
         std::string("millrace work queue 1\nepoch 0\nopen 0 0 -1 f0\n"),
-        std::string("millrace work queue 1\nepoch 1\nopen -1 0 -1 f0\n")}) {
+        std::string("millrace work queue 1\nepoch 1\nopen -1 0 -1 f0\n"),
+        std::string("millrace work queue 1\nepoch 1\nopen 0 0 -1 f0\nopen 0 0 -1 f0\n"),
+        std::string("millrace work queue 1\nepoch 9223372036854775806\n"),
+        std::string("millrace work queue 1\nepoch 9223372036854775807\n")}) {
     EXPECT_STATUS(queue->Restore(text), absl::StatusCode::kDataLoss,
                   "WorkQueue 'q': the state of a work queue must have its epoch and shards, got "
                   "line ")

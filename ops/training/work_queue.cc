@@ -7,11 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "core/exceptions.h"
 #include "core/mutex.h"
 #include "ops/kernels/work_queue.h"
 #include "proto/node_def.pb.h"
 #include "runtime/kernel.h"
 #include "runtime/resource_manager.h"
+#include "runtime/step_loans.h"
 
 namespace millrace {
 namespace {
@@ -111,6 +113,19 @@ const OpRegistration kFill =
 
 // --- WorkQueueTake
 
+// The shard goes back when the step is given up (runtime/step_loans.h), or when that cannot be
+// noted.
+Status Lend(const KernelContext& ctx, const WorkQueuePtr& queue, int64_t id) {
+  StepLoans* const loans = StepLoans::Of(ctx);
+  if (loans == nullptr) return absl::OkStatus();
+  Status lent = NoExceptions("WorkQueueTake", [&]() -> Status {
+    loans->Lend([queue, session = ctx.session_handle(), id] { queue->GiveBack(session, id); });
+    return absl::OkStatus();
+  });
+  if (!lent.ok()) queue->GiveBack(ctx.session_handle(), id);
+  return lent;
+}
+
 class TakeShardKernel : public AsyncKernel {
  public:
   void ComputeAsync(KernelContext* ctx, DoneCallback done) const override {
@@ -121,19 +136,22 @@ class TakeShardKernel : public AsyncKernel {
   static Status Begin(KernelContext* ctx, DoneCallback* done) {
     MR_ASSIGN_OR_RETURN(const WorkQueuePtr queue, ctx->ResourceInput<WorkQueue>(0));
     MR_ASSIGN_OR_RETURN(const bool may_wait, ctx->ScalarInput<bool>(1, "may_wait"));
-    queue->Take(
-        ctx->session_handle(), ctx->cancellation(), may_wait,
-        [ctx, done = std::move(*done)](StatusOr<std::optional<WorkQueue::Taken>> taken) mutable {
-          if (!taken.ok()) return done(taken.status());
-          const WorkQueue::Taken shard =
-              (*std::move(taken)).value_or(WorkQueue::Taken{.id = -1, .shard = {}});
-          ctx->set_output(0, Tensor::Scalar<std::string>(shard.shard.file));
-          ctx->set_output(1, Tensor::Scalar(shard.shard.begin));
-          ctx->set_output(2, Tensor::Scalar(shard.shard.end));
-          ctx->set_output(3, Tensor::Scalar(shard.epoch));
-          ctx->set_output(4, Tensor::Scalar(shard.id));
-          done(absl::OkStatus());
-        });
+    queue->Take(ctx->session_handle(), ctx->cancellation(), may_wait,
+                [ctx, queue, done = std::move(*done)](auto taken) mutable {
+                  if (!taken.ok()) return done(taken.status());
+                  if (taken->has_value()) {
+                    if (const Status lent = Lend(*ctx, queue, (*taken)->id); !lent.ok())
+                      return done(lent);
+                  }
+                  const WorkQueue::Taken shard =
+                      (*std::move(taken)).value_or(WorkQueue::Taken{.id = -1, .shard = {}});
+                  ctx->set_output(0, Tensor::Scalar<std::string>(shard.shard.file));
+                  ctx->set_output(1, Tensor::Scalar(shard.shard.begin));
+                  ctx->set_output(2, Tensor::Scalar(shard.shard.end));
+                  ctx->set_output(3, Tensor::Scalar(shard.epoch));
+                  ctx->set_output(4, Tensor::Scalar(shard.id));
+                  done(absl::OkStatus());
+                });
     return absl::OkStatus();
   }
 };
@@ -177,7 +195,7 @@ class LeaveKernel : public Kernel {
  public:
   Status Compute(KernelContext* ctx) const override {
     MR_ASSIGN_OR_RETURN(const WorkQueuePtr queue, ctx->ResourceInput<WorkQueue>(0));
-    queue->Leave(ctx->session_handle());
+    queue->Leave(ctx->session_handle(), ctx->cancellation());
     return absl::OkStatus();
   }
 };

@@ -10,8 +10,10 @@
 // shard is the session of the step: what it holds goes to others when it ends.
 //
 //   Fill      the list and the epochs; the first one counts
-//   Take      the next shard; waits, without a thread, while others hold the last ones and when the
-//             queue is not filled; OutOfRange when all are done
+//   Take      the next shard; waits, without a thread, while other sessions hold the last ones and
+//             when the queue is not filled; OutOfRange when all are done. A shard goes back when
+//             the step that took it is given up (runtime/step_loans.h); one of a step that fails by
+//             itself is its session's until that ends
 //   Done      by ids that Take gave: how many of them this session held
 //   Leave     this session takes nothing more, and does not wait; what it holds stays its own
 //   Save      the state as a text, in which what is held is not done
