@@ -50,6 +50,11 @@ LoadPace* LoadPace::OfProcess() {
   return pace;
 }
 
+void LoadPace::SetShare(double share) {
+  MutexLock lock(&mu_);
+  if (share_.exchange(share, std::memory_order_relaxed) < share) due_ = -absl::InfiniteDuration();
+}
+
 void LoadPace::Point(Mark* mark, const CancellationManager* cancellation) {
   if (!is_on()) {
     mark->is_set = false;
@@ -63,10 +68,11 @@ void LoadPace::Point(Mark* mark, const CancellationManager* cancellation) {
     absl::Duration due;
     {
       MutexLock lock(&mu_);
-      due = due_ = std::max(due_, mark->wall) + used / share;
+      due = due_ = std::min(std::max(due_, mark->wall) + used / share, now + kLongestPiece / share);
     }
     if (due - now >= kShortestSleep) {
-      while (now < due && is_on() && (cancellation == nullptr || !cancellation->IsCancelled())) {
+      while (now < due && is_on() && share_.load(std::memory_order_relaxed) <= share &&
+             (cancellation == nullptr || !cancellation->IsCancelled())) {
         clock_->Sleep(std::min(due - now, kLongestSleep));
         now = clock_->Now();
       }
@@ -89,6 +95,8 @@ void PacePoint() {
 }
 
 int64_t NumPacePointsForTesting() { return num_pace_points.load(std::memory_order_relaxed); }
+
+const CancellationManager* CancellationOfPace() { return cancellation_of_thread; }
 
 PaceUntilCancelled::PaceUntilCancelled(const CancellationManager* cancellation)
     : before_(std::exchange(cancellation_of_thread, cancellation)) {}

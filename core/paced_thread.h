@@ -35,6 +35,7 @@ namespace millrace {
 //
 //   due = max(due, begin of the piece) + processor time of the piece / share
 //
+// and never further away than what one longest piece owes, however many threads there are.
 // So a piece that waited for a disk owes less, and time in which nobody worked is not saved up.
 class LoadPace {
  public:
@@ -63,8 +64,8 @@ class LoadPace {
   // That of paced threads. Never destroyed.
   static LoadPace* OfProcess();
 
-  // Of one core, above 0; 1: no pace, as at first.
-  void SetShare(double share) { share_.store(share, std::memory_order_relaxed); }
+  // Of one core, above 0; 1: no pace, as at first. A larger one than before forgives what is owed.
+  void SetShare(double share);
   // So many more serve from now on; without any there is no pace.
   void AddServing(int n) { serving_.fetch_add(n, std::memory_order_relaxed); }
   bool is_on() const {
@@ -92,6 +93,9 @@ bool IsPacedThread();
 void PacePoint();
 // Calls by paced threads of this process so far.
 int64_t NumPacePointsForTesting();
+
+// What the calling thread's sleeps end with; may be null. For work that it gives to other threads.
+const CancellationManager* CancellationOfPace();
 
 // While it lives, the calling thread does not sleep once `cancellation` is cancelled.
 class PaceUntilCancelled {

@@ -156,6 +156,40 @@ TEST_F(LoadPaceTest, SleepsAreShortAndEndWithACancellation) {
   EXPECT_EQ(clock_.sleeps().size(), before + 1);
 }
 
+TEST_F(LoadPaceTest, ALargerShareForgivesWhatIsOwed) {
+  Begin(0.01);
+  clock_.Work(absl::Milliseconds(20));
+  CancellationManager cancelled;
+  cancelled.StartCancel();
+  pace_.Point(&mark_, &cancelled);  // owes nearly two seconds, and does not sleep
+  pace_.SetShare(0.5);
+  Piece(absl::Milliseconds(2));
+  EXPECT_EQ(clock_.slept(), absl::Milliseconds(2));
+}
+
+// However many pieces did not sleep for theirs: 20 ms at a share of 0.01 are the most.
+TEST_F(LoadPaceTest, NoMoreIsOwedThanByOneLongestPiece) {
+  Begin(0.01);
+  CancellationManager cancelled;
+  cancelled.StartCancel();
+  for (int i = 0; i < 10; ++i) {
+    clock_.Work(LoadPace::kLongestPiece);
+    pace_.Point(&mark_, &cancelled);
+  }
+  Piece(absl::Milliseconds(2));
+  EXPECT_LE(clock_.slept(), LoadPace::kLongestPiece / 0.01);
+}
+
+TEST(PacedThreadTest, WorkForOtherThreadsTakesTheCancellationAlong) {
+  EXPECT_EQ(CancellationOfPace(), nullptr);
+  CancellationManager cancellation;
+  {
+    const PaceUntilCancelled pace(&cancellation);
+    EXPECT_EQ(CancellationOfPace(), &cancellation);
+  }
+  EXPECT_EQ(CancellationOfPace(), nullptr);
+}
+
 TEST(PacedThreadTest, OnlyPacedThreadsHavePoints) {
   const int64_t before = NumPacePointsForTesting();
   EXPECT_FALSE(IsPacedThread());

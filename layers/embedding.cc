@@ -324,7 +324,8 @@ Output Divisor(const ScopeAt& in, const IdLists& lists, DType dtype, Combiner co
 
 Output EmbeddingLookupSparse(ScopeAt at, const PartitionedVariable& table, const IdLists& lists,
                              Combiner combiner) {
-  if (table.parts.empty() || !table.parts[0].valid()) {
+  if (table.parts.empty() || !std::all_of(table.parts.begin(), table.parts.end(),
+                                          [](const Variable& part) { return part.valid(); })) {
     LayerError(at, kSparse, kSparseName, "the table must be a variable, got an invalid one");
     return Output();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "layers/embedding_sparse.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,7 +35,8 @@ constexpr char kSafe[] = "SafeEmbeddingLookupSparse", kSafeName[] = "embedding_l
 
 bool CheckInputs(const ScopeAt& at, const char* layer, const char* name,
                  const PartitionedVariable& table, const SparseTensor& ids) {
-  if (table.parts.empty() || !table.parts.back().valid()) {
+  if (table.parts.empty() || !std::all_of(table.parts.begin(), table.parts.end(),
+                                          [](const Variable& part) { return part.valid(); })) {
     LayerError(at, layer, name, "the table must be a variable, got an invalid one");
     return false;
   }

@@ -46,7 +46,7 @@ Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids) {
 
 bool CrossTasks(const std::vector<Variable>& parts, const Output& beside) {
   return std::any_of(parts.begin(), parts.end(), [&](const Variable& part) {
-    return CrossesTasks(part.handle.node()->requested_device(), beside);
+    return part.handle.valid() && CrossesTasks(part.handle.node()->requested_device(), beside);
   });
 }
 

@@ -19,7 +19,7 @@ namespace millrace {
 // Rows `ids` of one part, looked up on its device.
 Output GatherRows(const ScopeAt& at, const Variable& part, const Output& ids);
 
-// Does one of the parts stand on another task than `beside`, which is valid?
+// Does one of the parts stand on another task than `beside`, which is valid? Invalid parts do not.
 bool CrossTasks(const std::vector<Variable>& parts, const Output& beside);
 
 // Behind the last row of each part, in the whole table; nothing where a part's rows are not known.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "core/allocator.h"
 #include "core/buffer.h"
+#include "core/cancellation.h"
 #include "core/coding.h"
 #include "core/crc32c.h"
 #include "core/dtype.h"
@@ -653,8 +654,11 @@ StatusOr<std::vector<Tensor>> BundleReader::ReadParts(absl::Span<const Part> par
   std::vector<int64_t> ends;  // of each reading's chunks
   int64_t num_chunks = 0;
   for (const auto& reading : readings) ends.push_back(num_chunks += reading->num_chunks());
+  const CancellationManager* const cancellation = CancellationOfPace();
   const auto read = [&](int64_t i) -> Status {
     if (stop) MR_RETURN_IF_ERROR(stop());
+    // On another thread; the caller waits for all of them.
+    const PaceUntilCancelled pace(cancellation);
     const size_t at =
         static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), i) - ends.begin());
     return state_->ReadChunk(readings[at].get(), i - (at == 0 ? 0 : ends[at - 1]));

@@ -44,6 +44,11 @@ StatusOr<std::shared_ptr<const Saveable>> MakeWorkQueueSaveable(ScopeAt at, cons
   const std::string name = absl::StrCat(queue.node()->name(), "/WorkQueueSave");
   Output state;
   if (Node* const made = scope.graph()->FindNode(name)) {
+    if (made->op() != "WorkQueueSave" || made->num_inputs() != 1 ||
+        made->input(0).node != queue.node()) {
+      return InvalidArgument("Saver: node '", name, "' must be what saves work queue '",
+                             queue.node()->name(), "', got ", made->op());
+    }
     state = Output(made, 0);
   } else {
     state = WorkQueueSave(at.here()

@@ -8,7 +8,8 @@
 // A Saver that is not told what to save takes the queues of the graph's collection "work_queues",
 // besides the variables. It reads their states before any variable: what a checkpoint calls done
 // has its updates in the checkpoint's variables. (The other way round examples would be lost: a
-// shard that was done between the two reads.)
+// shard that was done between the two reads.) What is in tables is read at any time, before it or
+// after: a Saver orders variables only.
 //
 // A Saver does not restore them: whoever fills a queue does (train/hooks/share_out_hook.h), after
 // any restore, also of some variables alone, and when the checkpoint has no such queue.

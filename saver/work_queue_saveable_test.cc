@@ -91,6 +91,21 @@ TEST_F(WorkQueueSaveableTest, AQueueGoesOnFromACheckpointWhichDoesNotKnowWhoHeld
   }
 }
 
+TEST_F(WorkQueueSaveableTest, ANodeOfTheNameThatSavesSomethingElseIsRefused) {
+  Scope root;
+  const Output queue = WorkQueueHandle(root.WithName("shards"));
+  Const(root.WithName("shards/WorkQueueSave"), std::string("none"));
+  EXPECT_STATUS(MakeWorkQueueSaveable(root, queue).status(), absl::StatusCode::kInvalidArgument,
+                "Saver: node 'shards/WorkQueueSave' must be what saves work queue 'shards', got "
+                "Const");
+  Scope other;
+  const Output first = WorkQueueHandle(other.WithName("first"));
+  const Output second = WorkQueueHandle(other.WithName("second"));
+  WorkQueueSave(other.WithName("second/WorkQueueSave"), first);
+  EXPECT_EQ(MakeWorkQueueSaveable(other, second).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 // Every SaveV2, and every read of a variable for it, waits for the state.
 TEST_F(WorkQueueSaveableTest, VariablesAreReadBehindTheState) {
   QueueModel model;

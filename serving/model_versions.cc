@@ -23,6 +23,9 @@ namespace {
 
 using State = VersionState;
 
+// With less a load would sleep for seconds after each piece.
+constexpr double kLeastCpuShare = 0.01;
+
 // Fails where the priority is this low already.
 void LowerPriority(pid_t thread, int nice) {
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice);
@@ -69,8 +72,8 @@ StatusOr<std::unique_ptr<ModelVersions>> ModelVersions::CreateOrThrow(Options op
     return InvalidArgument("ModelVersions: memory_limit must come with load_on_demand, got ",
                            options.plan.memory_limit, " without");
   }
-  if (!(options.load_cpu_share > 0 && options.load_cpu_share <= 1)) {
-    return InvalidArgument("ModelVersions: load_cpu_share must be above 0 and at most 1, got ",
+  if (!(options.load_cpu_share >= kLeastCpuShare && options.load_cpu_share <= 1)) {
+    return InvalidArgument("ModelVersions: load_cpu_share must be ", kLeastCpuShare, " to 1, got ",
                            options.load_cpu_share);
   }
   if (options.load_cpu_share < 1) LoadPace::OfProcess()->SetShare(options.load_cpu_share);

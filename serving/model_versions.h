@@ -16,8 +16,11 @@
 // PlanOptions::max_loads load and warm up (and up to max_left_behind more are in loads that took
 // too long: such a version has failed, and what its load still returns is dropped), one unloads.
 // While some version of this process is available they are paced (core/paced_thread.h): all their
-// work together takes at most `load_cpu_share` of a core. Else nobody asks, and the loads are what
-// is waited for; so while SetNobodyAsks says so. A share of 1 is another way: from the first
+// work together takes at most `load_cpu_share` of a core where it comes in small pieces: reading,
+// copying, checksums. What is one long call is not bounded, but has a low priority: parsing,
+// building and compiling graphs. Neither are kernels of init ops and warm-up requests, which run in
+// the arena. Without an available version nobody asks, and the loads are what is waited for; so
+// while SetNobodyAsks says so. A share of 1 is another way: from the first
 // available version on all have the priority `nice`. (Threads that a loader starts inherit it.
 // Those of the arena, which requests need, are started before; others that requests need must not
 // be started by the loader.)

@@ -239,7 +239,7 @@ TEST_F(ModelVersionsTest, LoadsBesideRequestsArePaced) {
     ModelVersions::Options other = Options();
     other.load_cpu_share = wrong;
     EXPECT_STATUS(ModelVersions::Create(std::move(other)).status(),
-                  absl::StatusCode::kInvalidArgument, "load_cpu_share must be above 0");
+                  absl::StatusCode::kInvalidArgument, "load_cpu_share must be 0.01 to 1");
   }
 }
 

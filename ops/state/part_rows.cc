@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "core/random_bits.h"
 #include "graph/gradient.h"
 #include "graph/op_registry.h"
 #include "graph/shape_inference.h"
@@ -128,7 +129,9 @@ class Numbering {
     mask_ = size - 1;
   }
   int32_t NumberOf(int64_t key) {
-    size_t at = (static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u >> 32) & mask_;
+    uint64_t hash = (static_cast<uint64_t>(key) ^ Seed()) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ (hash >> 32)) * Seed();
+    size_t at = (hash >> 32) & mask_;
     for (; slots_[at] >= 0; at = (at + 1) & mask_) {
       if (keys_[static_cast<size_t>(slots_[at])] == key) return slots_[at];
     }
@@ -140,6 +143,13 @@ class Numbering {
   const std::vector<int64_t>& keys() const { return keys_; }
 
  private:
+  // Of this process: who sends ids cannot choose those that have one place. Numbers do not hang on
+  // it. Odd, so that no key is lost.
+  static uint64_t Seed() {
+    static const uint64_t seed = RandomUint64() | 1;
+    return seed;
+  }
+
   std::vector<int32_t> slots_;
   std::vector<int64_t> keys_;
   size_t mask_ = 0;

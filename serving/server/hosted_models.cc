@@ -155,6 +155,20 @@ StatusOr<std::shared_ptr<RequestObserver>> HostedModels::Observe(
 
 namespace {
 
+// Off when it ends, also by an exception.
+class NobodyAsks {
+ public:
+  NobodyAsks(ModelVersions* versions, bool nobody_asks) : versions_(versions) {
+    versions_->SetNobodyAsks(nobody_asks);
+  }
+  ~NobodyAsks() { versions_->SetNobodyAsks(false); }
+  NobodyAsks(const NobodyAsks&) = delete;
+  NobodyAsks& operator=(const NobodyAsks&) = delete;
+
+ private:
+  ModelVersions* const versions_;
+};
+
 std::vector<ModelSettings> WithoutLabels(std::vector<ModelSettings> models) {
   for (ModelSettings& model : models) model.labels.clear();
   return models;
@@ -177,10 +191,11 @@ Status HostedModels::Load(const std::vector<ModelSettings>& models, bool require
 
 Status HostedModels::AwaitModels(bool require_all, absl::Duration timeout, bool nobody_asks) {
   const absl::Time deadline = absl::Now() + timeout;
-  versions_->SetNobodyAsks(nobody_asks);
-  if (polls_by_hand_) versions_->Poll();
-  const auto failed = versions_->WaitUntilTried(deadline);
-  versions_->SetNobodyAsks(false);
+  const auto failed = [&] {
+    const NobodyAsks until_tried(versions_.get(), nobody_asks);
+    if (polls_by_hand_) versions_->Poll();
+    return versions_->WaitUntilTried(deadline);
+  }();
   for (const auto& [name, why] : failed) {
     LogWarning("Model ", name, " is not available: ", why.ToString());
   }
