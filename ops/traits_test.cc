@@ -38,7 +38,8 @@ TEST(TraitsTest, OpsStateHowTheyUseVariables) {
   EXPECT_EQ(OpsWith([](const OpTraits& t) { return t.makes_variable; }),
             (Names{"VarHandleOp", "Variable", "VariableV2"}));
   EXPECT_EQ(OpsThatUse(VariableUse::kReads), (Names{"ReadVariableOp"}));
-  EXPECT_EQ(OpsThatUse(VariableUse::kReadsRows), (Names{"ResourceGather", "ResourceGatherNd"}));
+  EXPECT_EQ(OpsThatUse(VariableUse::kReadsRows),
+            (Names{"ResourceGather", "ResourceGatherNd", "_RowSums"}));
   EXPECT_EQ(OpsThatUse(VariableUse::kAsks),
             (Names{"IsVariableInitialized", "VarIsInitializedOp", "VariableShape"}));
   EXPECT_EQ(OpsThatUse(VariableUse::kSaves), (Names{"SaveV2"}));
