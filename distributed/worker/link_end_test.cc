@@ -23,7 +23,6 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/arena.h"
-#include "core/cancellation.h"
 #include "core/hash64.h"
 #include "core/io_pool.h"
 #include "core/mutex.h"
@@ -47,11 +46,9 @@
 #include "gmock/gmock.h"
 #include "graph/attr.h"
 #include "gtest/gtest.h"
-#include "ops/kernels/work_queue.h"
 #include "runtime/kernel.h"
 #include "runtime/plan.h"
 #include "runtime/rendezvous.h"
-#include "runtime/resource_manager.h"
 #include "runtime/step_loans.h"
 #include "runtime/testing/step_ops.h"
 
@@ -752,64 +749,6 @@ TEST_F(LinkEndTest, WhatAStepTookForAPeerThatIsLostIsGivenBack) {
   lost->ended.Wait();
   EXPECT_STATUS(lost->status, absl::StatusCode::kUnavailable, "Push to ");
   EXPECT_EQ(given_back.load(), 3);
-  testing::ClearHooks();
-}
-
-// The session, which goes on, never learned of the shard.
-TEST_F(LinkEndTest, AShardThatACancelledStepTookGoesToOthers) {
-  std::shared_ptr<WorkQueue> queue;
-  Notification waits;
-  testing::SetAsyncHook("fill", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
-    const auto made = ctx->resources()->LookupOrCreate<WorkQueue>(
-        "", "queue", [] { return std::make_shared<WorkQueue>("queue"); });
-    if (!made.ok()) return done(made.status());
-    queue = *made;
-    done(queue->Fill({.shards = {{"f0"}, {"f1"}}}));
-  });
-  testing::SetAsyncHook("wait", [&](KernelContext* ctx, AsyncKernel::DoneCallback done) {
-    auto shared = std::make_shared<AsyncKernel::DoneCallback>(std::move(done));
-    CancellationManager::Token token;
-    EXPECT_EQ(queue->ledger().held, 1);
-    ASSERT_TRUE(ctx->step().cancellation->Register(
-        &token, [shared] { (*shared)(absl::CancelledError("cancelled")); }));
-    waits.Notify();
-  });
-  const auto add = [&](const std::string& name, const std::string& op) {
-    tensorflow::NodeDef* const node = graph_.add_node();
-    node->set_name(name);
-    node->set_op(op);
-    node->set_device(DeviceOf(kPs));
-    return node;
-  };
-  const auto add_probe = [&](const std::string& hook) {
-    tensorflow::NodeDef* const probe = add("probe", "TestProbeAsync");
-    SetAttr(int64_t{0}, &(*probe->mutable_attr())["N"]);
-    SetAttr(int64_t{0}, &(*probe->mutable_attr())["M"]);
-    SetAttr(hook, &(*probe->mutable_attr())["hook"]);
-    return probe;
-  };
-  add_probe("fill");
-  Bind(1, Register());
-  Run(1, 1);
-  ASSERT_EQ(EndOf(1), "end step=1 OK");
-  ASSERT_NE(queue, nullptr);
-
-  add("queue", "WorkQueue");
-  tensorflow::NodeDef* const may_wait = add("may_wait", "Const");
-  SetAttr(DT_BOOL, &(*may_wait->mutable_attr())["dtype"]);
-  SetAttr(Tensor::Scalar(false), &(*may_wait->mutable_attr())["value"]);
-  tensorflow::NodeDef* const take = add("take", "WorkQueueTake");
-  take->add_input("queue");
-  take->add_input("may_wait");
-  add_probe("wait")->add_input("^take");
-  Bind(2, Register());
-  Run(2, 2);
-  waits.Wait();
-  EXPECT_OK(peer_->link()->Send(CancelFrame{2, absl::CancelledError("by its master")}));
-  EXPECT_THAT(EndOf(2), Not(HasSubstr("OK")));
-  const WorkQueue::Ledger ledger = queue->ledger();
-  EXPECT_EQ(ledger.held, 0);
-  EXPECT_EQ(ledger.given_back, 1);
   testing::ClearHooks();
 }
 
