@@ -237,7 +237,6 @@ void SyncRounds::Give(const std::string& session, int64_t round, CancellationMan
       attempt->counts = true;
       return Wait(attempt, cancellation, ended);
     }
-    ++trainer.late;
     ++counts_.late;
     if (!leader_.empty()) return Wait(attempt, cancellation, ended);
     trainer.round = round_;

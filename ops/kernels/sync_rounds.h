@@ -132,7 +132,6 @@ class SyncRounds : public Resource,
     std::string giver;         // the session where it has no name
     int64_t round = kNoRound;  // of its next gradient
     bool has_given = false;    // in the open round
-    int64_t late = 0;
   };
 
   // Of the thread, which outlives the resource where that ends on it.
@@ -156,7 +155,7 @@ class SyncRounds : public Resource,
   // The update of this round was cancelled, if it has not ended.
   void UpdateCancelled(const std::string& session, int64_t round);
   void LeadIfComplete(Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The open round is no longer: who waits goes on with the next.
+  // The open round ends. Trainers that wait go on with the next one.
   void NextRound(Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUp(absl::string_view why, Line* ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A session that begins something new has left the update that it led.
