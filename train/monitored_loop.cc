@@ -17,11 +17,10 @@
 #include "train/session_manager.h"
 #include "train/session_run_hook.h"
 #include "train/stop_time.h"
+#include "train/sync_collections.h"
 
 namespace millrace {
 namespace {
-
-constexpr char kLeaves[] = "sync_replicas_leave";  // train/sync_replicas.h
 
 constexpr char kName[] = "MonitoredSession";
 constexpr absl::Duration kMaxRecoveryWait = absl::Seconds(2);
@@ -232,7 +231,7 @@ std::optional<Status> MonitoredLoop::LeftWith(const Status& status) {
 }
 
 Status MonitoredLoop::LeaveRounds() {
-  const auto found = scope_.collections()->find(kLeaves);
+  const auto found = scope_.collections()->find(kSyncReplicasLeaves);
   if (found == scope_.collections()->end()) return absl::OkStatus();
   std::vector<FetchName> leaves;
   for (const std::string& name : found->second.node_list().value()) leaves.emplace_back(name);

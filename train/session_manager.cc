@@ -20,6 +20,7 @@
 #include "run/training_run.h"
 #include "saver/restore_variables.h"
 #include "saver/tensor_bundle.h"
+#include "train/sync_collections.h"
 
 namespace millrace {
 namespace {
@@ -39,7 +40,6 @@ constexpr absl::Duration kLeastTry = absl::Milliseconds(50);
 constexpr int kMaxPreparations = 3;
 constexpr size_t kNamesInMessage = 8;
 constexpr char kTableInitializers[] = "table_initializer";
-constexpr char kJoins[] = "sync_replicas_join";  // train/sync_replicas.h
 
 std::vector<std::string> Texts(const Tensor& names) {
   std::vector<std::string> texts;
@@ -189,7 +189,7 @@ void SessionManager::Impl::CompleteGraph() {
     if (!local_variables.empty()) local.push_back(LocalVariablesInitializer(root));
     add_collection(kTableInitializers);
   }
-  add_collection(kJoins);
+  add_collection(kSyncReplicasJoins);
   if (!status.ok()) return;
   if (local.size() == 1) local_init_op = local[0].name();
   if (local.size() > 1) local_init_op = Group(root.WithName("init_local_and_tables"), local).name();

@@ -16,14 +16,10 @@
 #include "runtime/session.h"
 #include "train/conditional_update.h"
 #include "train/known_shape.h"
+#include "train/sync_collections.h"
 
 namespace millrace {
 namespace {
-
-// Operations that a session runs with its local initialisers (train/session_manager.cc).
-constexpr char kJoins[] = "sync_replicas_join";
-// Operations that a session runs when it stays open and trains no more (train/monitored_loop.cc).
-constexpr char kLeaves[] = "sync_replicas_leave";
 
 class JoinHook final : public SessionRunHook {
  public:
@@ -191,8 +187,8 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   const Operation leave = SyncReplicasLeave(beside_step.WithName("leave"), rounds_);
   if (!at.scope.ok()) return Operation();
   join_ = join.op();
-  at.scope.AddToNodeCollection(kJoins, join.node()->name());
-  at.scope.AddToNodeCollection(kLeaves, leave.name());
+  at.scope.AddToNodeCollection(kSyncReplicasJoins, join.node()->name());
+  at.scope.AddToNodeCollection(kSyncReplicasLeaves, leave.name());
 
   std::vector<Accumulator> accumulators;
   for (const GradientAndVariable& pair : gradients) {
