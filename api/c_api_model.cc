@@ -209,7 +209,7 @@ const char* millrace_saver_save(MillraceSaver* saver, MillraceSession* session, 
           MR_ASSIGN_OR_RETURN(meta, ExportMetaGraph(scope, {.saver_def = state->saver->def()}));
           return absl::OkStatus();
         }));
-        MR_RETURN_IF_ERROR(WriteMetaGraph(FileSystem::Posix(), path + ".meta", meta));
+        MR_RETURN_IF_ERROR(WriteMetaGraph(FileSystem::Default(), path + ".meta", meta));
         return state->paths.insert(path).first->c_str();
       });
 }
@@ -235,7 +235,7 @@ MillraceBuffer* millrace_latest_checkpoint(const char* directory, MillraceStatus
   return CallFor<MillraceBuffer*>(
       status, __func__, nullptr, [&](absl::string_view where) -> StatusOr<MillraceBuffer*> {
         MR_RETURN_IF_ERROR(CheckText(directory, where, "directory"));
-        std::optional<std::string> path = LatestCheckpoint(FileSystem::Posix(), directory);
+        std::optional<std::string> path = LatestCheckpoint(FileSystem::Default(), directory);
         if (!path) {
           return absl::NotFoundError(absl::StrCat(where, ": directory '", directory,
                                                   "' must have a whole checkpoint, got none"));

@@ -13,11 +13,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "core/mutex.h"
 #include "core/paced_thread.h"
 #include "core/random_bits.h"
 
@@ -509,6 +515,123 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
+constexpr absl::string_view kSchemeEnd = "://";
+constexpr absl::string_view kFileScheme = "file";
+
+// The registered file systems.
+struct Schemes {
+  Mutex mu;
+  std::map<std::string, FileSystem*, std::less<>> by_name ABSL_GUARDED_BY(mu);
+
+  static Schemes& Of() {
+    static Schemes* const schemes = new Schemes;
+    return *schemes;
+  }
+};
+
+StatusOr<FileSystem*> FilesOf(absl::string_view path) {
+  const absl::string_view scheme = PathScheme(path);
+  if (scheme.empty() || scheme == kFileScheme) return FileSystem::Posix();
+  Schemes& schemes = Schemes::Of();
+  const MutexLock lock(&schemes.mu);
+  const auto found = schemes.by_name.find(scheme);
+  if (found != schemes.by_name.end()) return found->second;
+  std::vector<std::string> known{std::string(kFileScheme)};
+  for (const auto& [name, file_system] : schemes.by_name) known.push_back(name);
+  return Unimplemented("File '", path, "': scheme must be one that this program knows (",
+                       absl::StrJoin(known, ", "), "), got '", scheme, "'");
+}
+
+// What the path's file system calls the file: file:///a/b is /a/b.
+std::string OwnName(const std::string& path) {
+  if (PathScheme(path) != kFileScheme) return path;
+  return path.substr(kFileScheme.size() + kSchemeEnd.size());
+}
+
+// Each call to the file system of its path.
+class ByScheme : public FileSystem {
+ public:
+  StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->NewWritableFile(OwnName(path));
+  }
+  StatusOr<std::unique_ptr<WritableFile>> NewAppendableFile(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->NewAppendableFile(OwnName(path));
+  }
+  StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->NewExclusiveFile(OwnName(path));
+  }
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
+      const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->NewRandomAccessFile(OwnName(path));
+  }
+  bool FileExists(const std::string& path) override {
+    const StatusOr<FileSystem*> files = FilesOf(path);
+    return files.ok() && (*files)->FileExists(OwnName(path));
+  }
+  StatusOr<bool> IsDirectory(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->IsDirectory(OwnName(path));
+  }
+  StatusOr<uint64_t> GetFileSize(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->GetFileSize(OwnName(path));
+  }
+  StatusOr<double> GetModificationTime(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->GetModificationTime(OwnName(path));
+  }
+  StatusOr<std::vector<std::string>> GetChildren(const std::string& directory) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(directory));
+    return files->GetChildren(OwnName(directory));
+  }
+  Status CreateDirectory(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->CreateDirectory(OwnName(path));
+  }
+  Status RecursivelyCreateDirectory(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->RecursivelyCreateDirectory(OwnName(path));
+  }
+  Status DeleteFile(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->DeleteFile(OwnName(path));
+  }
+  Status DeleteDirectory(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->DeleteDirectory(OwnName(path));
+  }
+  Status RecursivelyDelete(const std::string& path) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->RecursivelyDelete(OwnName(path));
+  }
+  Status RenameFile(const std::string& source, const std::string& target) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(source));
+    MR_ASSIGN_OR_RETURN(FileSystem* const others, FilesOf(target));
+    if (files != others) {
+      return InvalidArgument("File '", source, "': a new name must have the same scheme, got '",
+                             target, "'; copy the file");
+    }
+    return files->RenameFile(OwnName(source), OwnName(target));
+  }
+  Status SyncDirectory(const std::string& directory) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(directory));
+    return files->SyncDirectory(OwnName(directory));
+  }
+  bool FilesAppearWhole(const std::string& path) override {
+    const StatusOr<FileSystem*> files = FilesOf(path);
+    return files.ok() && (*files)->FilesAppearWhole(OwnName(path));
+  }
+  StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
+                                                  absl::string_view holder) override {
+    MR_ASSIGN_OR_RETURN(FileSystem* const files, FilesOf(path));
+    return files->TryLockFile(OwnName(path), holder);
+  }
+};
+
 }  // namespace
 
 Status WritableFile::WriteAt(uint64_t offset, absl::string_view data) {
@@ -533,6 +656,30 @@ FileSystem* FileSystem::Posix() {
   return file_system;
 }
 
+FileSystem* FileSystem::Default() {
+  static ByScheme* const file_system = new ByScheme;
+  return file_system;
+}
+
+absl::string_view PathScheme(absl::string_view path) {
+  const size_t end = path.find(kSchemeEnd);
+  if (end == absl::string_view::npos || end == 0) return "";
+  if (!absl::ascii_isalpha(static_cast<unsigned char>(path[0]))) return "";
+  for (const char c : path.substr(0, end)) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '+' && c != '-' && c != '.')
+      return "";
+  }
+  return path.substr(0, end);
+}
+
+void RegisterFileScheme(absl::string_view scheme, FileSystem* file_system) {
+  Schemes& schemes = Schemes::Of();
+  const MutexLock lock(&schemes.mu);
+  schemes.by_name[std::string(scheme)] = file_system;
+}
+
+Status CheckPathScheme(absl::string_view path) { return FilesOf(path).status(); }
+
 StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
                                        uint64_t max_bytes) {
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file, fs->NewRandomAccessFile(path));
@@ -554,6 +701,11 @@ StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
 }
 
 Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view data) {
+  if (fs->FilesAppearWhole(path)) {
+    MR_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->NewWritableFile(path));
+    MR_RETURN_IF_ERROR(file->Append(data));
+    return file->Close();
+  }
   const std::string temporary = absl::StrCat(path, ".tmp", RandomHexName());
   const Status status = [&]() -> Status {
     MR_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->NewExclusiveFile(temporary));
@@ -569,16 +721,24 @@ Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string
   return fs->SyncDirectory(Dirname(path));
 }
 
+bool IsAbsolutePath(absl::string_view path) {
+  return !path.empty() && (path[0] == '/' || !PathScheme(path).empty());
+}
+
 std::string JoinPath(absl::string_view a, absl::string_view b) {
-  if (a.empty() || (!b.empty() && b[0] == '/')) return std::string(b);
+  if (a.empty() || IsAbsolutePath(b)) return std::string(b);
   if (b.empty() || a.back() == '/') return absl::StrCat(a, b);
   return absl::StrCat(a, "/", b);
 }
 
 std::string Dirname(absl::string_view path) {
+  const absl::string_view scheme = PathScheme(path);
+  // What ends no directory: the slashes of "s3://".
+  const size_t first = scheme.empty() ? 0 : scheme.size() + kSchemeEnd.size();
   size_t slash = path.rfind('/');
   if (slash == absl::string_view::npos) return "";
-  while (slash > 0 && path[slash - 1] == '/') --slash;
+  if (!scheme.empty() && slash < first) return std::string(path);
+  while (slash > first && path[slash - 1] == '/') --slash;
   return std::string(path.substr(0, slash == 0 ? 1 : slash));
 }
 

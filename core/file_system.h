@@ -4,9 +4,13 @@
 
 // FileSystem: the files that checkpoints, models and logs live in.
 //
-// One interface over POSIX files and a fake that forgets what was not synced (for
-// power-cut tests). Paths are plain strings; `~` and variables are not expanded; "" as a
-// directory is the current one.
+// One interface over POSIX files, stores of objects ("s3://bucket/name") and a fake that forgets
+// what was not synced (for power-cut tests). Paths are plain strings; `~` and variables are not
+// expanded; "" as a directory is the current one.
+//
+// What a program gets from its user is opened by Default(): the scheme of a path ("s3" in
+// "s3://bucket/name", "" without "://") chooses the file system. A store registers its scheme from
+// a library that a program links; an unknown scheme is Unimplemented and names the known ones.
 //
 // Thread-safety: a FileSystem may be used from any thread; a file object from one at a time,
 // except RandomAccessFile, which any thread may read.
@@ -90,6 +94,10 @@ class FileSystem {
   virtual Status RenameFile(const std::string& source, const std::string& target) = 0;
   // Makes the names in `directory` durable (fsync of the directory).
   virtual Status SyncDirectory(const std::string& directory) = 0;
+  // Whether a file of NewWritableFile comes into being, or replaces another, only when Close
+  // succeeds, and then whole: so do stores of objects, whose RenameFile copies and is not atomic.
+  // There, a file is written in its place; elsewhere under another name, and renamed.
+  virtual bool FilesAppearWhole(const std::string& /*path*/) { return false; }
   // Locks `path`: a file of its own, which is there while the lock is held, names its holder
   // (`holder`), and may stay, unlocked, when that one is killed. Never waits: Unavailable, with
   // what the holder says, when somebody has the lock. Unimplemented when files here cannot be
@@ -98,8 +106,22 @@ class FileSystem {
   virtual StatusOr<std::unique_ptr<FileLock>> TryLockFile(const std::string& path,
                                                           absl::string_view holder);
 
-  static FileSystem* Posix();
+  static FileSystem* Posix();  // the files of this machine; "://" in a path means nothing
+  // Each path goes to the file system of its scheme: no scheme and file:// to Posix, others to the
+  // registered one. RenameFile refuses two schemes with InvalidArgument.
+  static FileSystem* Default();
 };
+
+// "s3" for "s3://bucket/name"; "" for "a/b" and for what is no scheme (a letter, then letters,
+// digits, "+", "-", ".").
+absl::string_view PathScheme(absl::string_view path);
+// Paths with `scheme` go to `file_system`, which lives for ever and gets them whole, scheme and
+// all. Call it before main (a static of the store's library); the last one registered for a scheme
+// wins.
+void RegisterFileScheme(absl::string_view scheme, FileSystem* file_system);
+// OK where Default() knows the scheme of `path`; otherwise Unimplemented, with the schemes that it
+// knows. For programs that check their flags before anything starts.
+Status CheckPathScheme(absl::string_view path);
 
 // The whole file. `max_bytes` guards against files that are no such file: ResourceExhausted.
 StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
@@ -107,9 +129,12 @@ StatusOr<std::string> ReadFileToString(FileSystem* fs, const std::string& path,
 // Writes `<path>.tmp<random>`, syncs, renames, syncs the directory: old or new, never between.
 Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view data);
 
+// Whether `path` stands for itself wherever it is read: "/a", "s3://bucket/a".
+bool IsAbsolutePath(absl::string_view path);
 // "a/b" + "c" -> "a/b/c"; an absolute second part wins.
 std::string JoinPath(absl::string_view a, absl::string_view b);
-std::string Dirname(absl::string_view path);   // "a/b/c" -> "a/b"; "c" -> ""
+// "a/b/c" -> "a/b"; "c" -> ""; "s3://bucket/a" -> "s3://bucket" -> "s3://bucket"
+std::string Dirname(absl::string_view path);
 std::string Basename(absl::string_view path);  // "a/b/c" -> "c"
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "core/testing/faulty_file_system.h"
 #include "gtest/gtest.h"
 
 // covers: values: data written past the page cache is in the file and not in the cache, for all
@@ -425,6 +427,77 @@ TEST_F(FileSystemTest, ChildProcessesInheritNoFile) {
     EXPECT_NE(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0) << fd;
   }
   EXPECT_EQ(ours, 2);
+}
+
+TEST(PathTest, APathWithASchemeIsAbsoluteAndItsBucketHasNoParent) {
+  EXPECT_EQ(PathScheme("s3://bucket/a"), "s3");
+  EXPECT_EQ(PathScheme("a+b-c.1://x"), "a+b-c.1");
+  for (const char* const none : {"", "a/b", "/s3://x", "://x", "1s://x", "a b://x", "s3:/x"}) {
+    EXPECT_EQ(PathScheme(none), "") << none;
+  }
+  EXPECT_TRUE(IsAbsolutePath("s3://bucket"));
+  EXPECT_TRUE(IsAbsolutePath("/a"));
+  EXPECT_FALSE(IsAbsolutePath("a/b"));
+  EXPECT_FALSE(IsAbsolutePath(""));
+  EXPECT_EQ(JoinPath("run", "s3://bucket/a"), "s3://bucket/a");
+  EXPECT_EQ(JoinPath("s3://bucket", "a/b"), "s3://bucket/a/b");
+  EXPECT_EQ(Dirname("s3://bucket/a/b"), "s3://bucket/a");
+  EXPECT_EQ(Dirname("s3://bucket//a"), "s3://bucket");
+  EXPECT_EQ(Dirname("s3://bucket"), "s3://bucket");
+  EXPECT_EQ(Dirname("s3://"), "s3://");
+  EXPECT_EQ(Basename("s3://bucket/a"), "a");
+}
+
+// Notes the paths that it gets; files appear whole in it.
+class NotingFiles final : public FaultyFileSystem {
+ public:
+  NotingFiles() : FaultyFileSystem(FileSystem::Posix(), JoinPath(testing::TempDir(), "noted")) {}
+  bool FileExists(const std::string& path) override {
+    asked.push_back(path);
+    return false;
+  }
+  bool FilesAppearWhole(const std::string&) override { return true; }
+  StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override {
+    asked.push_back(path);
+    return FileSystem::Posix()->NewWritableFile("/dev/null");
+  }
+  std::vector<std::string> asked;
+};
+
+TEST_F(FileSystemTest, TheSchemeChoosesTheFileSystem) {
+  static NotingFiles* const noting = new NotingFiles;
+  RegisterFileScheme("noting", noting);
+  FileSystem* const all = FileSystem::Default();
+  EXPECT_FALSE(all->FileExists("noting://bucket/a"));
+  EXPECT_EQ(noting->asked, std::vector<std::string>{"noting://bucket/a"});
+
+  Write(Path("plain"), "here");
+  EXPECT_TRUE(all->FileExists(Path("plain")));
+  EXPECT_TRUE(all->FileExists(absl::StrCat("file://", Path("plain"))));
+  const auto read = ReadFileToString(all, absl::StrCat("file://", Path("plain")));
+  ASSERT_EQ(read.status(), absl::OkStatus());
+  EXPECT_EQ(*read, "here");
+  EXPECT_EQ(all->RenameFile(absl::StrCat("file://", Path("plain")), Path("other")),
+            absl::OkStatus());
+  EXPECT_EQ(Read(Path("other")), "here");
+  EXPECT_EQ(all->RenameFile(Path("other"), "noting://bucket/b").code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(all->FilesAppearWhole(Path("other")));
+  EXPECT_TRUE(all->FilesAppearWhole("noting://bucket/b"));
+
+  // What appears whole is written in its place.
+  noting->asked.clear();
+  EXPECT_EQ(WriteFileAtomically(all, "noting://bucket/c", "data"), absl::OkStatus());
+  EXPECT_EQ(noting->asked, std::vector<std::string>{"noting://bucket/c"});
+
+  EXPECT_EQ(CheckPathScheme("noting://x"), absl::OkStatus());
+  EXPECT_EQ(CheckPathScheme("a/b"), absl::OkStatus());
+  const Status unknown = all->DeleteFile("gopher://host/a");
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(unknown.message(),
+            "File 'gopher://host/a': scheme must be one that this program knows (file, noting), "
+            "got 'gopher'");
+  EXPECT_EQ(CheckPathScheme("gopher://host/a"), unknown);
 }
 
 TEST(PathTest, JoinDirnameBasename) {

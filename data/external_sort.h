@@ -43,7 +43,7 @@ namespace millrace::data {
 struct ExternalSortOptions {
   size_t max_bytes = size_t{256} << 20;
   std::string directory = ".";  // of the runs; made when it is needed
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class ExternalSort {

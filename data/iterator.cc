@@ -128,7 +128,7 @@ StatusOr<std::unique_ptr<Iterator>> Iterator::Make(const Dataset& dataset,
   MR_RETURN_IF_ERROR(dataset.status());
   return NoExceptions("Iterator", [&]() -> StatusOr<std::unique_ptr<Iterator>> {
     IteratorOptions filled = options;
-    if (filled.file_system == nullptr) filled.file_system = FileSystem::Posix();
+    if (filled.file_system == nullptr) filled.file_system = FileSystem::Default();
     if (filled.io_pool == nullptr) filled.io_pool = IoPool::Default();
     if (filled.arena == nullptr) filled.arena = Arena::Default();
     if (filled.clock == nullptr) filled.clock = Clock::Real();

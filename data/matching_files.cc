@@ -5,15 +5,23 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
 namespace millrace::data {
 
 StatusOr<std::vector<std::string>> MatchingFiles(FileSystem* fs, const std::string& pattern) {
-  const bool absolute = !pattern.empty() && pattern[0] == '/';
-  std::vector<std::string> found = {absolute ? "/" : ""};
-  for (const absl::string_view part : absl::StrSplit(pattern, '/', absl::SkipEmpty())) {
+  // Where the search begins: "/", "" (here), "s3://bucket", "file:///".
+  std::string root = absl::StartsWith(pattern, "/") ? "/" : "";
+  absl::string_view rest = pattern;
+  if (const absl::string_view scheme = PathScheme(pattern); !scheme.empty()) {
+    root = pattern.substr(0, pattern.find('/', scheme.size() + absl::string_view("://").size()));
+    rest.remove_prefix(root.size());
+    if (absl::EndsWith(root, "://")) root += "/";
+  }
+  std::vector<std::string> found = {root};
+  for (const absl::string_view part : absl::StrSplit(rest, '/', absl::SkipEmpty())) {
     std::vector<std::string> deeper;
     const bool literal = part.find_first_of("*?[\\") == absl::string_view::npos;
     for (const std::string& directory : found) {
@@ -33,7 +41,7 @@ StatusOr<std::vector<std::string>> MatchingFiles(FileSystem* fs, const std::stri
     }
     found.swap(deeper);
   }
-  if (found.size() == 1 && (found[0].empty() || found[0] == "/")) return std::vector<std::string>();
+  if (found.size() == 1 && found[0] == root) return std::vector<std::string>();
   std::sort(found.begin(), found.end());
   return found;
 }

@@ -304,7 +304,7 @@ class Reader : public Resource, public std::enable_shared_from_this<Reader> {
 constexpr char kFileLabel[] = "Reader of '";
 
 StatusOr<std::unique_ptr<ByteReader>> OpenBytes(const std::string& path, Compression compression) {
-  return ByteReader::Open(FileSystem::Posix(), path, absl::StrCat(kFileLabel, path, "'"),
+  return ByteReader::Open(FileSystem::Default(), path, absl::StrCat(kFileLabel, path, "'"),
                           compression);
 }
 
@@ -333,7 +333,7 @@ StatusOr<OpenRows> Records(const NodeAttrs& attrs) {
   MR_RETURN_IF_ERROR(ReadAttrs(attrs, "compression_type", &text));
   MR_ASSIGN_OR_RETURN(const RecordCompression compression, ParseRecordCompression(text));
   return OpenRows([compression](const std::string& path) -> StatusOr<std::unique_ptr<Rows>> {
-    MR_ASSIGN_OR_RETURN(auto records, RecordReader::Open(FileSystem::Posix(), path, compression));
+    MR_ASSIGN_OR_RETURN(auto records, RecordReader::Open(FileSystem::Default(), path, compression));
     return std::make_unique<RecordRows>(path, std::move(records));
   });
 }
@@ -365,7 +365,7 @@ StatusOr<OpenRows> FixedRecords(const NodeAttrs& attrs) {
 
 StatusOr<OpenRows> WholeFiles(const NodeAttrs&) {
   return OpenRows([](const std::string& path) -> StatusOr<std::unique_ptr<Rows>> {
-    MR_ASSIGN_OR_RETURN(std::string text, ReadFileToString(FileSystem::Posix(), path));
+    MR_ASSIGN_OR_RETURN(std::string text, ReadFileToString(FileSystem::Default(), path));
     return std::make_unique<OneRow>(Row{.key = path, .value = std::move(text)});
   });
 }

@@ -62,7 +62,7 @@ struct RowFilesOptions {
   // Nothing says that field_delim is right: see TextRowsOptions::any_delim.
   bool any_delim = false;
   std::optional<Compression> compression = std::nullopt;  // none: as the bytes say
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 // By the first bytes. A file of records is plain when it begins with a record's head, which is

@@ -62,7 +62,7 @@ struct EstimatorOptions {
   // What training begins from when model_dir has no checkpoint.
   std::optional<WarmStart> warm_start_from = {};
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 using SavingListeners = std::vector<std::shared_ptr<CheckpointSaverListener>>;

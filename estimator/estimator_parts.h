@@ -36,7 +36,7 @@ struct EstimatorParts {
   Params params;
   std::optional<WarmStart> warm_start;
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
   // How many evaluations this Estimator and its copies have made in this process. Early stopping
   // looks again when it has changed. Relaxed: what was measured is read from files.
   std::shared_ptr<std::atomic<int64_t>> evaluations = std::make_shared<std::atomic<int64_t>>(0);

@@ -178,7 +178,7 @@ class ConfinedFiles final : public FileSystem {
 struct ProcessRoots {
   Mutex mu;
   std::vector<std::unique_ptr<FileSystem>> all ABSL_GUARDED_BY(mu);
-  FileSystem* current ABSL_GUARDED_BY(mu) = FileSystem::Posix();
+  FileSystem* current ABSL_GUARDED_BY(mu) = FileSystem::Default();
 };
 ProcessRoots& process_roots() {
   static ProcessRoots* const roots = new ProcessRoots;
@@ -212,10 +212,11 @@ Status SetGraphFileRoots(const std::vector<std::string>& roots) {
   ProcessRoots& process = process_roots();
   std::unique_ptr<FileSystem> confined;
   if (!roots.empty()) {
+    // Only files of this machine: a link that leads out of a store cannot be followed from here.
     MR_ASSIGN_OR_RETURN(confined, ConfineFiles(FileSystem::Posix(), roots));
   }
   MutexLock lock(&process.mu);
-  process.current = confined == nullptr ? FileSystem::Posix() : confined.get();
+  process.current = confined == nullptr ? FileSystem::Default() : confined.get();
   if (confined != nullptr) process.all.push_back(std::move(confined));
   return absl::OkStatus();
 }

@@ -9,7 +9,7 @@
 // Saver's state) is not concerned.
 //
 // Kernels that take a path from a tensor or an attr open it with GraphFiles(), never with
-// FileSystem::Posix().
+// FileSystem::Default().
 //
 // Thread-safety: all functions, from any thread. Links that others put in place between the look
 // and the use are followed: the roots' owner is trusted, peers are not.

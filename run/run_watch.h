@@ -53,8 +53,8 @@ class RunWatch {
     absl::Duration grace;        // JoinOptions say what the two are
     absl::Duration stale_grace;  //
     Clock* clock = Clock::Real();
-    FileSystem* file_system = FileSystem::Posix();  // lives for ever
-    Background background = nullptr;                // null: a thread
+    FileSystem* file_system = FileSystem::Default();  // lives for ever
+    Background background = nullptr;                  // null: a thread
   };
 
   // `runs` outlives it.

@@ -146,10 +146,10 @@ Status WriteCheckpointState(FileSystem* fs, const std::string& directory,
                             bool relative_paths, const std::function<Status()>& may_commit) {
   const std::string clean = CleanDirectory(directory);
   const auto relative = [&](const std::string& path) -> StatusOr<std::string> {
-    if (Dirname(path) == clean && (relative_paths || !absl::StartsWith(path, "/"))) {
+    if (Dirname(path) == clean && (relative_paths || !IsAbsolutePath(path))) {
       return Basename(path);
     }
-    if (absl::StartsWith(path, "/")) return path;
+    if (IsAbsolutePath(path)) return path;
     return InvalidArgument("State file of '", directory,
                            "': checkpoints must be in the directory or have absolute paths, got '",
                            path, "'");

@@ -62,7 +62,7 @@ struct EventWriterOptions {
   // Behind the host in the file's name; with one the file is made at once. No '/'.
   std::string filename_suffix = "";
   std::string host = "";  // "" = this one's name
-  FileSystem* fs = FileSystem::Posix();
+  FileSystem* fs = FileSystem::Default();
   Clock* clock = Clock::Real();
 };
 

@@ -56,14 +56,14 @@ struct ExportModelOptions {
   // no local variable: those get their initial values at the same time.
   Operation main_op = {};
   // Where the files are that become assets, and where a directory is written.
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 // What can be known to be wrong before there is a session: for programs that train before they
 // export.
 Status CheckServingSignature(const Scope& scope, const ServingSignature& signature);
 Status CheckExportDirectory(const std::string& directory,
-                            FileSystem* file_system = FileSystem::Posix());
+                            FileSystem* file_system = FileSystem::Default());
 
 // The Model has all values and assets in memory and needs the session no more. `name` stands in
 // messages about it.
@@ -73,13 +73,13 @@ StatusOr<Model> MakeServingModel(Session* session, ScopeAt at,
                                  const std::string& name = "serving model");
 // Any Model, wherever it is from, as a SavedModel.
 Status WriteModel(const Model& model, const std::string& directory,
-                  FileSystem* file_system = FileSystem::Posix());
+                  FileSystem* file_system = FileSystem::Default());
 
 // MakeServingModel and WriteModel. The directory is looked at first.
 Status ExportModel(Session* session, ScopeAt at, absl::Span<const ServingSignature> signatures,
                    const std::string& directory, const ExportModelOptions& options = {});
 Status ExportModel(Session* session, ScopeAt at, const ServingSignature& signature,
-                   const std::string& directory, FileSystem* file_system = FileSystem::Posix());
+                   const std::string& directory, FileSystem* file_system = FileSystem::Default());
 
 }  // namespace millrace
 

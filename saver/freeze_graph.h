@@ -60,7 +60,7 @@ StatusOr<FrozenGraph> FreezeGraph(Session* session, const tensorflow::GraphDef& 
 // InvalidArgument: another dtype, or a shape that the variable cannot have.
 StatusOr<int> RestoreByName(Session* session, const tensorflow::GraphDef& graph,
                             const std::string& checkpoint,
-                            FileSystem* file_system = FileSystem::Posix());
+                            FileSystem* file_system = FileSystem::Default());
 
 }  // namespace millrace
 

@@ -126,7 +126,7 @@ class Model {
 
 struct ReadModelOptions {
   std::vector<std::string> tags = {kSavedModelTagServe};
-  FileSystem* file_system = FileSystem::Posix();  // outlives the Model
+  FileSystem* file_system = FileSystem::Default();  // outlives the Model
   // The Model is only opened, by this program: its large constants are read into tensors that the
   // session then has, and are not in graph() (saver/large_constants.h). So a frozen model takes its
   // memory once.

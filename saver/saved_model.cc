@@ -386,7 +386,7 @@ StatusOr<std::vector<Feed>> AssetFeeds(const SessionOptions& options, const Mode
   std::set<absl::string_view> copied;
   for (const ModelAsset& asset : model.assets()) {
     std::string path = asset.path;
-    if (asset.files.get() != FileSystem::Posix()) {
+    if (asset.files.get() != FileSystem::Default()) {
       MR_RETURN_IF_ERROR(CheckCopies(options, absl::StrCat("asset '", asset.file_name, "'")));
       if (in_memory == nullptr) {
         MR_ASSIGN_OR_RETURN(in_memory, DiskCopies::Make());
@@ -405,7 +405,7 @@ StatusOr<std::vector<Feed>> AssetFeeds(const SessionOptions& options, const Mode
 
 // Copies of the files of a checkpoint; null for one on disk.
 StatusOr<std::unique_ptr<DiskCopies>> CopiesOf(const CheckpointSource& checkpoint) {
-  if (checkpoint.files.get() == FileSystem::Posix()) return nullptr;
+  if (checkpoint.files.get() == FileSystem::Default()) return nullptr;
   MR_ASSIGN_OR_RETURN(std::unique_ptr<DiskCopies> copies, DiskCopies::Make());
   MR_ASSIGN_OR_RETURN(const std::vector<std::string> names, FilesOf(checkpoint));
   for (const std::string& name : names) {
@@ -422,8 +422,8 @@ Status Restore(const SessionOptions& options, Session* session, const Model& mod
   const CheckpointSource* const checkpoint = restoring.checkpoint.get();
   std::unique_ptr<DiskCopies> copies;
   if (checkpoint != nullptr &&
-      (restoring.op_reads_files || checkpoint->files.get() == FileSystem::Posix())) {
-    if (checkpoint->files.get() != FileSystem::Posix()) {
+      (restoring.op_reads_files || checkpoint->files.get() == FileSystem::Default())) {
+    if (checkpoint->files.get() != FileSystem::Default()) {
       MR_RETURN_IF_ERROR(CheckCopies(
           options, absl::StrCat("checkpoint '", checkpoint->prefix, "', which a function reads,")));
     }

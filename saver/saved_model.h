@@ -96,7 +96,7 @@ class SavedModelBuilder {
  public:
   // FailedPrecondition when the directory exists and is not empty.
   static StatusOr<std::unique_ptr<SavedModelBuilder>> Open(
-      std::string directory, FileSystem* file_system = FileSystem::Posix());
+      std::string directory, FileSystem* file_system = FileSystem::Default());
   ~SavedModelBuilder();
 
   // The first meta graph, of the scope's graph, with the session's values of the variables that
@@ -158,7 +158,7 @@ StatusOr<SavedModelBundle> OpenModel(const SessionOptions& options, const Model&
 StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           const std::string& directory,
                                           absl::Span<const std::string> tags,
-                                          FileSystem* file_system = FileSystem::Posix());
+                                          FileSystem* file_system = FileSystem::Default());
 StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
                                           const std::string& directory,
                                           std::initializer_list<std::string> tags);
@@ -167,7 +167,7 @@ StatusOr<SavedModelBundle> LoadSavedModel(const SessionOptions& options,
 StatusOr<SavedModelBundle> LoadMetaGraph(const SessionOptions& options,
                                          const std::string& directory,
                                          tensorflow::MetaGraphDef meta_graph,
-                                         FileSystem* file_system = FileSystem::Posix());
+                                         FileSystem* file_system = FileSystem::Default());
 
 // A part of loading, for programs that ask what it would do (as PlanLoading): a session with the
 // meta graph's graph, nothing restored. Attrs that this program's ops lack are removed from the

@@ -370,8 +370,7 @@ class GraphSaver : public Saver {
     CheckpointState state;
     state.latest = path;
     for (const Kept& k : kept) {
-      if (Dirname(k.path) == directory || absl::StartsWith(k.path, "/"))
-        state.all.push_back(k.path);
+      if (Dirname(k.path) == directory || IsAbsolutePath(k.path)) state.all.push_back(k.path);
     }
     const Status written = WriteCheckpointState(fs_, directory, state, options.latest_filename,
                                                 relative_paths_, may_commit_);

@@ -100,7 +100,7 @@ struct SaverOptions {
   bool defer_build = false;
   // For meta graphs, the state file and deletions; the save and restore ops use the tasks' own
   // files.
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
   Clock* clock = Clock::Real();
   // Asked in each Save, right before the state file gets its name (its text is on the disk by then)
   // and again before anything old is deleted: a writer that was stopped meanwhile may have a
@@ -148,7 +148,7 @@ class Saver {
   static StatusOr<std::unique_ptr<Saver>> Make(ScopeAt at, SaverOptions options = {});
   // For a graph that has the nodes already. It writes no meta graphs: it does not know the graph.
   static std::unique_ptr<Saver> FromDef(const tensorflow::SaverDef& def,
-                                        FileSystem* file_system = FileSystem::Posix());
+                                        FileSystem* file_system = FileSystem::Default());
   virtual ~Saver() = default;
 
   // A session that was extended with the Saver's Scope before the Saver was made takes up its

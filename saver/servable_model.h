@@ -52,7 +52,7 @@ struct LoadModelOptions {
   SessionOptions session = {};  // target is the one above
   // Those whose ops must be there; empty: all.
   std::vector<std::string> signatures = {};
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 // A signature with its tensors in the order of their keys.

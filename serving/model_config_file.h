@@ -33,7 +33,7 @@ class ModelConfigFile {
   struct Options {
     std::string path;
     absl::Duration period = absl::Seconds(1);  // infinite: by Look() only
-    FileSystem* file_system = FileSystem::Posix();
+    FileSystem* file_system = FileSystem::Default();
     Clock* clock = Clock::Real();
   };
 

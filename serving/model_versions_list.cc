@@ -32,7 +32,7 @@ Status CheckSettings(const std::vector<ModelSettings>& models) {
       return InvalidArgument("Illegal to list model ", model.name,
                              " multiple times in config list");
     }
-    if (!absl::StartsWith(model.base_path, "/") && !absl::StrContains(model.base_path, "://")) {
+    if (!IsAbsolutePath(model.base_path)) {
       return InvalidArgument("Expected model ", model.name,
                              " to have an absolute path or URI; got base_path()=", model.base_path);
     }

@@ -81,8 +81,8 @@ struct FoundVersions {
 class VersionSource {
  public:
   struct Options {
-    FileSystem* file_system = FileSystem::Posix();  // outlives the source
-    Clock* clock = Clock::Real();                   // the same
+    FileSystem* file_system = FileSystem::Default();  // outlives the source
+    Clock* clock = Clock::Real();                     // the same
     bool trust_new_versions = false;
     absl::Duration settle_time = absl::Seconds(2);
   };

@@ -36,7 +36,7 @@ inline constexpr int64_t kMaxWarmUpRecords = 1000;
 struct WarmUpOptions {
   int iterations = 1;  // of each record, one after the other
   StepBounds bounds = {};
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 // The number of records that were run; 0 when there is no file.

@@ -74,7 +74,7 @@ StatusOr<LocalModel> ModelOf(const CommandLine& flags, std::string* words) {
     MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
     *words = absl::StrCat("'", flags.value("model_dir"), "' signature '", signature, "'");
     return OpenLocalModel(
-        FileSystem::Posix(), flags.value("model_dir"),
+        FileSystem::Default(), flags.value("model_dir"),
         {.signature = signature, .program = kProgram, .signature_flag = "--signature"}, std::cerr);
   }
   if (!flags.has("model")) return InvalidArgument("--model must be given with --server");

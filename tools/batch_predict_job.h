@@ -74,7 +74,7 @@ struct BatchPredictOptions {
   // None: this process does it alone.
   std::optional<BatchPredictTask> task = {};
 
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
   Clock* clock = Clock::Real();
 
   BatchRowsOptions Rows() const;

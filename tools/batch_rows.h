@@ -39,7 +39,7 @@ struct BatchRowsOptions {
   bool has_header = false;
   std::vector<std::string> columns = {};
   char field_delim = ',';
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 struct BatchRow {

@@ -247,7 +247,7 @@ Status Run(const CommandLine& flags) {
 
   std::vector<std::unique_ptr<data::NewFile>> files;
   for (const std::string& path : outputs) {
-    MR_ASSIGN_OR_RETURN(auto file, data::NewFile::Create(FileSystem::Posix(), path));
+    MR_ASSIGN_OR_RETURN(auto file, data::NewFile::Create(FileSystem::Default(), path));
     MR_RETURN_IF_ERROR(file->BeginRecords(compression));
     files.push_back(std::move(file));
   }

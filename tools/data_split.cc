@@ -146,7 +146,7 @@ Status Run(const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(const RowValues row_values, RowValues::Make(flags, *rows));
   for (size_t i = 0; i < splits.size(); ++i) {
     Split& split = splits[i];
-    MR_ASSIGN_OR_RETURN(split.file, data::NewFile::Create(FileSystem::Posix(), outputs[i]));
+    MR_ASSIGN_OR_RETURN(split.file, data::NewFile::Create(FileSystem::Default(), outputs[i]));
     if (is_records) MR_RETURN_IF_ERROR(split.file->BeginRecords(compression));
     if (flags.has("header")) {
       MR_RETURN_IF_ERROR(split.file->Append(absl::StrCat(rows->header(), "\n")));

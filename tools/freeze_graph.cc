@@ -164,7 +164,7 @@ StatusOr<OpenedGraph> FromCheckpoint(FileSystem* fs, const CommandLine& flags, b
 
 Status Freeze(const CommandLine& flags) {
   MR_RETURN_IF_ERROR(LoadOpLibraries(flags));
-  FileSystem* const fs = FileSystem::Posix();
+  FileSystem* const fs = FileSystem::Default();
   FreezeOptions options;
   options.outputs = Names(flags, "output_node_names");
   options.only = Names(flags, "variable_names_whitelist");

@@ -234,7 +234,7 @@ StatusOr<std::string> TensorText(const Checkpoint& checkpoint, const std::string
 
 Status Run(const std::string& path, const CommandLine& flags) {
   MR_RETURN_IF_ERROR(LookForOpLibraries(flags));
-  MR_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(FileSystem::Posix(), path));
+  MR_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(FileSystem::Default(), path));
   const bool as_json = flags.has("json");
   StatusOr<std::string> text = Text(checkpoint);
   if (flags.has("tensor")) {

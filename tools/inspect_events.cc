@@ -251,7 +251,7 @@ Status ShowContents(const std::string& path, bool as_json) {
     end.Update(status);
   };
   note(ScanEvents(
-      FileSystem::Posix(), path,
+      FileSystem::Default(), path,
       [&](const std::string& file, Event event) { contents.Add(file, std::move(event)); }, note));
   if (end.ok() && contents.records == 0) {
     return absl::NotFoundError(
@@ -265,7 +265,7 @@ Status ShowContents(const std::string& path, bool as_json) {
 
 Status ShowCurves(const std::string& path, const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(const EventCurves curves,
-                      ReadEventCurves(FileSystem::Posix(), path, flags.value("tag")));
+                      ReadEventCurves(FileSystem::Default(), path, flags.value("tag")));
   if (flags.has("csv")) {
     std::cout << CurvesCsv(curves);
   } else if (flags.has("svg")) {

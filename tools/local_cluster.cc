@@ -190,10 +190,10 @@ class Launcher {
     MR_RETURN_IF_ERROR(
         file_limit_.Raise(kFilesBesidesTasks + files_per_task * tasks_.size(), tasks_.size()));
     if (!options_.log_dir.empty()) {
-      MR_RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(options_.log_dir));
+      MR_RETURN_IF_ERROR(FileSystem::Default()->RecursivelyCreateDirectory(options_.log_dir));
       for (const auto& task : tasks_) {
         MR_ASSIGN_OR_RETURN(
-            task->log, FileSystem::Posix()->NewWritableFile(JoinPath(
+            task->log, FileSystem::Default()->NewWritableFile(JoinPath(
                            options_.log_dir, absl::StrCat(task->job, "-", task->index, ".log"))));
       }
     }

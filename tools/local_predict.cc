@@ -33,7 +33,7 @@ namespace {
 constexpr char kProgram[] = "local_predict";
 
 StatusOr<std::string> TextIn(const std::string& path) {
-  if (path != "-") return ReadFileToString(FileSystem::Posix(), path);
+  if (path != "-") return ReadFileToString(FileSystem::Default(), path);
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 
@@ -57,7 +57,7 @@ StatusOr<std::string> Predictions(const CommandLine& flags) {
   if (flags.has("tag-set")) options.tags = absl::StrSplit(flags.value("tag-set"), ',');
   MR_ASSIGN_OR_RETURN(
       const LocalModel model,
-      OpenLocalModel(FileSystem::Posix(), flags.value("model-dir"), options, std::cerr));
+      OpenLocalModel(FileSystem::Default(), flags.value("model-dir"), options, std::cerr));
   const bool is_text = flags.has("text-instances");
   const std::string path = flags.value(is_text ? "text-instances" : "json-instances");
   MR_ASSIGN_OR_RETURN(const std::string text, TextIn(path));

@@ -63,7 +63,7 @@ StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags, std::str
     // As TensorFlow Serving, whose image gives all three.
     LogWarning("--model_name and --model_base_path do not count beside --model_config_file");
   }
-  MR_ASSIGN_OR_RETURN(*content, ReadFileToString(FileSystem::Posix(), file));
+  MR_ASSIGN_OR_RETURN(*content, ReadFileToString(FileSystem::Default(), file));
   StatusOr<std::vector<ModelSettings>> models = ReadModelConfig(*content);
   if (!models.ok()) return Prefixed(absl::StrCat("'", file, "'"), models.status());
   return models;
@@ -71,7 +71,7 @@ StatusOr<std::vector<ModelSettings>> ModelsOf(const CommandLine& flags, std::str
 
 // PEM texts in a SSLConfig.
 StatusOr<std::shared_ptr<Credentials>> CertificatesOf(const std::string& file) {
-  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Default(), file));
   tensorflow::serving::SSLConfig config;
   if (!google::protobuf::TextFormat::ParseFromString(text, &config)) {
     return InvalidArgument("'", file, "': it must be a ", config.GetTypeName(),
@@ -120,7 +120,7 @@ StatusOr<std::optional<BatchingOptions>> BatchingOf(const CommandLine& flags) {
   BatchingOptions batching;
   batching.per_model = flags.BoolValue("enable_per_model_batching_parameters", false);
   if (!file.empty()) {
-    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Default(), file));
     StatusOr<BatchParameters> parameters = ReadBatchParameters(text);
     if (!parameters.ok()) return Prefixed(absl::StrCat("'", file, "'"), parameters.status());
     batching.parameters = *std::move(parameters);
@@ -131,7 +131,7 @@ StatusOr<std::optional<BatchingOptions>> BatchingOf(const CommandLine& flags) {
 Status ReadMonitoring(const CommandLine& flags, ModelServerMonitoring* monitoring) {
   const std::string file = flags.value("monitoring_config_file");
   if (!file.empty()) {
-    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+    MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Default(), file));
     StatusOr<std::string> path = ReadMonitoringConfig(text);
     if (!path.ok()) return Prefixed(absl::StrCat("'", file, "'"), path.status());
     monitoring->metrics_path = *std::move(path);
@@ -325,7 +325,7 @@ template <typename Read>
 Status ReadFlagFile(const CommandLine& flags, const std::string& name, const Read& read) {
   const std::string file = flags.value(name);
   if (file.empty()) return absl::OkStatus();
-  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), file));
+  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Default(), file));
   return Prefixed(absl::StrCat("'", file, "'"), read(text));
 }
 

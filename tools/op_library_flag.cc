@@ -37,7 +37,7 @@ std::vector<OpLibraryPath> OpLibraryPaths(const CommandLine& flags) {
 
 Status LookForOpLibraries(const CommandLine& flags) {
   for (const OpLibraryPath& library : OpLibraryPaths(flags)) {
-    if (FileSystem::Posix()->FileExists(library.path)) continue;
+    if (FileSystem::Default()->FileExists(library.path)) continue;
     return absl::NotFoundError(
         absl::StrCat(library.source, ": '", library.path, "' must exist, got no file"));
   }

@@ -40,7 +40,7 @@ constexpr char kProgram[] = "predict";
 constexpr int kMaxTimeoutSeconds = 7 * 24 * 3600;
 
 StatusOr<std::string> TextIn(const std::string& path) {
-  if (path != "-") return ReadFileToString(FileSystem::Posix(), path);
+  if (path != "-") return ReadFileToString(FileSystem::Default(), path);
   return std::string(std::istreambuf_iterator<char>(std::cin), {});
 }
 

@@ -83,7 +83,7 @@ StatusOr<RefusedRows> RefusedRows::Make(const std::string& program, const Comman
                              others.data() == outputs.data() ? "writes" : "reads");
     }
   }
-  MR_ASSIGN_OR_RETURN(refused.file_, data::NewFile::Create(FileSystem::Posix(), path));
+  MR_ASSIGN_OR_RETURN(refused.file_, data::NewFile::Create(FileSystem::Default(), path));
   if (rows.are_records()) {
     MR_RETURN_IF_ERROR(refused.file_->BeginRecords(Compression::kNone));
   } else if (flags.has("header")) {

@@ -59,7 +59,7 @@ ProgramHelp Help() {
 }
 
 Status Run(const CommandLine& flags) {
-  FileSystem* const fs = FileSystem::Posix();
+  FileSystem* const fs = FileSystem::Default();
   if (flags.has("dump_graph_after")) {
     setenv("MILLRACE_DUMP_GRAPH_AFTER", flags.value("dump_graph_after").c_str(), /*replace=*/1);
   }

@@ -46,8 +46,8 @@ struct OpenedModel {
 
 StatusOr<OpenedModel> OpenModel(const CommandLine& flags) {
   OpenedModel opened;
-  opened.dir = ModelDirectory(FileSystem::Posix(), flags.value("dir"), kProgram, std::cerr);
-  MR_ASSIGN_OR_RETURN(opened.model, ReadSavedModelForTool(FileSystem::Posix(), opened.dir));
+  opened.dir = ModelDirectory(FileSystem::Default(), flags.value("dir"), kProgram, std::cerr);
+  MR_ASSIGN_OR_RETURN(opened.model, ReadSavedModelForTool(FileSystem::Default(), opened.dir));
   return opened;
 }
 
@@ -117,7 +117,7 @@ StatusOr<int> Check(const CommandLine& flags) {
   bool runnable = true;
   for (const tensorflow::MetaGraphDef* meta_graph : meta_graphs) {
     MR_ASSIGN_OR_RETURN(ModelCheck check,
-                        CheckModel(FileSystem::Posix(), opened.dir, *meta_graph, signature));
+                        CheckModel(FileSystem::Default(), opened.dir, *meta_graph, signature));
     runnable = runnable && check.runnable();
     checks.push_back(std::move(check));
   }
@@ -137,7 +137,7 @@ StatusOr<int> Run(const CommandLine& flags) {
     }
   }
   SavedModelRun run;
-  run.dir = ModelDirectory(FileSystem::Posix(), flags.value("dir"), kProgram, std::cerr);
+  run.dir = ModelDirectory(FileSystem::Default(), flags.value("dir"), kProgram, std::cerr);
   run.tag_set = flags.value("tag_set");
   run.signature_key = flags.value("signature_def");
   run.inputs = {flags.value("inputs"), flags.value("input_exprs"), flags.value("input_examples")};
@@ -145,7 +145,7 @@ StatusOr<int> Run(const CommandLine& flags) {
   run.overwrite = flags.has("overwrite");
   run.clear_devices = flags.BoolValue("clear_devices", false);
   run.json = flags.has("json");
-  MR_RETURN_IF_ERROR(RunSavedModel(FileSystem::Posix(), run, std::cout, std::cerr));
+  MR_RETURN_IF_ERROR(RunSavedModel(FileSystem::Default(), run, std::cout, std::cerr));
   return kExitOk;
 }
 

@@ -151,7 +151,7 @@ Status Run(const CommandLine& flags) {
   memory.max_bytes /= 2;
   MR_ASSIGN_OR_RETURN(const auto rows, OpenRows(flags, {.format = data::RowFormat::kLines}));
   MR_ASSIGN_OR_RETURN(RefusedRows refused, RefusedRows::Make(kProgram, flags, *rows, {output}));
-  MR_ASSIGN_OR_RETURN(const auto file, data::NewFile::Create(FileSystem::Posix(), output));
+  MR_ASSIGN_OR_RETURN(const auto file, data::NewFile::Create(FileSystem::Default(), output));
 
   Totals totals;
   data::SpillingCounter counter(1, memory);

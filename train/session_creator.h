@@ -72,7 +72,7 @@ struct SessionCreatorOptions {
   absl::Duration max_wait = absl::Seconds(7200);
   SessionOptions session = {};
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class SessionCreator {

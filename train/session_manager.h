@@ -91,7 +91,7 @@ struct SessionManagerOptions {
   absl::Duration max_wait = absl::Seconds(7200);
   SessionOptions session = {};  // the target is that of each call
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class SessionManager {

@@ -136,7 +136,7 @@ struct SupervisorOptions {
   // Off: signals do what they did before.
   bool handle_signals = true;
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class Supervisor {

@@ -30,7 +30,7 @@ std::string SliceSpec(const InitialShape& shape) {
 
 StatusOr<Initializer> RestoredInitializer(const std::string& checkpoint, const std::string& tensor,
                                           const Shape& shape, DType dtype) {
-  FileSystem* fs = FileSystem::Posix();
+  FileSystem* fs = FileSystem::Default();
   MR_ASSIGN_OR_RETURN(const std::string prefix, CheckpointNamed(fs, checkpoint));
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<BundleReader> reader, BundleReader::Open(fs, prefix));
   MR_ASSIGN_OR_RETURN(const BundleReader::Entry entry, reader->Find(tensor));

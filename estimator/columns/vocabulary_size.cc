@@ -10,7 +10,7 @@ namespace millrace {
 
 StatusOr<int64_t> CountVocabularyLines(const std::string& path) {
   MR_ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
-                      FileSystem::Posix()->NewRandomAccessFile(path));
+                      FileSystem::Default()->NewRandomAccessFile(path));
   constexpr uint64_t kPieceBytes = uint64_t{1} << 16;
   std::string piece;
   int64_t lines = 0;

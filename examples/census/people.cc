@@ -113,7 +113,7 @@ bool AreKept(const PeopleOptions& options) {
   if (options.num_epochs == 1) return false;
   auto room = static_cast<uint64_t>(options.most_kept_bytes);
   for (const std::string& file : options.files) {
-    const StatusOr<uint64_t> size = FileSystem::Posix()->GetFileSize(file);
+    const StatusOr<uint64_t> size = FileSystem::Default()->GetFileSize(file);
     if (!size.ok() || *size > room) return false;
     room -= *size;
   }

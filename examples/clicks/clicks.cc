@@ -81,7 +81,7 @@ Status Run() {
   if (memory_mb < 1 || memory_mb > 1 << 20) {
     return InvalidArgument("--max_memory_mb must be in [1, ", 1 << 20, "], got ", memory_mb);
   }
-  FileSystem* const fs = FileSystem::Posix();
+  FileSystem* const fs = FileSystem::Default();
   const std::string regions_path = absl::GetFlag(FLAGS_regions);
   data::ExternalSortOptions memory;
   memory.max_bytes = static_cast<size_t>(memory_mb) << 20;

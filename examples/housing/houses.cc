@@ -142,7 +142,7 @@ Columns HouseColumns() {
 }  // namespace
 
 Status WriteHouses(const std::string& path, uint64_t seed, int64_t first, int64_t count) {
-  MR_ASSIGN_OR_RETURN(const auto file, FileSystem::Posix()->NewWritableFile(path));
+  MR_ASSIGN_OR_RETURN(const auto file, FileSystem::Default()->NewWritableFile(path));
   for (int64_t row = first; row < first + count; ++row) {
     const House h = HouseAt(seed, row);
     MR_RETURN_IF_ERROR(file->Append(absl::StrFormat(

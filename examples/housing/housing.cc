@@ -42,7 +42,7 @@ Status MakeData() {
   const std::string directory = absl::GetFlag(FLAGS_data_dir);
   const int64_t rows = absl::GetFlag(FLAGS_rows);
   if (rows < 4) return InvalidArgument("--rows must be >= 4, got ", rows);
-  MR_RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(directory));
+  MR_RETURN_IF_ERROR(FileSystem::Default()->RecursivelyCreateDirectory(directory));
   MR_RETURN_IF_ERROR(WriteHouses(JoinPath(directory, "train.csv"), 1, 0, rows));
   return WriteHouses(JoinPath(directory, "eval.csv"), 2, 0, rows / 4);
 }

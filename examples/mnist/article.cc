@@ -143,11 +143,12 @@ Status ExportArticle(const std::string& checkpoint, const std::string& model_dir
   MR_ASSIGN_OR_RETURN(const auto session, NewSession());
   MR_RETURN_IF_ERROR(session->Extend(root));
   MR_RETURN_IF_ERROR(saver->Restore(session.get(), checkpoint));
-  MR_RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(model_dir));
+  MR_RETURN_IF_ERROR(FileSystem::Default()->RecursivelyCreateDirectory(model_dir));
   MetaGraphOptions meta_options;
   meta_options.saver_def = saver->def();
   MR_ASSIGN_OR_RETURN(const auto meta, ExportMetaGraph(root, meta_options));
-  MR_RETURN_IF_ERROR(WriteMetaGraph(FileSystem::Posix(), JoinPath(model_dir, "export.meta"), meta));
+  MR_RETURN_IF_ERROR(
+      WriteMetaGraph(FileSystem::Default(), JoinPath(model_dir, "export.meta"), meta));
   MR_RETURN_IF_ERROR(
       saver->Save(session.get(), JoinPath(model_dir, "export"), std::nullopt).status());
   return session->Close();

@@ -189,7 +189,7 @@ StatusOr<std::string> ReadIdx(const std::string& path, uint32_t rank, std::vecto
 StatusOr<std::string> FindFile(const std::string& directory, const std::string& name) {
   for (const char* suffix : {"", ".gz"}) {
     const std::string path = JoinPath(directory, name + suffix);
-    if (FileSystem::Posix()->FileExists(path)) return path;
+    if (FileSystem::Default()->FileExists(path)) return path;
   }
   return absl::NotFoundError(absl::StrCat("MNIST: directory '", directory, "' must hold '", name,
                                           "' or '", name, ".gz', got neither"));

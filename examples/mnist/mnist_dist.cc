@@ -119,7 +119,7 @@ Status RunTrainer(const ArticleJob& job, const ClusterConfig& cluster, const std
   if (cluster.is_chief() && supervisor.signal() == 0) {
     MR_ASSIGN_OR_RETURN(std::string checkpoint, supervisor.SaveLast());
     if (checkpoint.empty()) {
-      checkpoint = LatestCheckpoint(FileSystem::Posix(), job.log_dir).value_or("");
+      checkpoint = LatestCheckpoint(FileSystem::Default(), job.log_dir).value_or("");
     }
     // The graph above names tasks of this cluster, which a program that predicts has not.
     MR_RETURN_IF_ERROR(ExportArticle(checkpoint, job.model_dir));

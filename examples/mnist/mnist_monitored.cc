@@ -102,7 +102,7 @@ Status RunTrainer(const ArticleJob& job, const ClusterConfig& cluster, const std
   }));
   LogInfo("This task did ", own_steps, " steps; all together were to do ", job.max_steps);
   if (!cluster.is_chief()) return absl::OkStatus();
-  const auto checkpoint = LatestCheckpoint(FileSystem::Posix(), job.log_dir);
+  const auto checkpoint = LatestCheckpoint(FileSystem::Default(), job.log_dir);
   MR_RETURN_IF_ERROR(ExportArticle(checkpoint.value_or(""), job.model_dir));
   LogInfo("Exported ", checkpoint.value_or(""), " to ", job.model_dir);
   return absl::OkStatus();

@@ -62,7 +62,7 @@ Status Main() {
     return InvalidArgument("--count: must be in [1, ", data.test.size(), "], got ", count);
   }
   const std::string prefix = JoinPath(absl::GetFlag(FLAGS_model_dir), "export");
-  MR_ASSIGN_OR_RETURN(const auto meta, ReadMetaGraph(FileSystem::Posix(), prefix + ".meta"));
+  MR_ASSIGN_OR_RETURN(const auto meta, ReadMetaGraph(FileSystem::Default(), prefix + ".meta"));
   MR_ASSIGN_OR_RETURN(const std::string image, TensorOf(meta, "inputs", "image"));
   MR_ASSIGN_OR_RETURN(const std::string key_in, TensorOf(meta, "inputs", "key"));
   MR_ASSIGN_OR_RETURN(const std::string scores, TensorOf(meta, "outputs", "scores"));

@@ -29,7 +29,7 @@ Status Make(const std::string& directory) {
   MR_ASSIGN_OR_RETURN(const auto session, NewSession());
   MR_RETURN_IF_ERROR(session->Extend(model));
   MR_RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
-  MR_RETURN_IF_ERROR(FileSystem::Posix()->RecursivelyCreateDirectory(directory));
+  MR_RETURN_IF_ERROR(FileSystem::Default()->RecursivelyCreateDirectory(directory));
   MR_ASSIGN_OR_RETURN(const std::string checkpoint,
                       saver->Save(session.get(), JoinPath(directory, "model.ckpt"), 7));
   std::printf("saved %s\n", checkpoint.c_str());
@@ -37,7 +37,7 @@ Status Make(const std::string& directory) {
 }
 
 Status TrainFurther(const std::string& checkpoint, const std::string& export_to) {
-  MR_ASSIGN_OR_RETURN(auto meta, ReadMetaGraph(FileSystem::Posix(), checkpoint + ".meta"));
+  MR_ASSIGN_OR_RETURN(auto meta, ReadMetaGraph(FileSystem::Default(), checkpoint + ".meta"));
   MR_ASSIGN_OR_RETURN(const Scope model, ImportMetaGraph(std::move(meta)));
   for (const Variable& variable : VariablesOf(model, "trainable_variables")) {
     std::printf("trains %s, %s\n", variable.name.c_str(),

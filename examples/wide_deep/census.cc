@@ -68,7 +68,7 @@ StatusOr<Tensor> Rows(const std::vector<T>& values, const std::vector<size_t>& p
 }  // namespace
 
 StatusOr<Census> ReadCensus(const std::string& path) {
-  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Posix(), path));
+  MR_ASSIGN_OR_RETURN(const std::string text, ReadFileToString(FileSystem::Default(), path));
   Census census;
   int64_t number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -74,7 +74,7 @@ class FromFileKernel : public AsyncKernel {
     ctx->io_pool()->Schedule([table = *std::move(table), path = *std::move(path), layout = layout_,
                               cancellation = ctx->cancellation(),
                               done = std::move(done)]() mutable {
-      done(FillTableFromFile(FileSystem::Posix(), path, layout, cancellation, table.get()));
+      done(FillTableFromFile(FileSystem::Default(), path, layout, cancellation, table.get()));
     });
   }
 

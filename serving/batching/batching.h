@@ -39,7 +39,7 @@ struct BatchingOptions {
   bool per_model = false;
   // Without parameters: batches, and requests alone, that run at a time. 0: one per core.
   int max_running = 0;
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
   Clock* clock = Clock::Real();  // outlives all runners
   std::shared_ptr<BatchingObserver> observer = nullptr;
 };

@@ -72,8 +72,8 @@ class ModelCatalog {
   static constexpr int kMaxNodes = 64;
 
   struct Options {
-    FileSystem* file_system = FileSystem::Posix();  // outlives the catalog
-    std::string path;                               // absent: no models yet
+    FileSystem* file_system = FileSystem::Default();  // outlives the catalog
+    std::string path;                                 // absent: no models yet
     // Seconds since the epoch.
     std::function<int64_t()> now;
     // Is called after a change is in the file and before readers see it; one call at a time.

@@ -42,7 +42,7 @@ struct ReplayOptions {
   int64_t max_bytes = int64_t{64} << 20;
   // When they are over, no further request is run.
   StepBounds bounds = {};
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 struct ReplayedRequests {

@@ -57,7 +57,7 @@ struct RequestLogOptions {
   int max_files = 10;                           // of a prefix
   int64_t max_queue_bytes = int64_t{16} << 20;  // a larger record is never written
   int max_open_files = 100;
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
   Clock* clock = Clock::Real();
 };
 

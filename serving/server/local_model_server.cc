@@ -38,7 +38,7 @@ namespace {
 constexpr char kWhere[] = "LocalModelServer";
 
 std::string AbsolutePath(const std::string& path) {
-  if (path.empty() || path[0] == '/' || absl::StrContains(path, "://")) return path;
+  if (path.empty() || IsAbsolutePath(path)) return path;
   return JoinPath(std::filesystem::current_path().string(), path);
 }
 

@@ -70,7 +70,7 @@ struct CheckpointSaverOptions {
   SummaryWriter* writer = nullptr;
   absl::Duration stop_grace = absl::Seconds(120);  // for what is written at the end, each
   Clock* clock = Clock::Real();                    // for how long a save takes
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 // What saving has cost so far.

@@ -78,7 +78,7 @@ struct MonitoredTrainingSessionOptions {
   absl::Duration end_grace = absl::Seconds(20);
   SessionOptions session = {};
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(

@@ -32,7 +32,7 @@ struct ProfilerOptions {
   std::string output_dir = "";      // made when it is missing; "": that of the program
   // Gets the trace, too, tagged "step_<global step>"; not owned.
   SummaryWriter* writer = nullptr;
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class ProfilerHook : public SessionRunHook {

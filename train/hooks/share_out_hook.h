@@ -54,7 +54,7 @@ struct ShareOutOptions {
   std::string device = "";
   // Of the queue, in the graph and in checkpoints; all tasks give the same.
   std::string name = "share_out";
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class ShareOutHook : public SessionRunHook {

@@ -30,7 +30,7 @@ struct StopAtCheckpointStepOptions {
   absl::Duration poll = absl::Seconds(1);
   absl::Duration max_wait = absl::Seconds(7200);
   Clock* clock = Clock::Real();
-  FileSystem* file_system = FileSystem::Posix();
+  FileSystem* file_system = FileSystem::Default();
 };
 
 class StopAtCheckpointStepHook : public SessionRunHook {
