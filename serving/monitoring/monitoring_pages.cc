@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "core/metrics.h"
 #include "google/protobuf/text_format.h"
 #include "proto/serving/monitoring_config.pb.h"
 #include "serving/monitoring/current_status.h"
-#include "serving/monitoring/metrics.h"
 #include "serving/monitoring/status_pages.h"
 #include "serving/rest/rest_path.h"
 

@@ -42,11 +42,11 @@
 #include "core/clock.h"
 #include "core/file_system.h"
 #include "core/logging.h"
+#include "core/metrics.h"
 #include "core/mutex.h"
 #include "core/record.h"
 #include "core/status.h"
 #include "serving/model_versions.h"
-#include "serving/monitoring/metrics.h"
 #include "serving/request_observer.h"
 #include "serving/served_model.h"
 

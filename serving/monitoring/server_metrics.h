@@ -24,10 +24,10 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "core/metrics.h"
 #include "core/status.h"
 #include "serving/batching/batching_observer.h"
 #include "serving/model_versions.h"
-#include "serving/monitoring/metrics.h"
 #include "serving/request_observer.h"
 #include "serving/servable.h"
 #include "serving/served_model.h"

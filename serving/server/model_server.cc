@@ -189,9 +189,9 @@ Status ModelServer::AddProtocols(const ModelServerOptions& options, RpcServer::O
     std::vector<std::string> names = services;
     // As TensorFlow Serving calls them.
     names.insert(names.end(), {"PredictionService", "ModelService"});
-    MR_ASSIGN_OR_RETURN(health_, HealthService::Create({.versions = versions_,
-                                                        .readiness = readiness_,
-                                                        .services = std::move(names)}));
+    MR_ASSIGN_OR_RETURN(health_, ModelHealth::Create({.versions = versions_,
+                                                      .readiness = readiness_,
+                                                      .services = std::move(names)}));
     rpc->handlers.merge(health_->Handlers());
     services.push_back("grpc.health.v1.Health");
   }

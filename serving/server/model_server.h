@@ -144,7 +144,7 @@ class ModelServer {
   Status AddProtocols(const ModelServerOptions& options, RpcServer::Options* rpc);
 
   const std::shared_ptr<Readiness> readiness_ = std::make_shared<Readiness>();
-  std::shared_ptr<HealthService> health_;
+  std::unique_ptr<ModelHealth> health_;
   std::shared_ptr<ReflectionService> reflection_;
   std::shared_ptr<ModelVersions> versions_;
   std::unique_ptr<HostedModels> hosted_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/monitoring/metrics.h"
+#include "core/metrics.h"
 
 #include <cmath>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_MONITORING_METRICS_H_
-#define MILLRACE_SERVING_MONITORING_METRICS_H_
+#ifndef MILLRACE_CORE_METRICS_H_
+#define MILLRACE_CORE_METRICS_H_
 
 // MetricRegistry: counters, gauges and histograms with labels, written as a page for Prometheus.
 //
@@ -154,4 +154,4 @@ inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charse
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_MONITORING_METRICS_H_
+#endif  // MILLRACE_CORE_METRICS_H_
