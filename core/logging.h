@@ -10,6 +10,13 @@
 // default 0) is read once, at the first message; quieter messages cost one load. Nothing is
 // written to files, no signal handler is installed and no message ends the process.
 //
+// MILLRACE_LOG_FORMAT, read with it: "text" (the default) or "json": a line is an object then,
+//
+//   {"time":"2026-11-28T09:30:01.123456Z","level":"WARNING","task":"/job:ps/task:0","run":"f3a9",
+//    "step":1200,"thread":4711,"place":"server.cc:212","message":"still waiting for ..."}
+//
+// without what is not known. Bytes of a message that are no UTF-8 are written as \\xNN.
+//
 // Thread-safety: everything, from any thread. Works before InitLogging().
 
 #include <atomic>
@@ -34,6 +41,12 @@ void InitLogging(absl::string_view argv0);
 bool LogEnabled(LogLevel level);
 // For tests: instead of MILLRACE_MIN_LOG_LEVEL, from now on.
 void SetMinLogLevel(LogLevel level);
+
+// What the lines of this process say of it, in JSON; "" and a negative step: nothing.
+void SetLogTask(absl::string_view task);  // the first one counts: a process is one task
+std::string LogTask();
+void SetLogRun(absl::string_view id);
+void SetLogStep(int64_t step);
 
 void WriteLog(LogLevel level, const std::source_location& where, absl::string_view text);
 

@@ -17,7 +17,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 #include "core/arena.h"
 #include "core/clock.h"
@@ -39,6 +41,7 @@
 #include "distributed/server_counts.h"
 #include "distributed/server_links.h"
 #include "distributed/task_link_end.h"
+#include "distributed/task_metrics.h"
 #include "distributed/transport/grpc_control.h"
 #include "distributed/transport/peer_counts.h"
 #include "distributed/transport/service_names.h"
@@ -50,9 +53,12 @@
 #include "distributed/worker/worker_service.h"
 #include "formats/graph_files.h"
 #include "net/duplex_call.h"
+#include "net/health_service.h"
+#include "net/http/metrics_page.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"
 #include "proto/config.pb.h"
+#include "run/found_run.h"
 #include "run/run_registry.h"
 #include "run/run_watch.h"
 #include "run/training_run.h"
@@ -159,6 +165,7 @@ struct ServerCore {
   std::unique_ptr<Worker> worker;
   std::unique_ptr<Master> master;
   absl::Duration stop_grace;
+  std::atomic<bool> is_leaving{false};  // relaxed: what probes see; once told to end
 };
 
 // The worker, as a RunWatch asks it.
@@ -246,6 +253,14 @@ class GrpcServer : public Server {
                          return worker->CheckMayClear("Reset", containers, master_sessions);
                        }));
     AddNamesOfStubs(&options.handlers);
+    health_ = HealthService::Create(
+        {.look =
+             [core = core_] {
+               return [core](absl::string_view name) { return HealthOf(*core, name); };
+             },
+         .known_names =
+             "\"\", the name or the job of this task, or the id of a run that it knows"});
+    options.handlers.merge(health_->Handlers());
     options.duplex_handlers[kLinkMethod] = [links =
                                                 &core_->links](std::shared_ptr<DuplexCall> call) {
       links->Accept(std::move(call));
@@ -255,6 +270,8 @@ class GrpcServer : public Server {
     port_ = rpc_->port();
     RegisterLocalMaster(own_address(),
                         std::shared_ptr<MasterInterface>(core_, core_->master.get()));
+    SetLogTask(absl::StrReplaceAll(core_->worker->task(), {{"/replica:0", ""}}));
+    metrics_.emplace([this] { return Figures(); });
     LogInfo("Server of ", core_->worker->task(), " listens on ", own_address());
     const Credentials& shown = *core_->credentials;
     if (!shown.token.empty() && !shown.is_tls() && !IsLoopback(host_)) {
@@ -299,6 +316,7 @@ class GrpcServer : public Server {
     StopEvent::Event event = stopped_event_.Wait(&request, is_done);
     if (event == StopEvent::Event::kSignal) {
       LogInfo("Server of ", core_->worker->task(), " was told to end");
+      NoteLeaving();
       core_->master->StopOpening(Stopping());
       core_->worker->StopOpening(Stopping());
       ServedSessions sessions(core_);
@@ -313,6 +331,8 @@ class GrpcServer : public Server {
   void Stop() override {
     MutexLock lock(&stop_mu_);
     if (std::exchange(stopped_, true)) return;
+    NoteLeaving();
+    if (health_ != nullptr) health_->End();
     if (rpc_ != nullptr) UnregisterLocalMaster(own_address());
     const absl::Time deadline = absl::Now() + core_->stop_grace;
     const bool drained = Drain(deadline);
@@ -325,10 +345,48 @@ class GrpcServer : public Server {
     if (!exchanged.empty()) {
       LogInfo("Server of ", core_->worker->task(), ": tensors of steps: ", exchanged);
     }
+    metrics_.reset();
     stopped_event_.Notify();
   }
 
  private:
+  // "" and the names of the task: while it takes sessions. A run by its id: while it is trained
+  // here.
+  static Health HealthOf(const ServerCore& core, absl::string_view name) {
+    const bool serves = !core.is_leaving.load(std::memory_order_relaxed);
+    const auto health = [serves](bool is_well) {
+      return is_well && serves ? Health::kServing : Health::kNotServing;
+    };
+    const std::string& task = core.worker->task();
+    const std::string short_name = absl::StrReplaceAll(task, {{"/replica:0", ""}});
+    // "/job:ps/task:0" -> "ps"
+    const absl::string_view job = absl::StripPrefix(
+        absl::string_view(short_name).substr(0, short_name.find("/task:")), "/job:");
+    if (name.empty() || name == task || name == short_name || name == job) return health(true);
+    switch (core.worker->FindRun("", name).state) {
+      case FoundRun::State::kUnknown:
+        return Health::kServiceUnknown;
+      case FoundRun::State::kClaimed:
+        return health(true);
+      default:
+        return Health::kNotServing;
+    }
+  }
+  TaskFigures Figures() const {
+    TaskFigures figures;
+    figures.task = core_->worker->task();
+    figures.is_serving = !core_->is_leaving.load(std::memory_order_relaxed);
+    figures.counts = counts();
+    for (const Worker::OpenedSession& session : core_->worker->OpenSessions()) {
+      figures.sessions.push_back(
+          {.master = session.master_task, .running_steps = session.running_steps});
+    }
+    return figures;
+  }
+  void NoteLeaving() {
+    if (core_->is_leaving.exchange(true, std::memory_order_relaxed)) return;
+    if (health_ != nullptr) health_->NoteChange();
+  }
   Status Stopping() const {
     return absl::UnavailableError(absl::StrCat("Server of ", core_->worker->task(), " at ",
                                                own_address(),
@@ -355,8 +413,10 @@ class GrpcServer : public Server {
   const std::string host_;
   const absl::Duration stop_bound_;
   StopEvent stopped_event_;
+  std::shared_ptr<HealthService> health_;
   std::unique_ptr<RpcServer> rpc_;
   int port_ = 0;
+  std::optional<TaskMetrics> metrics_;
   Mutex stop_mu_;
   bool stopped_ ABSL_GUARDED_BY(stop_mu_) = false;
 };
@@ -438,6 +498,7 @@ StatusOr<Wires> WiresOf(const ServerOptions& options) {
 
 StatusOr<std::unique_ptr<Server>> Server::Start(const ClusterConfig& cluster,
                                                 const ServerOptions& options) {
+  MR_RETURN_IF_ERROR(StartMetricsPageOfEnvironment(HealthOfTasks));
   if (cluster.is_local()) return std::unique_ptr<Server>(std::make_unique<LocalServer>());
   const StatusOr<std::string> address = cluster.cluster().address(cluster.job(), cluster.task());
   if (!address.ok()) {

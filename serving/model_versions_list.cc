@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "core/file_system.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "serving/model_versions.h"

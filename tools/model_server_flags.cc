@@ -19,6 +19,7 @@
 #include "core/logging.h"
 #include "core/status.h"
 #include "google/protobuf/text_format.h"
+#include "net/http/http_server.h"
 #include "net/security.h"
 #include "proto/serving/ssl_config.pb.h"
 #include "runtime/session_config.h"
@@ -27,7 +28,6 @@
 #include "serving/model_config.h"
 #include "serving/model_versions.h"
 #include "serving/monitoring/monitoring_pages.h"
-#include "serving/rest/http_server.h"
 #include "tools/op_library_flag.h"
 #include "tools/platform_config.h"
 

@@ -17,6 +17,9 @@ tools/check_format.sh "$@" || failures=$((failures + 1))
 say "coverage: docs/internals/coverage.md"
 tools/coverage.py --check || failures=$((failures + 1))
 
+say "environment: docs/environment.md"
+tools/environment.py --check || failures=$((failures + 1))
+
 say "build: everything, warnings as errors (tools/copts.bzl)"
 bazel build --noshow_progress //... || failures=$((failures + 1))
 

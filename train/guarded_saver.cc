@@ -9,6 +9,7 @@
 #include "core/bounded_call.h"
 #include "core/logging.h"
 #include "run/training_run.h"
+#include "train/training_metrics.h"
 
 namespace millrace {
 namespace {
@@ -112,6 +113,7 @@ StatusOr<std::string> GuardedSaver::Guarded(const Asked& asked) {
       failure_ = absl::OkStatus();
     }
   }
+  if (begin != absl::Time()) CountSave(path.ok(), took);
   if (is_observed && observer_.ended) {
     observer_.ended(path.ok() ? *path : PathOf(asked.prefix, step), step.value_or(-1),
                     path.status());

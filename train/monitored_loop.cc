@@ -16,8 +16,10 @@
 #include "train/run_state.h"
 #include "train/session_manager.h"
 #include "train/session_run_hook.h"
+#include "train/step_trace.h"
 #include "train/stop_time.h"
 #include "train/sync_collections.h"
+#include "train/training_metrics.h"
 
 namespace millrace {
 namespace {
@@ -31,10 +33,20 @@ constexpr absl::Duration kTrainersGone = absl::Seconds(1);
 // Waits are logged this often.
 constexpr absl::Duration kReportPeriod = absl::Seconds(10);
 
+// With the hook of the trace as the last one.
+MonitoredSessionOptions WithTrace(MonitoredSessionOptions options,
+                                  StatusOr<std::unique_ptr<StepTrace>>* trace) {
+  if (!trace->ok()) return options;
+  options.own_hooks.push_back(std::make_unique<StepTraceHook>(*std::move(*trace)));
+  options.hooks.push_back(options.own_hooks.back().get());
+  return options;
+}
+
 }  // namespace
 
 MonitoredLoop::MonitoredLoop(const Scope& scope, MonitoredSessionOptions options)
-    : options_(std::move(options)),
+    : trace_(StepTrace::OfEnvironment()),
+      options_(WithTrace(std::move(options), &trace_)),
       clock_(options_.clock),
       scope_(scope.WithRootPrefix()),
       job_(std::make_shared<TrainingJob>(
@@ -52,6 +64,7 @@ MonitoredLoop::MonitoredLoop(const Scope& scope, MonitoredSessionOptions options
       shared_coordinator_(coordinator_) {}
 
 Status MonitoredLoop::Open(SessionCreator* creator) {
+  MR_RETURN_IF_ERROR(Prefixed(kName, trace_.status()));
   if (options_.max_recoveries < 0 || options_.recovery_wait < absl::ZeroDuration() ||
       options_.recovery_wait > kMaxRecoveryWait) {
     return InvalidArgument(kName, ": max_recoveries must be >= 0 and recovery_wait 0 to ",
@@ -101,6 +114,7 @@ Status MonitoredLoop::Run(size_t step, absl::Span<const Tensor> feeds, absl::Spa
   return Recovering([&]() -> Status {
     MR_RETURN_IF_ERROR(hooked_.Run(step, feeds, results));
     ++own_steps_;
+    CountTrainSteps(1);
     return absl::OkStatus();
   });
 }
@@ -117,6 +131,7 @@ StatusOr<std::vector<Tensor>> MonitoredLoop::RunByName(const std::vector<Feed>& 
   const auto run = [&]() -> Status {
     MR_RETURN_IF_ERROR(hooked_.Run(step, values, absl::MakeSpan(results)));
     ++own_steps_;
+    CountTrainSteps(1);
     return absl::OkStatus();
   };
   MR_RETURN_IF_ERROR(recover ? Recovering(run) : run());

@@ -35,6 +35,7 @@
 #include "train/job_recovery.h"
 #include "train/monitored_session.h"
 #include "train/session_creator.h"
+#include "train/step_trace.h"
 #include "train/training_job.h"
 
 namespace millrace {
@@ -100,6 +101,7 @@ class MonitoredLoop {
   Status NoteLoss(const Status& why);
   void CloseSession();
 
+  StatusOr<std::unique_ptr<StepTrace>> trace_;  // given to its hook; else why there is none
   MonitoredSessionOptions options_;
   Clock* const clock_;
   const Scope scope_;

@@ -533,7 +533,10 @@ SessionManager::~SessionManager() = default;
 
 const Status& SessionManager::status() const { return impl_->status; }
 
-void SessionManager::SetRun(const TrainingRun& run) { impl_->options.session.run = run; }
+void SessionManager::SetRun(const TrainingRun& run) {
+  impl_->options.session.run = run;
+  SetLogRun(run.id);
+}
 
 StatusOr<SessionManager::Ready> SessionManager::PrepareSession(const std::string& target) {
   return impl_->Until(target, /*is_chief=*/true, [this](Session* session, Ready* ready) {

@@ -4,17 +4,25 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "proto/config.pb.h"
 
 namespace millrace {
 
-Status StepRunner::Run(const std::vector<Feed>& feeds, absl::Span<const Tensor> kept) {
+Status StepRunner::Run(const std::vector<Feed>& feeds, absl::Span<const Tensor> kept,
+                       tensorflow::RunMetadata* traced) {
   if (kept.size() != kept_.size()) {
     return Internal("StepRunner: a run must have a value for each of ", kept_.size(),
                     " names, got ", kept.size());
   }
-  if (prepared_ == nullptr || !AsPrepared(feeds)) {
+  if (prepared_ == nullptr || !AsPrepared(feeds) || traced != nullptr) {
     std::vector<Feed> all = feeds;
     for (size_t i = 0; i < kept.size(); ++i) all.emplace_back(kept_[i], kept[i]);
+    if (traced != nullptr) {
+      tensorflow::RunOptions options;
+      options.set_trace_level(tensorflow::RunOptions::FULL_TRACE);
+      MR_ASSIGN_OR_RETURN(results_, session_->Run(options, all, fetches_, {}, traced));
+      return absl::OkStatus();
+    }
     return RunByName(all, feeds.size());
   }
   for (size_t i = 0; i < feeds.size(); ++i) values_[i] = feeds[i].value;

@@ -19,6 +19,10 @@
 #include "core/tensor.h"
 #include "runtime/session.h"
 
+namespace tensorflow {
+class RunMetadata;
+}  // namespace tensorflow
+
 namespace millrace {
 
 class StepRunner {
@@ -29,8 +33,9 @@ class StepRunner {
         kept_(std::move(kept)),
         results_(fetches_.size()) {}
 
-  // `kept`: one value for each of the names.
-  Status Run(const std::vector<Feed>& feeds, absl::Span<const Tensor> kept = {});
+  // `kept`: one value for each of the names. `traced`: gets the trace of the step; null: none.
+  Status Run(const std::vector<Feed>& feeds, absl::Span<const Tensor> kept = {},
+             tensorflow::RunMetadata* traced = nullptr);
   // Of the last Run that succeeded.
   const Tensor& result(size_t i) const { return results_[i]; }
 

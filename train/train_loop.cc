@@ -15,6 +15,7 @@
 #include "core/file_system.h"
 #include "core/logging.h"
 #include "layers/variable.h"
+#include "proto/config.pb.h"
 #include "run/training_run.h"
 #include "saver/export_model.h"
 #include "saver/saved_model_reader.h"
@@ -22,6 +23,7 @@
 #include "train/run_with_recovery.h"
 #include "train/staleness_aware.h"
 #include "train/step_runner.h"
+#include "train/training_metrics.h"
 
 namespace millrace {
 namespace {
@@ -48,9 +50,11 @@ TrainLoop::TrainLoop(const Scope& model, const CountedStep& step, const ReadAhea
       progress_({.last_step = options.steps, .clock = clock_}) {}
 
 StatusOr<TrainResult> TrainLoop::Run() {
+  MR_ASSIGN_OR_RETURN(trace_, StepTrace::OfEnvironment());
   Status status = RunCountedWithRecovery(
       supervisor_, options_.target, options_.max_recoveries, [this] { return result_.own_steps; },
       [this](Session* session) { return RunInSession(session); });
+  trace_->End();
   progress_.EndLine();
   if (status.ok() && !at_goal_ && supervisor_->signal() != 0)
     status = EndedBy(supervisor_->signal());
@@ -126,7 +130,11 @@ Status TrainLoop::RunInSession(Session* session) {
     }
     if (values_.empty() && !ahead_.empty()) MR_RETURN_IF_ERROR(ReadNow(session));
     // Kept until the step is done: with a lost session no batch is lost.
-    const Status ran = runner.Run(pending_ ? *pending_ : no_feeds, values_);
+    // The first run of a session compiles the step: its trace is none.
+    std::optional<tensorflow::RunMetadata> traced;
+    if (result_.own_steps > 0 && trace_->Wants(step_)) traced.emplace();
+    const Status ran =
+        runner.Run(pending_ ? *pending_ : no_feeds, values_, traced ? &*traced : nullptr);
     if (absl::IsOutOfRange(ran)) break;  // the graph's own input has ended
     if (absl::IsInvalidArgument(ran) && result_.own_steps == 0 && !counted_.added.empty()) {
       return Suffixed(ran, absl::StrCat("; a step runs ", counted_.added,
@@ -135,8 +143,10 @@ Status TrainLoop::RunInSession(Session* session) {
     MR_RETURN_IF_ERROR(ran);
     pending_.reset();
     ++result_.own_steps;
+    CountTrainSteps(1);
     // What other tasks have counted meanwhile may be more.
     step_ = std::max(step_, Counted(runner.result(0)));
+    if (traced) trace_->Add(step_, traced->step_stats());
     for (size_t i = 0; i < values_.size(); ++i) values_[i] = runner.result(first_ahead + i);
     result_.global_step = step_;
     if (options_.loss.valid()) {
@@ -244,6 +254,9 @@ void TrainLoop::Look() {
     ++steps_per_look_;
   }
   until_look_ = steps_per_look_;
+  NoteGlobalStep(step_);
+  if (options_.loss.valid() && result_.own_steps > 0) NoteLoss(result_.loss);
+  if (recent_steps_ > 0) millrace::NoteStaleness(recent_staleness_);
 }
 
 void TrainLoop::Show() {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "train/every.h"
 #include "train/progress.h"
 #include "train/read_ahead.h"
+#include "train/step_trace.h"
 #include "train/supervisor.h"
 #include "train/train.h"
 #include "train/train_events.h"
@@ -97,6 +99,7 @@ class TrainLoop {
   TrainEvents* const events_;
   Clock* const clock_;
   Progress progress_;
+  std::unique_ptr<StepTrace> trace_;  // while Run runs
 
   TrainResult result_;
   Status failed_;                 // of the data

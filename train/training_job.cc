@@ -10,6 +10,7 @@
 #include "core/logging.h"
 #include "run/training_run.h"
 #include "train/loss_guard.h"
+#include "train/training_metrics.h"
 
 namespace millrace {
 namespace {
@@ -145,6 +146,8 @@ Status TrainingJob::Use(const SessionManager::Ready& ready, const std::string& t
       target_ = target;
       last_save_done_ = false;
       if (checkpoints_ != nullptr) checkpoints_->Begin(session_, ready.global_step);
+      NoteGlobalStep(ready.global_step);
+      CountTrainSession(ready.start == SessionManager::Start::kRestored);
       return absl::OkStatus();
     }
   }

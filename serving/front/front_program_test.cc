@@ -23,11 +23,11 @@
 #include "graph/scope.h"
 #include "gtest/gtest.h"
 #include "layers/variable.h"
+#include "net/http/testing/raw_http_client.h"
 #include "nlohmann/json.hpp"
 #include "ops/ops.h"
 #include "runtime/session.h"
 #include "saver/export_model.h"
-#include "serving/rest/testing/raw_http_client.h"
 #include "tests/cluster/process.h"
 
 namespace millrace {

@@ -31,10 +31,10 @@
 #include "core/file_system.h"
 #include "core/io_pool.h"
 #include "core/status.h"
+#include "net/http/http_server.h"
 #include "serving/front/front_path.h"
 #include "serving/front/model_catalog.h"
 #include "serving/front/node_fleet.h"
-#include "serving/rest/http_server.h"
 
 namespace millrace {
 

@@ -15,8 +15,8 @@
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "net/http/testing/raw_http_client.h"
 #include "nlohmann/json.hpp"
-#include "serving/rest/testing/raw_http_client.h"
 
 namespace millrace {
 namespace {

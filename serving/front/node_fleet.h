@@ -38,10 +38,10 @@
 #include "core/mutex.h"
 #include "core/owned_fd.h"
 #include "core/status.h"
+#include "net/http/http_server.h"
 #include "serving/front/node_client.h"
 #include "serving/front/node_plan.h"
 #include "serving/front/node_process.h"
-#include "serving/rest/http_server.h"
 
 namespace millrace {
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/allocator.h"
+#include "core/process_metrics.h"
 #include "core/version.h"
 
 namespace millrace {

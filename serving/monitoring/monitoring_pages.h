@@ -19,9 +19,9 @@
 
 #include "absl/strings/string_view.h"
 #include "core/status.h"
+#include "net/http/http_server.h"
 #include "serving/model_versions.h"
 #include "serving/monitoring/server_metrics.h"
-#include "serving/rest/http_server.h"
 
 namespace millrace {
 

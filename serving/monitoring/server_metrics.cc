@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/monitoring/server_metrics.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "core/allocator.h"
 #include "core/mutex.h"
-#include "core/version.h"
+#include "core/process_metrics.h"
 #include "saver/model_signature.h"
 #include "serving/version_state.h"
 
@@ -281,22 +276,10 @@ void ServerMetrics::State::AddReaders() {
                             MetricRegistry::Reader reader) {
     registry.AddReader({name, help, std::move(labels)}, MetricKind::kGauge, std::move(reader));
   };
-  gauge("millrace_build_info", "1, for its labels.", {"version"},
-        [](Emit emit) { emit({kVersion}, 1); });
+  AddProcessReaders(&registry);
   gauge("millrace_uptime_seconds", "Since the server began.", {}, [this](Emit emit) {
     emit({}, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   });
-  gauge("millrace_process_resident_bytes", "Memory of the process.", {},
-        [](Emit emit) { emit({}, static_cast<double>(ProcessResidentBytes())); });
-  registry.AddReader({"millrace_process_cpu_seconds_total", "Of all cores.", {}},
-                     MetricKind::kCounter, [](Emit emit) { emit({}, ProcessCpuSeconds()); });
-  gauge("millrace_tensor_bytes_in_use", "Memory of tensors.", {},
-        [](Emit emit) { emit({}, static_cast<double>(DefaultAllocatorStats().bytes_in_use)); });
-  gauge("millrace_tensor_peak_bytes_in_use", "The most so far.", {}, [](Emit emit) {
-    emit({}, static_cast<double>(DefaultAllocatorStats().peak_bytes_in_use));
-  });
-  gauge("millrace_tensor_bytes_cached", "Kept for the next tensors.", {},
-        [](Emit emit) { emit({}, static_cast<double>(DefaultAllocatorStats().bytes_cached)); });
   gauge("millrace_requests_running", "Requests that run now.", {"model_name", "version"},
         [this](Emit emit) {
           MutexLock lock(&mu);
@@ -515,23 +498,6 @@ absl::Duration ServerMetrics::uptime() const {
 std::string ServerMetrics::Page() const {
   state_->Sweep();
   return state_->registry.Page();
-}
-
-int64_t ProcessResidentBytes() {
-  // In pages: the size, then what is in memory. Not a file that has a size.
-  std::ifstream file("/proc/self/statm");
-  int64_t size = 0, resident = 0;
-  if (!(file >> size >> resident)) return 0;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
-double ProcessCpuSeconds() {
-  rusage usage = {};
-  if (::getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 }  // namespace millrace

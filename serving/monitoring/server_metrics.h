@@ -73,10 +73,6 @@ class ServerMetrics : public RequestObserver {
   const std::shared_ptr<State> state_;
 };
 
-// Of this process; 0 when the system does not say.
-int64_t ProcessResidentBytes();
-double ProcessCpuSeconds();
-
 }  // namespace millrace
 
 #endif  // MILLRACE_SERVING_MONITORING_SERVER_METRICS_H_

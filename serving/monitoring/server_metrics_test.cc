@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "core/process_metrics.h"
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"

@@ -22,9 +22,9 @@
 #include <memory>
 
 #include "absl/time/time.h"
+#include "net/http/http_server.h"
 #include "serving/model_requests.h"
 #include "serving/protocols/readiness.h"
-#include "serving/rest/http_server.h"
 #include "serving/rest/json_scan.h"
 #include "serving/rest/rest_lanes.h"
 

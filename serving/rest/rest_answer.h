@@ -7,7 +7,7 @@
 // Thread-safety: functions, of one request each. Failure: none.
 
 #include "core/status.h"
-#include "serving/rest/http_server.h"
+#include "net/http/http_server.h"
 
 namespace millrace {
 

@@ -34,7 +34,7 @@
 #include "core/clock.h"
 #include "core/io_pool.h"
 #include "core/status.h"
-#include "serving/rest/http_server.h"
+#include "net/http/http_server.h"
 #include "serving/step_bounds.h"
 
 namespace millrace {

@@ -17,7 +17,7 @@
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
-#include "serving/rest/http_server.h"
+#include "net/http/http_server.h"
 #include "serving/step_bounds.h"
 
 // covers: serving: a REST request that takes long runs on no loop of the HTTP server; what waits is

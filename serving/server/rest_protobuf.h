@@ -24,8 +24,8 @@
 
 #include <memory>
 
+#include "net/http/http_server.h"
 #include "serving/model_requests.h"
-#include "serving/rest/http_server.h"
 #include "serving/server/rest_front.h"
 
 namespace millrace {

@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
+#include "net/http/testing/raw_http_client.h"
 #include "proto/serving/classification.pb.h"
 #include "proto/serving/predict.pb.h"
 #include "proto/serving/regression.pb.h"
-#include "serving/rest/testing/raw_http_client.h"
 #include "serving/server/model_server.h"
 #include "serving/server/testing/served_test_models.h"
 

@@ -15,7 +15,7 @@
 
 #include <string>
 
-#include "serving/rest/http_server.h"
+#include "net/http/http_server.h"
 
 namespace millrace {
 

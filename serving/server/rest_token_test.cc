@@ -12,10 +12,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "net/http/testing/raw_http_client.h"
 #include "net/security.h"
 #include "serving/client/http_client.h"
 #include "serving/client/model_client.h"
-#include "serving/rest/testing/raw_http_client.h"
 #include "serving/server/model_server.h"
 #include "serving/server/testing/served_test_models.h"
 

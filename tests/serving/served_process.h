@@ -26,11 +26,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/status.h"
+#include "net/http/testing/raw_http_client.h"
 #include "net/rpc_channel.h"
 #include "net/tensor_coding.h"
 #include "proto/serving/get_model_status.pb.h"
 #include "proto/serving/predict.pb.h"
-#include "serving/rest/testing/raw_http_client.h"
 #include "tests/cluster/process.h"
 
 namespace millrace {

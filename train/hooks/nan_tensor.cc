@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "core/logging.h"
+#include "core/tensor.h"
 #include "train/loss_guard.h"
+#include "train/training_metrics.h"
 
 namespace millrace {
 
@@ -25,8 +27,15 @@ StatusOr<GroupMask> NanTensorHook::BeforeRun(RunContext*) { return MaskOf(group_
 
 Status NanTensorHook::AfterRun(RunContext* context, const RunValues& values) {
   const int64_t step = has_step_ ? StepIn(values.value(group_, 1)) : context->run_number();
-  const Status status = CheckLossIsFinite(values.value(group_, 0), step);
-  if (!IsLossNotFinite(status)) return status;
+  const Tensor& loss = values.value(group_, 0);
+  const Status status = CheckLossIsFinite(loss, step);
+  if (!IsLossNotFinite(status)) {
+    if (loss.num_elements() == 1) {
+      NoteLoss(loss.dtype() == DT_FLOAT ? static_cast<double>(loss.scalar<float>())
+                                        : loss.scalar<double>());
+    }
+    return status;
+  }
   context->NothingToSave();
   if (policy_ == NanPolicy::kError) return status;
   LogWarning(name(), ": training stops: ", status.message());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "core/logging.h"
+#include "train/training_metrics.h"
 
 namespace millrace {
 namespace {
@@ -38,6 +39,7 @@ StatusOr<GroupMask> StepCounterHook::BeforeRun(RunContext*) { return MaskOf(grou
 
 Status StepCounterHook::AfterRun(RunContext* context, const RunValues& values) {
   const int64_t step = StepIn(values.value(group_));
+  NoteGlobalStep(step);
   stalled_runs_ = step == former_step_ ? stalled_runs_ + 1 : 0;
   former_step_ = step;
   if (stalled_runs_ >= kStalledRuns && !std::exchange(has_warned_, true)) {

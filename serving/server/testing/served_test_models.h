@@ -21,8 +21,8 @@
 #include "core/status.h"
 #include "core/testing/tensor_testing.h"
 #include "gtest/gtest.h"
+#include "net/http/testing/raw_http_client.h"
 #include "net/security.h"
-#include "serving/rest/testing/raw_http_client.h"
 #include "serving/server/model_server.h"
 #include "serving/testing/test_model.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_HTTP_LISTENER_H_
-#define MILLRACE_SERVING_REST_HTTP_LISTENER_H_
+#ifndef MILLRACE_NET_HTTP_HTTP_LISTENER_H_
+#define MILLRACE_NET_HTTP_HTTP_LISTENER_H_
 
 // HttpListener: a socket that listens at an address that a user gave.
 //
@@ -44,4 +44,4 @@ std::string SocketAddressText(const sockaddr* address, bool with_port);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_HTTP_LISTENER_H_
+#endif  // MILLRACE_NET_HTTP_HTTP_LISTENER_H_

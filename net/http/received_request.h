@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_RECEIVED_REQUEST_H_
-#define MILLRACE_SERVING_REST_RECEIVED_REQUEST_H_
+#ifndef MILLRACE_NET_HTTP_RECEIVED_REQUEST_H_
+#define MILLRACE_NET_HTTP_RECEIVED_REQUEST_H_
 
 // ReceivedRequest: a request that has come over a connection; and what a request's head must be.
 //
@@ -22,9 +22,9 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "serving/rest/growing_bytes.h"
-#include "serving/rest/http_connection.h"
-#include "serving/rest/http_server.h"
+#include "net/http/growing_bytes.h"
+#include "net/http/http_connection.h"
+#include "net/http/http_server.h"
 
 namespace millrace {
 
@@ -88,4 +88,4 @@ class ReceivedRequest final : public HttpRequest {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_RECEIVED_REQUEST_H_
+#endif  // MILLRACE_NET_HTTP_RECEIVED_REQUEST_H_

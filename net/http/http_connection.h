@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_HTTP_CONNECTION_H_
-#define MILLRACE_SERVING_REST_HTTP_CONNECTION_H_
+#ifndef MILLRACE_NET_HTTP_HTTP_CONNECTION_H_
+#define MILLRACE_NET_HTTP_HTTP_CONNECTION_H_
 
 // HttpConnection: what a connection of an HttpServer is doing, and the reply that it waits for.
 //
@@ -31,8 +31,8 @@
 #include "core/byte_budget.h"
 #include "core/mutex.h"
 #include "core/owned_fd.h"
-#include "serving/rest/gzip.h"
-#include "serving/rest/http_server.h"
+#include "net/http/gzip.h"
+#include "net/http/http_server.h"
 
 struct MHD_Connection;
 
@@ -155,4 +155,4 @@ class HttpConnection {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_HTTP_CONNECTION_H_
+#endif  // MILLRACE_NET_HTTP_HTTP_CONNECTION_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/http_server.h"
+#include "net/http/http_server.h"
 
 #include <openssl/ssl.h>
 #include <signal.h>
@@ -28,11 +28,11 @@
 #include "core/notification.h"
 #include "core/status.h"
 #include "gtest/gtest.h"
+#include "net/http/growing_bytes.h"
+#include "net/http/gzip.h"
+#include "net/http/http_listener.h"
+#include "net/http/testing/raw_http_client.h"
 #include "net/testing/test_certificates.h"
-#include "serving/rest/growing_bytes.h"
-#include "serving/rest/gzip.h"
-#include "serving/rest/http_listener.h"
-#include "serving/rest/testing/raw_http_client.h"
 
 // covers: serving: HTTP requests come whole, and each is answered once, at once or from another
 //   thread; what is malformed, too large, too slow or too much has its code and reaches no handler

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_HTTP_SERVER_H_
-#define MILLRACE_SERVING_REST_HTTP_SERVER_H_
+#ifndef MILLRACE_NET_HTTP_HTTP_SERVER_H_
+#define MILLRACE_NET_HTTP_HTTP_SERVER_H_
 
 // HttpServer: HTTP/1.1 requests in, each answered once, at once or later, from any thread.
 //
@@ -167,4 +167,4 @@ class HttpServer {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_HTTP_SERVER_H_
+#endif  // MILLRACE_NET_HTTP_HTTP_SERVER_H_

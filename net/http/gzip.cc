@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/gzip.h"
+#include "net/http/gzip.h"
 
 #include <zlib.h>
 

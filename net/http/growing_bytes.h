@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_GROWING_BYTES_H_
-#define MILLRACE_SERVING_REST_GROWING_BYTES_H_
+#ifndef MILLRACE_NET_HTTP_GROWING_BYTES_H_
+#define MILLRACE_NET_HTTP_GROWING_BYTES_H_
 
 // GrowingBytes: bytes in one piece that grow as they come, within a budget.
 //
@@ -96,4 +96,4 @@ class GrowingBytes {
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_GROWING_BYTES_H_
+#endif  // MILLRACE_NET_HTTP_GROWING_BYTES_H_

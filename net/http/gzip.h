@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_GZIP_H_
-#define MILLRACE_SERVING_REST_GZIP_H_
+#ifndef MILLRACE_NET_HTTP_GZIP_H_
+#define MILLRACE_NET_HTTP_GZIP_H_
 
 // Gzip (RFC 1952) for bodies of requests and replies.
 //
@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "core/byte_budget.h"
 #include "core/status.h"
-#include "serving/rest/growing_bytes.h"
+#include "net/http/growing_bytes.h"
 
 namespace millrace {
 
@@ -44,4 +44,4 @@ bool AcceptsGzip(absl::string_view accept_encoding);
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_GZIP_H_
+#endif  // MILLRACE_NET_HTTP_GZIP_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/http_connection.h"
+#include "net/http/http_connection.h"
 
 #include <fcntl.h>
 #include <microhttpd.h>
@@ -15,7 +15,7 @@
 #include "core/exceptions.h"
 #include "core/logging.h"
 #include "core/status.h"
-#include "serving/rest/received_request.h"
+#include "net/http/received_request.h"
 
 namespace millrace {
 namespace {

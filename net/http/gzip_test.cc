@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/gzip.h"
+#include "net/http/gzip.h"
 
 #include <zlib.h>
 
@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "core/byte_budget.h"
 #include "gtest/gtest.h"
-#include "serving/rest/growing_bytes.h"
+#include "net/http/growing_bytes.h"
 
 // covers: serving: gzip bodies are inflated within a size, a ratio and a budget; what is cut off,
 // is

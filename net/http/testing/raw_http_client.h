@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MILLRACE_SERVING_REST_TESTING_RAW_HTTP_CLIENT_H_
-#define MILLRACE_SERVING_REST_TESTING_RAW_HTTP_CLIENT_H_
+#ifndef MILLRACE_NET_HTTP_TESTING_RAW_HTTP_CLIENT_H_
+#define MILLRACE_NET_HTTP_TESTING_RAW_HTTP_CLIENT_H_
 
 // RawHttpClient: a socket on which a test sends any bytes, and that reads HTTP/1.1 replies.
 //
@@ -161,4 +161,4 @@ inline std::string HttpRequestText(absl::string_view method, absl::string_view t
 
 }  // namespace millrace
 
-#endif  // MILLRACE_SERVING_REST_TESTING_RAW_HTTP_CLIENT_H_
+#endif  // MILLRACE_NET_HTTP_TESTING_RAW_HTTP_CLIENT_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/http_server.h"
+#include "net/http/http_server.h"
 
 #include <gnutls/gnutls.h>
 #include <microhttpd.h>
@@ -28,9 +28,9 @@
 #include "core/mutex.h"
 #include "core/notification.h"
 #include "core/owned_fd.h"
-#include "serving/rest/http_connection.h"
-#include "serving/rest/http_listener.h"
-#include "serving/rest/received_request.h"
+#include "net/http/http_connection.h"
+#include "net/http/http_listener.h"
+#include "net/http/received_request.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/received_request.h"
+#include "net/http/received_request.h"
 
 #include <microhttpd.h>
 
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/exceptions.h"
 #include "core/status.h"
-#include "serving/rest/gzip.h"
+#include "net/http/gzip.h"
 
 namespace millrace {
 namespace {

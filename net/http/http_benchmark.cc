@@ -28,8 +28,8 @@
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
 #include "core/mutex.h"
-#include "serving/rest/http_server.h"
-#include "serving/rest/testing/raw_http_client.h"
+#include "net/http/http_server.h"
+#include "net/http/testing/raw_http_client.h"
 
 namespace millrace {
 namespace {

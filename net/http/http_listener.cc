@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/rest/http_listener.h"
+#include "net/http/http_listener.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
