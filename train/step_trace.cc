@@ -25,6 +25,8 @@ constexpr char kDirectoryVariable[] = "MILLRACE_TRACE_DIR";
 // A trace is in memory until it is written.
 constexpr int64_t kMaxSteps = 1'000;
 
+// Of the steps that the variable names: a process traces them once.
+std::atomic<bool> is_step_done{false};                  // relaxed, as the next
 std::atomic<bool> has_signal{false};                    // relaxed: orders nothing else
 static_assert(std::atomic<bool>::is_always_lock_free);  // the handler writes it
 
@@ -75,6 +77,7 @@ bool StepTrace::HasSignal() { return has_signal.load(std::memory_order_relaxed);
 bool StepTrace::Begins(int64_t step) {
   if (step >= from_) {
     from_ = INT64_MAX;
+    if (is_step_done.exchange(true, std::memory_order_relaxed)) return false;
   } else if (!has_signal.exchange(false, std::memory_order_relaxed)) {
     return false;  // another loop has it
   }
