@@ -12,9 +12,7 @@
 // codes: 0, 1 with the reason on stderr, 2 for wrong flags.
 
 #include <algorithm>
-#include <functional>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,13 +27,10 @@
 #include "core/program.h"
 #include "core/sha256.h"
 #include "core/status.h"
-#include "core/table_reader.h"
 #include "core/tensor.h"
 #include "formats/tensor_json.h"
 #include "nlohmann/json.hpp"
-#include "saver/checkpoint_name.h"
-#include "saver/checkpoint_v1.h"
-#include "saver/tensor_bundle.h"
+#include "tools/checkpoint_file.h"
 #include "tools/command_line.h"
 #include "tools/numpy_format.h"
 #include "tools/op_library_flag.h"
@@ -54,62 +49,6 @@ ProgramHelp Help() {
                     {.name = "tensor", .value = "NAME", .help = "prints the values of this one"},
                     OpLibraryFlag()},
           .rest = "PREFIX|DIR"};
-}
-
-// A checkpoint of either format.
-struct Checkpoint {
-  struct Entry {
-    std::string name;
-    DType dtype = DT_INVALID;
-    Shape shape;
-  };
-  std::string prefix;
-  std::vector<Entry> entries;  // sorted by name
-  int num_shards = 0;
-  bool is_compressed = false;  // a block of the index, or of a file of the first format
-  std::function<StatusOr<Tensor>(const std::string& name)> read;
-};
-
-template <typename Reader>
-void Take(std::shared_ptr<Reader> reader, Checkpoint* checkpoint) {
-  for (const auto& entry : reader->entries()) {
-    checkpoint->entries.push_back({entry.name, entry.dtype, entry.shape});
-  }
-  checkpoint->read = [reader](const std::string& name) { return reader->Read(name); };
-}
-
-Status LookForCompression(FileSystem* fs, const std::string& path, Checkpoint* checkpoint) {
-  MR_ASSIGN_OR_RETURN(const auto table, TableReader::Open(fs, path));
-  MR_ASSIGN_OR_RETURN(const bool is_compressed, table->HasSnappyBlocks());
-  checkpoint->is_compressed = checkpoint->is_compressed || is_compressed;
-  return absl::OkStatus();
-}
-
-StatusOr<Checkpoint> OpenCheckpoint(FileSystem* fs, const std::string& path) {
-  Checkpoint checkpoint;
-  MR_ASSIGN_OR_RETURN(checkpoint.prefix, CheckpointNamed(fs, path));
-  const std::string index = BundleIndexPath(checkpoint.prefix);
-  if (fs->FileExists(index)) {
-    MR_ASSIGN_OR_RETURN(std::shared_ptr<BundleReader> reader,
-                        BundleReader::Open(fs, checkpoint.prefix));
-    checkpoint.num_shards = reader->num_shards();
-    Take(std::move(reader), &checkpoint);
-    MR_RETURN_IF_ERROR(LookForCompression(fs, index, &checkpoint));
-    return checkpoint;
-  }
-  const std::vector<std::string> files = CheckpointV1Files(fs, checkpoint.prefix);
-  if (files.empty()) {
-    return absl::NotFoundError(absl::StrCat("Checkpoint '", checkpoint.prefix, "': there must be '",
-                                            index, "' or a file of the first format, got neither"));
-  }
-  MR_ASSIGN_OR_RETURN(std::shared_ptr<CheckpointV1Reader> reader,
-                      CheckpointV1Reader::Open(fs, checkpoint.prefix));
-  checkpoint.num_shards = static_cast<int>(files.size());
-  Take(std::move(reader), &checkpoint);
-  for (const std::string& file : files) {
-    MR_RETURN_IF_ERROR(LookForCompression(fs, file, &checkpoint));
-  }
-  return checkpoint;
 }
 
 // A copy of the elements from 0 on, as doubles.
@@ -183,40 +122,40 @@ StatusOr<ordered_json> TensorSummary(const Tensor& tensor) {
   return json;
 }
 
-StatusOr<std::string> Json(const Checkpoint& checkpoint) {
+StatusOr<std::string> Json(const CheckpointFile& checkpoint) {
   ordered_json json;
   json["num_shards"] = checkpoint.num_shards;
   json["index_block_compression"] = checkpoint.is_compressed ? "snappy" : "none";
   json["tensors"] = ordered_json::object();
-  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+  for (const CheckpointFile::Entry& entry : checkpoint.entries) {
     MR_ASSIGN_OR_RETURN(const Tensor tensor, checkpoint.read(entry.name));
     MR_ASSIGN_OR_RETURN(json["tensors"][entry.name], TensorSummary(tensor));
   }
   return JsonText(json);
 }
 
-std::string Text(const Checkpoint& checkpoint) {
+std::string Text(const CheckpointFile& checkpoint) {
   size_t name_width = 4;
   int64_t elements = 0;
-  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+  for (const CheckpointFile::Entry& entry : checkpoint.entries) {
     name_width = std::max(name_width, entry.name.size());
     elements += entry.shape.num_elements();
   }
   std::string text =
       absl::StrCat(checkpoint.prefix, ": ", checkpoint.entries.size(), " tensors with ", elements,
                    " elements in ", checkpoint.num_shards, " files\n");
-  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+  for (const CheckpointFile::Entry& entry : checkpoint.entries) {
     absl::StrAppendFormat(&text, "%-*s  %-8s  %s\n", static_cast<int>(name_width), entry.name,
                           JsonTypeName(entry.dtype), entry.shape.ToString());
   }
   return text;
 }
 
-StatusOr<std::string> TensorText(const Checkpoint& checkpoint, const std::string& name,
+StatusOr<std::string> TensorText(const CheckpointFile& checkpoint, const std::string& name,
                                  bool as_json) {
   DidYouMean best(name);
   bool is_there = false;
-  for (const Checkpoint::Entry& entry : checkpoint.entries) {
+  for (const CheckpointFile::Entry& entry : checkpoint.entries) {
     is_there = is_there || entry.name == name;
     best.Consider(entry.name);
   }
@@ -234,7 +173,8 @@ StatusOr<std::string> TensorText(const Checkpoint& checkpoint, const std::string
 
 Status Run(const std::string& path, const CommandLine& flags) {
   MR_RETURN_IF_ERROR(LookForOpLibraries(flags));
-  MR_ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(FileSystem::Default(), path));
+  MR_ASSIGN_OR_RETURN(const CheckpointFile checkpoint,
+                      CheckpointFile::Open(FileSystem::Default(), path));
   const bool as_json = flags.has("json");
   StatusOr<std::string> text = Text(checkpoint);
   if (flags.has("tensor")) {

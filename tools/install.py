@@ -17,9 +17,9 @@ import sys
 import markdown_code
 import program
 
-TOOLS = ["batch_predict", "cluster_status", "csv_to_tfrecord", "data_split", "freeze_graph", "front",
-         "inspect_checkpoint", "inspect_events", "launch", "local_predict", "model_server",
-         "predict", "run_graph", "saved_model_cli", "vocab_gen"]
+TOOLS = ["batch_predict", "checkpoint", "cluster_status", "csv_to_tfrecord", "data_split",
+         "freeze_graph", "front", "inspect_checkpoint", "inspect_events", "launch",
+         "local_predict", "model_server", "predict", "run_graph", "saved_model_cli", "vocab_gen"]
 SHARE = os.path.join("share", "millrace")
 EXAMPLES = "examples/outside"
 # Of the examples, those whose text is that of a page.
