@@ -15,6 +15,7 @@
 #include "core/file_system.h"
 #include "core/random_bits.h"
 #include "core/status.h"
+#include "core/tensor.h"
 #include "core/testing/tensor_testing.h"
 #include "graph/scope.h"
 #include "gtest/gtest.h"
