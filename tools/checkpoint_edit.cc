@@ -12,7 +12,6 @@
 #include "core/tensor.h"
 #include "formats/npy.h"
 #include "re2/re2.h"
-#include "saver/bundle_paths.h"
 #include "saver/tensor_bundle.h"
 
 namespace millrace {

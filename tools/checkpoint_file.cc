@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/table_reader.h"
-#include "saver/bundle_paths.h"
 #include "saver/checkpoint_name.h"
 #include "saver/checkpoint_v1.h"
 #include "saver/tensor_bundle.h"
