@@ -122,7 +122,7 @@ TEST_F(GraphFilesTest, APathThatEndsEarlierForTheSystemIsRefused) {
 }
 
 TEST_F(GraphFilesTest, AProcessHasTheRootsThatItWasGivenLast) {
-  EXPECT_EQ(GraphFiles(), FileSystem::Posix());
+  EXPECT_EQ(GraphFiles(), FileSystem::Default());
   ASSERT_OK(SetGraphFileRoots({root_}));
   EXPECT_OK(ReadFileToString(GraphFiles(), Path("root/inside")));
   EXPECT_STATUS(ReadFileToString(GraphFiles(), Path("outside/secret")).status(),
@@ -134,7 +134,7 @@ TEST_F(GraphFilesTest, AProcessHasTheRootsThatItWasGivenLast) {
                   "must be a directory that is there");
   }
   ASSERT_OK(SetGraphFileRoots({}));
-  EXPECT_EQ(GraphFiles(), FileSystem::Posix());
+  EXPECT_EQ(GraphFiles(), FileSystem::Default());
 }
 
 }  // namespace
