@@ -852,7 +852,12 @@ TEST(LaunchTest, TheTasksShareTheCoresUnlessTheUserSaysOtherwise) {
     const ThreadsVariable variable(c.variable);
     std::vector<std::string> flags = {"--ps=1", "--chief", "--workers=2", "--evaluator"};
     if (*c.flag != '\0') flags.push_back(c.flag);
-    Launched launch(flags, {"ps=threads;until_term", "*=threads"});
+    // The trainers stay until the ps, which ends with them, has spoken.
+    Gate gate;
+    Launched launch(flags,
+                    {"ps=threads;until_term", absl::StrCat("*=threads;await:", gate.path())});
+    EXPECT_TRUE(launch.ReadUntil("[ps 0] threads"));
+    gate.Open();
     EXPECT_EQ(launch.Wait(), 0);
     for (const char* task : {"ps 0", "chief 0", "worker 0", "worker 1", "evaluator 0"}) {
       EXPECT_THAT(launch.output(),
