@@ -533,10 +533,7 @@ SessionManager::~SessionManager() = default;
 
 const Status& SessionManager::status() const { return impl_->status; }
 
-void SessionManager::SetRun(const TrainingRun& run) {
-  impl_->options.session.run = run;
-  SetLogRun(run.id);
-}
+void SessionManager::SetRun(const TrainingRun& run) { impl_->options.session.run = run; }
 
 StatusOr<SessionManager::Ready> SessionManager::PrepareSession(const std::string& target) {
   return impl_->Until(target, /*is_chief=*/true, [this](Session* session, Ready* ready) {

@@ -8,6 +8,7 @@
 #include "core/bounded_call.h"
 #include "core/exit_code.h"
 #include "core/logging.h"
+#include "run/run_session.h"
 #include "run/training_run.h"
 #include "train/loss_guard.h"
 #include "train/training_metrics.h"
@@ -147,6 +148,7 @@ Status TrainingJob::Use(const SessionManager::Ready& ready, const std::string& t
       last_save_done_ = false;
       if (checkpoints_ != nullptr) checkpoints_->Begin(session_, ready.global_step);
       NoteGlobalStep(ready.global_step);
+      if (RunSession* const run = session_->run_session()) SetLogRun(run->run_id());
       CountTrainSession(ready.start == SessionManager::Start::kRestored);
       return absl::OkStatus();
     }

@@ -30,6 +30,7 @@ Status NanTensorHook::AfterRun(RunContext* context, const RunValues& values) {
   const Tensor& loss = values.value(group_, 0);
   const Status status = CheckLossIsFinite(loss, step);
   if (!IsLossNotFinite(status)) {
+    if (has_step_) NoteGlobalStep(step);
     if (loss.num_elements() == 1) {
       NoteLoss(loss.dtype() == DT_FLOAT ? static_cast<double>(loss.scalar<float>())
                                         : loss.scalar<double>());
