@@ -64,8 +64,10 @@ programs=()
 for path in "$staged"/bin/*; do programs+=("$(basename "$path")"); done
 mkdir -p "$staged/share/man/man1" "$staged/share/bash-completion/completions"
 for name in "${programs[@]}"; do
+  # The first line of what it says it does.
+  about=$("$staged/bin/$name" --help | sed -n '/^$/,$p' | sed -n '2{s/\.$//;s/^ *//;p}')
   help2man --no-info --section=1 --source="Millrace $version" --manual="Millrace" \
-    --name="$("$staged/bin/$name" --help | sed -n '/^$/,$p' | sed -n '2s/\.$//p' | sed 's/^ *//')" \
+    --name="${about:-a program of Millrace}" \
     --output="$staged/share/man/man1/$name.1" "$staged/bin/$name"
 done
 completions="$staged/share/bash-completion/completions"
