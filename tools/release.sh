@@ -58,6 +58,11 @@ staged="$tree/staged/usr"
 mkdir -p "$staged"
 cp -a "$work/prefix/." "$staged/"
 rm "$staged/share/millrace/LICENSE"  # Debian has it
+# Where Debian's pkg-config looks for one architecture.
+multiarch="$staged/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)"
+mkdir -p "$multiarch"
+mv "$staged/lib/pkgconfig" "$multiarch/"
+sed -i 's|^prefix=.*|prefix=/usr|' "$multiarch/pkgconfig/millrace.pc"
 
 # What the programs say of themselves.
 programs=()
@@ -82,7 +87,7 @@ sed -i "s/@SOVERSION@/$soversion/g" "$tree/debian/control" "$tree/debian/rules"
   echo " -- The Millrace authors <millrace@example.org>  $(date -R -u -d "@$SOURCE_DATE_EPOCH")"
 } > "$tree/debian/changelog"
 echo "usr/lib/libmillrace.so.*" > "$tree/debian/libmillrace$soversion.install"
-printf '%s\n' usr/include usr/lib/libmillrace.so usr/lib/pkgconfig usr/lib/cmake \
+printf '%s\n' usr/include usr/lib/libmillrace.so "usr/lib/*/pkgconfig" usr/lib/cmake \
   usr/share/millrace/ops.pbtxt > "$tree/debian/libmillrace-dev.install"
 printf '%s\n' usr/bin usr/share/man usr/share/bash-completion > "$tree/debian/millrace-tools.install"
 printf '%s\n' usr/share/millrace/README.md usr/share/millrace/docs usr/share/millrace/examples \

@@ -8,6 +8,7 @@ constants, Identity, Mul and ParseExample, without variables.
 Whoever starts a program ends it with stop(). What takes longer than HANG hangs.
 """
 
+import atexit
 import http.client
 import os
 import socket
@@ -54,8 +55,10 @@ class Running:
                                         stderr=subprocess.STDOUT, text=True, errors="replace",
                                         env=env)
         self.ended = False
-        self.reader = threading.Thread(target=self._read)
+        # A test that is skipped, or fails, leaves programs behind: they end with it.
+        self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
+        atexit.register(self.process.kill)
 
     def _read(self):
         for line in self.process.stdout:
