@@ -33,7 +33,7 @@ namespace millrace {
 
 struct HttpRequest {
   std::string method = "GET";
-  std::string url;
+  std::string url = "";
   std::map<std::string, std::string> headers = {};  // names in lower case
   absl::string_view body = "";                      // borrowed until the call returns
   uint64_t max_body_bytes = uint64_t{64} << 20;     // of the answer
