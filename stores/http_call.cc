@@ -90,8 +90,7 @@ bool IsCertificate(CURLcode code) {
 // "http://host:80" of a URL: paths and queries may be long, and may hold what is secret.
 absl::string_view ServerOf(absl::string_view url) {
   const size_t scheme = url.find("://");
-  const size_t end =
-      url.find_first_of("/?", scheme == absl::string_view::npos ? 0 : scheme + 3);
+  const size_t end = url.find_first_of("/?", scheme == absl::string_view::npos ? 0 : scheme + 3);
   return url.substr(0, end);
 }
 
@@ -170,9 +169,8 @@ StatusOr<HttpResponse> HttpCaller::Attempt(const HttpRequest& request, bool* may
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
                    static_cast<long>(absl::ToInt64Milliseconds(options_.connect_timeout)));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(
-      curl, CURLOPT_LOW_SPEED_TIME,
-      std::max(1L, static_cast<long>(absl::ToInt64Seconds(options_.stall_timeout))));
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME,
+                   std::max(1L, static_cast<long>(absl::ToInt64Seconds(options_.stall_timeout))));
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, TakeBody);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, TakeHeader);
@@ -186,8 +184,7 @@ StatusOr<HttpResponse> HttpCaller::Attempt(const HttpRequest& request, bool* may
     if (request.method != "GET" && request.method != "DELETE") {
       curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
                        static_cast<curl_off_t>(request.body.size()));
-      curl_easy_setopt(curl, CURLOPT_POSTFIELDS,
-                       request.body.empty() ? "" : request.body.data());
+      curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request.body.empty() ? "" : request.body.data());
     }
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
@@ -224,8 +221,8 @@ StatusOr<HttpResponse> HttpCaller::Call(absl::FunctionRef<StatusOr<HttpRequest>(
     StatusOr<HttpResponse> response = Attempt(request, &may_help);
     if (response.ok()) {
       response->attempts = attempt;
-      may_help = IsRepeated(response->status) || (attempt < options_.max_attempts &&
-                                                  again(*response));
+      may_help =
+          IsRepeated(response->status) || (attempt < options_.max_attempts && again(*response));
     }
     if (!may_help) return response;
     if (attempt >= options_.max_attempts) {

@@ -8,8 +8,8 @@
 // header promised is repeated; so is an answer of 429, 500, 502, 503 or 504, and any other for
 // which `again` says so. Between two attempts the caller waits a random time up to
 // first_backoff * 2^n, at most max_backoff, at least what Retry-After says (up to max_backoff).
-// Therefore every call must be one that may be made twice; HttpResponse::attempts says when an
-// earlier attempt may have had its effect.
+// Therefore every call must be one that may be made twice: an attempt whose answer did not come may
+// have had its effect.
 //
 // Connections are kept and used again. No redirect is followed; "." and ".." of a URL stay.
 //
@@ -43,7 +43,7 @@ struct HttpResponse {
   int status = 0;
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
-  int attempts = 1;
+  int attempts = 1;  // of this object; libcurl makes one more on a kept connection that was closed
 
   // "" when it is not there.
   std::string header(const std::string& name) const;

@@ -151,18 +151,16 @@ StatusOr<S3Credentials::Found> S3Credentials::FromInstance() {
   std::string host = environment_("AWS_EC2_METADATA_SERVICE_ENDPOINT");
   while (absl::EndsWith(host, "/")) host.pop_back();
   if (host.empty()) host = std::string(kInstanceHost);
-  MR_ASSIGN_OR_RETURN(
-      const HttpResponse token,
-      http_.Call({.method = "PUT",
-                  .url = absl::StrCat(host, "/latest/api/token"),
-                  .headers = {{"x-aws-ec2-metadata-token-ttl-seconds", "21600"}},
-                  .max_body_bytes = kMaxAnswerBytes}));
+  MR_ASSIGN_OR_RETURN(const HttpResponse token,
+                      http_.Call({.method = "PUT",
+                                  .url = absl::StrCat(host, "/latest/api/token"),
+                                  .headers = {{"x-aws-ec2-metadata-token-ttl-seconds", "21600"}},
+                                  .max_body_bytes = kMaxAnswerBytes}));
   if (token.status != 200) {
     return absl::PermissionDeniedError(
         absl::StrCat("S3: the instance's endpoint must give a token, got ", token.status));
   }
-  const std::string roles =
-      absl::StrCat(host, "/latest/meta-data/iam/security-credentials/");
+  const std::string roles = absl::StrCat(host, "/latest/meta-data/iam/security-credentials/");
   HttpRequest request{.url = roles, .max_body_bytes = kMaxAnswerBytes};
   request.headers["x-aws-ec2-metadata-token"] = token.body;
   MR_ASSIGN_OR_RETURN(const HttpResponse role, http_.Call(request));
@@ -195,9 +193,9 @@ StatusOr<S3Credentials::Found> S3Credentials::FromJson(absl::string_view where,
     return found;
   }
   // Not the body: it may hold what is secret.
-  return absl::PermissionDeniedError(absl::StrCat(
-      "S3: ", where, " must give AccessKeyId and SecretAccessKey, got an answer ",
-      response.status, " of ", response.body.size(), " bytes"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("S3: ", where, " must give AccessKeyId and SecretAccessKey, got an answer ",
+                   response.status, " of ", response.body.size(), " bytes"));
 }
 
 }  // namespace millrace

@@ -21,9 +21,7 @@ constexpr size_t kMaxBlocks = 4;
 // One GET: above it an answer in memory costs more than another request.
 constexpr uint64_t kMostAtOnce = 32 << 20;
 
-uint64_t PartBytes(uint64_t first, int number) {
-  return first << ((number - 1) / kPartsOfOneSize);
-}
+uint64_t PartBytes(uint64_t first, int number) { return first << ((number - 1) / kPartsOfOneSize); }
 
 // The part that has the byte at `offset`, and where that part begins.
 std::pair<int, uint64_t> PartOf(uint64_t first, uint64_t offset) {
@@ -86,8 +84,10 @@ Status S3WritableFile::Write(uint64_t offset, absl::string_view data) {
 Status S3WritableFile::WriteInto(int number, uint64_t at, absl::string_view data) {
   const uint64_t size = PartBytes(service_->options().part_bytes, number);
   if (upload_.has_value() && upload_->etags.count(number) > 0) {
-    return Unimplemented("File '", path_.ToString(), "': a write must be into bytes that were not "
-                         "sent, got one into part ", number, ", which was");
+    return Unimplemented("File '", path_.ToString(),
+                         "': a write must be into bytes that were not "
+                         "sent, got one into part ",
+                         number, ", which was");
   }
   // From where it is: no copy of what is a whole part.
   if (at == 0 && data.size() == size && parts_.count(number) == 0) return Send(number, data);
@@ -126,8 +126,7 @@ Status S3WritableFile::Send(int number, absl::string_view bytes) {
   if (!upload_.has_value()) {
     MR_ASSIGN_OR_RETURN(upload_, service_->StartUpload(path_));
   }
-  MR_ASSIGN_OR_RETURN(upload_->etags[number],
-                      service_->PutPart(path_, *upload_, number, bytes));
+  MR_ASSIGN_OR_RETURN(upload_->etags[number], service_->PutPart(path_, *upload_, number, bytes));
   return absl::OkStatus();
 }
 
@@ -236,12 +235,10 @@ Status S3RandomAccessFile::Read(uint64_t offset, size_t n, char* out) const {
         // Not in order: what is asked for, and a little for what is next to it.
         if (offset != next_offset_) ahead_bytes_ = 0;
         ahead_bytes_ = std::clamp(ahead_bytes_ * 2, kLeastAhead, kMostAhead);
-        fetch = std::min({std::max<uint64_t>(n, ahead_bytes_), kMostAtOnce,
-                          object_.size - offset});
+        fetch = std::min({std::max<uint64_t>(n, ahead_bytes_), kMostAtOnce, object_.size - offset});
         next_offset_ = offset + fetch;
       }
-      MR_ASSIGN_OR_RETURN(std::string fetched,
-                          service_->Get(path_, offset, fetch, object_.etag));
+      MR_ASSIGN_OR_RETURN(std::string fetched, service_->Get(path_, offset, fetch, object_.etag));
       begin = offset;
       if (fetch <= n) {  // nothing is left of it for the next read
         std::memcpy(out, fetched.data(), fetch);

@@ -47,7 +47,7 @@ class S3WritableFile final : public WritableFile {
  private:
   // Bytes of the file that are not sent.
   struct Part {
-    std::string bytes;                      // zeros where nothing was written
+    std::string bytes;                     // zeros where nothing was written
     std::map<uint64_t, uint64_t> written;  // begin -> end, apart from each other
   };
 
@@ -110,9 +110,9 @@ class S3RandomAccessFile final : public RandomAccessFile {
   const S3Path path_;
   const S3Object object_;
   mutable Mutex mu_;
-  mutable std::deque<Block> blocks_ ABSL_GUARDED_BY(mu_);       // the last one is the newest
-  mutable uint64_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;       // where reading in order goes on
-  mutable uint64_t ahead_bytes_ ABSL_GUARDED_BY(mu_) = 0;       // of the next fetch; grows
+  mutable std::deque<Block> blocks_ ABSL_GUARDED_BY(mu_);  // the last one is the newest
+  mutable uint64_t next_offset_ ABSL_GUARDED_BY(mu_) = 0;  // where reading in order goes on
+  mutable uint64_t ahead_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of the next fetch; grows
 };
 
 }  // namespace millrace

@@ -42,9 +42,9 @@ std::string NameMade(const S3Path& path) { return absl::StrCat(path.bucket, "/",
 int64_t DepthOf(const std::string& name) { return std::count(name.begin(), name.end(), '/'); }
 
 void SortByDepth(std::vector<std::string>* names) {
-  std::stable_sort(
-      names->begin(), names->end(),
-      [](const std::string& a, const std::string& b) { return DepthOf(a) < DepthOf(b); });
+  std::stable_sort(names->begin(), names->end(), [](const std::string& a, const std::string& b) {
+    return DepthOf(a) < DepthOf(b);
+  });
 }
 
 }  // namespace
@@ -109,10 +109,9 @@ StatusOr<std::unique_ptr<WritableFile>> S3FileSystem::NewAppendableFile(const st
   std::string bytes;
   if (object.ok() && object->size > 0) {
     if (object->size > Service()->options().max_held_bytes) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("File '", path, "': a file that is appended must have at most ",
-                       Service()->options().max_held_bytes, " bytes in a store, got ",
-                       object->size));
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "File '", path, "': a file that is appended must have at most ",
+          Service()->options().max_held_bytes, " bytes in a store, got ", object->size));
     }
     MR_ASSIGN_OR_RETURN(bytes, Service()->Get(parsed, 0, object->size, object->etag));
   } else if (!object.ok() && !absl::IsNotFound(object.status())) {
@@ -322,8 +321,8 @@ Status S3FileSystem::RenameFile(const std::string& source, const std::string& ta
   MR_ASSIGN_OR_RETURN(std::vector<std::string> names, AllBelow(from));
   SortByDepth(&names);
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    MR_RETURN_IF_ERROR(Service()->Copy({from.bucket, PrefixOf(from) + *name},
-                                       {to.bucket, PrefixOf(to) + *name}));
+    MR_RETURN_IF_ERROR(
+        Service()->Copy({from.bucket, PrefixOf(from) + *name}, {to.bucket, PrefixOf(to) + *name}));
   }
   MR_RETURN_IF_ERROR(DeleteBelow(from, std::move(names)));
   if (WasMade(from)) {

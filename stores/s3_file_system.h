@@ -44,8 +44,7 @@ class S3FileSystem final : public FileSystem {
   StatusOr<std::unique_ptr<WritableFile>> NewWritableFile(const std::string& path) override;
   StatusOr<std::unique_ptr<WritableFile>> NewAppendableFile(const std::string& path) override;
   StatusOr<std::unique_ptr<WritableFile>> NewExclusiveFile(const std::string& path) override;
-  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(
-      const std::string& path) override;
+  StatusOr<std::unique_ptr<RandomAccessFile>> NewRandomAccessFile(const std::string& path) override;
   bool FileExists(const std::string& path) override;
   StatusOr<bool> IsDirectory(const std::string& path) override;
   StatusOr<uint64_t> GetFileSize(const std::string& path) override;

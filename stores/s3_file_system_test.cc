@@ -122,8 +122,8 @@ TEST_F(S3FileSystemTest, PlacesAreWrittenInAnyOrderButNotTwiceOnceSent) {
   EXPECT_OK(file->WriteAt(3 * kPart + 5, view.substr(3 * kPart + 5)));
   EXPECT_OK(file->WriteAt(kPart / 2, view.substr(kPart / 2, 2 * kPart)));
   EXPECT_OK(file->WriteAt(0, view.substr(0, kPart / 2)));
-  EXPECT_OK(file->WriteAt(kPart / 2 + 2 * kPart,
-                          view.substr(kPart / 2 + 2 * kPart, kPart / 2 + 5)));
+  EXPECT_OK(
+      file->WriteAt(kPart / 2 + 2 * kPart, view.substr(kPart / 2 + 2 * kPart, kPart / 2 + 5)));
   EXPECT_OK(file->Close());
   EXPECT_EQ(Contents("places"), bytes);
 
@@ -285,8 +285,8 @@ TEST_F(S3FileSystemTest, RenameMovesFilesAndDirectories) {
   EXPECT_STATUS(fs_->RenameFile(Path("d"), Path("d/e")), absl::StatusCode::kInvalidArgument,
                 "outside");
   EXPECT_OK(fs_->RenameFile(Path("d"), Path("e")));
-  EXPECT_THAT(Keys(), ElementsAre("b", "e/saved_model.pb", "e/v/0", "e/v/1", "e/v/2", "e/v/3",
-                                  "e/v/4"));
+  EXPECT_THAT(Keys(),
+              ElementsAre("b", "e/saved_model.pb", "e/v/0", "e/v/1", "e/v/2", "e/v/3", "e/v/4"));
   ASSERT_OK(Write("f/a", "z"));
   EXPECT_STATUS(fs_->RenameFile(Path("f"), Path("e")), absl::StatusCode::kFailedPrecondition,
                 "empty");
@@ -295,7 +295,7 @@ TEST_F(S3FileSystemTest, RenameMovesFilesAndDirectories) {
 TEST_F(S3FileSystemTest, DirectoryThatIsRenamedHasItsTopFileLast) {
   ASSERT_OK(Write("d/saved_model.pb", "y"));
   ASSERT_OK(Write("d/variables/v", "x"));
-  // The third copy never works: after the attempt the top file must not be there.
+  // The second copy never works: the top file must not be there.
   Fault(R"({"kind": "500", "method": "PUT", "after": 1, "times": 99})");
   EXPECT_STATUS(fs_->RenameFile(Path("d"), Path("e")), absl::StatusCode::kUnavailable, "500");
   EXPECT_THAT(Keys(), ElementsAre("d/saved_model.pb", "d/variables/v", "e/variables/v"));
@@ -315,9 +315,18 @@ TEST_F(S3FileSystemTest, LargeObjectIsCopiedInParts) {
 }
 
 TEST_F(S3FileSystemTest, KeysAreNamesWhateverIsInThem) {
-  const std::vector<std::string> keys = {
-      "a b",  "a%2Fb", "a+b", "../x", "x/../y", "./z", "\xc3\xa9\xe6\xbc\xa2", "q?r=1&s#t",
-      "a//b", "<&>\"'", "tab\there", std::string(1000, 'k')};
+  const std::vector<std::string> keys = {"a b",
+                                         "a%2Fb",
+                                         "a+b",
+                                         "../x",
+                                         "x/../y",
+                                         "./z",
+                                         "\xc3\xa9\xe6\xbc\xa2",
+                                         "q?r=1&s#t",
+                                         "a//b",
+                                         "<&>\"'",
+                                         "tab\there",
+                                         std::string(1000, 'k')};
   for (const std::string& key : keys) {
     SCOPED_TRACE(key);
     EXPECT_OK(Write("k/" + key, key));

@@ -69,8 +69,7 @@ absl::string_view HintOf(absl::string_view code, int status) {
 absl::StatusCode CodeOf(absl::string_view code, int status) {
   if (status == 404) return absl::StatusCode::kNotFound;
   if (status == 401 || status == 403) return absl::StatusCode::kPermissionDenied;
-  if (status == 412 || status == 301 || status == 307 ||
-      code == "AuthorizationHeaderMalformed") {
+  if (status == 412 || status == 301 || status == 307 || code == "AuthorizationHeaderMalformed") {
     return absl::StatusCode::kFailedPrecondition;
   }
   if (status == 416) return absl::StatusCode::kOutOfRange;
@@ -125,8 +124,7 @@ StatusOr<S3Path> ParseS3Path(const std::string& path) {
   if (slash != absl::string_view::npos) parsed.key = std::string(rest.substr(slash + 1));
   while (!parsed.key.empty() && parsed.key.back() == '/') parsed.key.pop_back();
   const bool is_name =
-      !parsed.bucket.empty() &&
-      std::all_of(parsed.bucket.begin(), parsed.bucket.end(), [](char c) {
+      !parsed.bucket.empty() && std::all_of(parsed.bucket.begin(), parsed.bucket.end(), [](char c) {
         return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.' ||
                c == '_';
       });
@@ -218,16 +216,17 @@ StatusOr<HttpResponse> S3Service::Answer(const Call& call) {
   MR_ASSIGN_OR_RETURN(const std::string digest, Sha256(call.body));
   const std::string body_sha256 = HexOf(digest);
   bool corrected = false;
-  StatusOr<HttpResponse> response = http_.Call(
-      [&] { return Signed(call, body_sha256); },
-      [&](const HttpResponse& answer) {
-        if (IsSuccess(answer.status) && call.method == "GET") return false;  // a file's bytes
-        const StoreError error = ErrorOf(answer);
-        if (HelpsToRepeat(error.code)) return true;
-        if (corrected || !CorrectClock(answer, error.code)) return false;
-        corrected = true;
-        return true;
-      });
+  StatusOr<HttpResponse> response =
+      http_.Call([&] { return Signed(call, body_sha256); },
+                 [&](const HttpResponse& answer) {
+                   if (IsSuccess(answer.status) && call.method == "GET")
+                     return false;  // a file's bytes
+                   const StoreError error = ErrorOf(answer);
+                   if (HelpsToRepeat(error.code)) return true;
+                   if (corrected || !CorrectClock(answer, error.code)) return false;
+                   corrected = true;
+                   return true;
+                 });
   if (response.ok()) return response;
   return Prefixed(absl::StrCat("File '", call.path.ToString(), "': ", call.what),
                   response.status());
@@ -240,13 +239,13 @@ StatusOr<HttpResponse> S3Service::Perform(const Call& call) {
   if (IsSuccess(response.status) && error.code.empty()) return response;
   std::string tries;
   if (response.attempts > 1) tries = absl::StrCat(" after ", response.attempts, " attempts");
-  return Status(CodeOf(error.code, response.status),
-                absl::StrCat("File '", call.path.ToString(), "': ", call.what,
-                             ": the store must accept it, got ", response.status,
-                             error.code.empty() ? "" : " ", error.code,
-                             error.message.empty() ? "" : " '", error.message,
-                             error.message.empty() ? "" : "'", tries,
-                             HintOf(error.code, response.status)));
+  return Status(
+      CodeOf(error.code, response.status),
+      absl::StrCat("File '", call.path.ToString(), "': ", call.what,
+                   ": the store must accept it, got ", response.status,
+                   error.code.empty() ? "" : " ", error.code, error.message.empty() ? "" : " '",
+                   error.message, error.message.empty() ? "" : "'", tries,
+                   HintOf(error.code, response.status)));
 }
 
 StatusOr<S3Object> S3Service::Head(const S3Path& path) {
@@ -254,8 +253,8 @@ StatusOr<S3Object> S3Service::Head(const S3Path& path) {
                       Perform({.what = "find", .method = "HEAD", .path = path}));
   S3Object object;
   if (!absl::SimpleAtoi(response.header("content-length"), &object.size)) {
-    return absl::UnavailableError(absl::StrCat("File '", path.ToString(),
-                                               "': find: the store must say the size, got none"));
+    return absl::UnavailableError(
+        absl::StrCat("File '", path.ToString(), "': find: the store must say the size, got none"));
   }
   object.etag = response.header("etag");
   object.modified = HttpTime(response.header("last-modified"));
@@ -307,8 +306,8 @@ Status S3Service::Put(const S3Path& path, absl::string_view bytes, bool exclusiv
       absl::StrCat("File '", path.ToString(), "': create: exists already"));
 }
 
-StatusOr<S3Listing> S3Service::List(const S3Path& prefix, bool delimited,
-                                    const std::string& token, int max_keys) {
+StatusOr<S3Listing> S3Service::List(const S3Path& prefix, bool delimited, const std::string& token,
+                                    int max_keys) {
   Call call{.what = "list", .method = "GET", .path = {prefix.bucket, ""}};
   call.query = {{"list-type", "2"},
                 {"encoding-type", "url"},
@@ -318,10 +317,9 @@ StatusOr<S3Listing> S3Service::List(const S3Path& prefix, bool delimited,
   if (!token.empty()) call.query.emplace_back("continuation-token", token);
   MR_ASSIGN_OR_RETURN(const HttpResponse response, Perform(call));
   pugi::xml_document document;
-  const pugi::xml_node root =
-      document.load_buffer(response.body.data(), response.body.size())
-          ? document.child("ListBucketResult")
-          : pugi::xml_node();
+  const pugi::xml_node root = document.load_buffer(response.body.data(), response.body.size())
+                                  ? document.child("ListBucketResult")
+                                  : pugi::xml_node();
   if (root.empty()) return NoXml(prefix, call.what);
   const bool encoded = absl::string_view(root.child_value("EncodingType")) == "url";
   const auto text = [&](const char* value) {

@@ -73,8 +73,8 @@ struct S3Object {
 
 struct S3Listing {
   std::vector<std::pair<std::string, S3Object>> objects;  // by key
-  std::vector<std::string> prefixes;  // with a delimiter: up to it, and with it
-  std::string next = "";              // the token of the next page; "" for the last one
+  std::vector<std::string> prefixes;                      // with a delimiter: up to it, and with it
+  std::string next = "";  // the token of the next page; "" for the last one
 };
 
 class S3Service {

@@ -103,15 +103,14 @@ Status SignS3Request(const S3Keys& keys, absl::string_view region, absl::Time no
     absl::StrAppend(&lines, name, ":", absl::StripAsciiWhitespace(value), "\n");
     absl::StrAppend(&names, names.empty() ? "" : ";", name);
   }
-  MR_ASSIGN_OR_RETURN(
-      const std::string canonical,
-      Sha256(absl::StrCat(request->method, "\n", UriEncode(request->path, true), "\n",
-                          EncodedQuery(request->query), "\n", lines, "\n", names, "\n",
-                          body_sha256)));
+  MR_ASSIGN_OR_RETURN(const std::string canonical,
+                      Sha256(absl::StrCat(request->method, "\n", UriEncode(request->path, true),
+                                          "\n", EncodedQuery(request->query), "\n", lines, "\n",
+                                          names, "\n", body_sha256)));
   const std::string scope = absl::StrCat(day, "/", region, "/", kService, "/aws4_request");
   std::string key = absl::StrCat("AWS4", keys.secret_access_key);
-  for (const absl::string_view part : {absl::string_view(day), region, kService,
-                                       absl::string_view("aws4_request")}) {
+  for (const absl::string_view part :
+       {absl::string_view(day), region, kService, absl::string_view("aws4_request")}) {
     MR_ASSIGN_OR_RETURN(key, HmacSha256(key, part));
   }
   MR_ASSIGN_OR_RETURN(

@@ -32,7 +32,7 @@ using QueryParameters = std::vector<std::pair<std::string, std::string>>;
 
 struct S3Request {
   std::string method = "GET";
-  std::string host = "";  // with its port, where that is not the scheme's
+  std::string host = "";   // with its port, where that is not the scheme's
   std::string path = "/";  // "/bucket/key", not encoded
   QueryParameters query = {};
   std::map<std::string, std::string> headers = {};  // names in lower case

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-
 #include "absl/time/time.h"
 #include "core/sha256.h"
 #include "core/testing/tensor_testing.h"
@@ -24,9 +23,8 @@ const S3Keys& ExampleKeys() {
 
 std::string SignatureOf(S3Request request, absl::string_view body) {
   request.host = "examplebucket.s3.amazonaws.com";
-  const Status status =
-      SignS3Request(ExampleKeys(), "us-east-1", absl::FromUnixSeconds(1369353600),
-                    HexOf(*Sha256(body)), &request);
+  const Status status = SignS3Request(ExampleKeys(), "us-east-1", absl::FromUnixSeconds(1369353600),
+                                      HexOf(*Sha256(body)), &request);
   EXPECT_OK(status);
   const std::string& text = request.headers["authorization"];
   return text.substr(text.find("Signature=") + 10);

@@ -87,9 +87,8 @@ S3Options FakeS3::Options() const {
 }
 
 nlohmann::json FakeS3::Control(absl::string_view wish) {
-  const StatusOr<HttpResponse> response = http_.Call({.method = wish.empty() ? "GET" : "POST",
-                                                      .url = endpoint() + "/_control",
-                                                      .body = wish});
+  const StatusOr<HttpResponse> response = http_.Call(
+      {.method = wish.empty() ? "GET" : "POST", .url = endpoint() + "/_control", .body = wish});
   if (!response.ok()) return nlohmann::json{{"error", response.status().ToString()}};
   return nlohmann::json::parse(response->body, nullptr, false);
 }

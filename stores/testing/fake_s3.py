@@ -99,6 +99,7 @@ def encode(text, safe=""):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # 40 ms a request otherwise
 
     def log_message(self, *_):
         pass
@@ -143,7 +144,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     # --- Answers ---
 
-    def answer(self, status, body=b"", headers=None, fault=None, size=None):
+    def answer(self, status, body=b"", headers=None, size=None, fault=None):
         if fault == "lost":
             self.close_connection = True
             return
@@ -168,7 +169,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def xml(self, text, fault=None, status=200, headers=None):
         body = ('<?xml version="1.0" encoding="UTF-8"?>\n' + text).encode()
-        self.answer(status, body, dict(headers or {}, **{"Content-Type": "application/xml"}), fault)
+        self.answer(status, body, dict(headers or {}, **{"Content-Type": "application/xml"}),
+                    fault=fault)
 
     def fail(self, failure):
         self.xml(f"<Error><Code>{failure.code}</Code><Message>{escape(failure.message)}</Message>"
@@ -271,7 +273,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers = dict(metadata, **{"ETag": etag,
                                     "Last-Modified": time.strftime("%a, %d %b %Y %H:%M:%S GMT")})
         if self.command == "HEAD":
-            return "bytes", 200, b"", headers, None, len(data)
+            return "bytes", 200, b"", headers, len(data)
         part = self.headers.get("range")
         if not part:
             return "bytes", 200, data, headers
@@ -394,8 +396,9 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def handle_error(self, *_):
-        pass  # clients that left
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that left
+            super().handle_error(request, client_address)
 
 
 def main():
