@@ -71,16 +71,15 @@ TEST_F(HttpCallTest, WaitsDoubleUpToTheBound) {
   HttpCaller caller(Options());
   // Also where `again` alone says so.
   int asked = 0;
-  ASSERT_OK_AND_ASSIGN(
-      const HttpResponse response,
-      caller.Call(
-          [&]() -> StatusOr<HttpRequest> {
-            return HttpRequest{.url = server_->endpoint() + "/bucket/a"};
-          },
-          [&](const HttpResponse& answer) {
-            ++asked;
-            return answer.status == 403;
-          }));
+  ASSERT_OK_AND_ASSIGN(const HttpResponse response,
+                       caller.Call(
+                           [&]() -> StatusOr<HttpRequest> {
+                             return HttpRequest{.url = server_->endpoint() + "/bucket/a"};
+                           },
+                           [&](const HttpResponse& answer) {
+                             ++asked;
+                             return answer.status == 403;
+                           }));
   EXPECT_EQ(response.attempts, 6);
   EXPECT_EQ(asked, 5);
   const std::vector<int> most = {1, 2, 4, 4, 4};
@@ -93,8 +92,8 @@ TEST_F(HttpCallTest, WaitsDoubleUpToTheBound) {
 
 TEST_F(HttpCallTest, NoServerIsUnavailableAfterAllAttempts) {
   HttpCaller caller(Options());
-  EXPECT_STATUS(caller.Call({.url = "http://127.0.0.1:1/x?secret"}),
-                absl::StatusCode::kUnavailable, "Server 'http://127.0.0.1:1': GET must get an");
+  EXPECT_STATUS(caller.Call({.url = "127.0.0.1:1/x?secret"}), absl::StatusCode::kUnavailable,
+                "127.0.0.1:1': GET must get an");
   EXPECT_EQ(clock_.sleeps().size(), 5u);
 }
 

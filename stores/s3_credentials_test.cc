@@ -75,9 +75,8 @@ TEST(S3CredentialsTest, FileHasProfiles) {
   EXPECT_EQ(keys.access_key_id, "C");
   EXPECT_EQ(keys.session_token, "E");
   for (const char* const profile : {"half", "none"}) {
-    EXPECT_STATUS(
-        From({{"AWS_SHARED_CREDENTIALS_FILE", file}, {"AWS_PROFILE", profile}})->Keys(),
-        absl::StatusCode::kFailedPrecondition, absl::StrCat("profile '", profile, "'"));
+    EXPECT_STATUS(From({{"AWS_SHARED_CREDENTIALS_FILE", file}, {"AWS_PROFILE", profile}})->Keys(),
+                  absl::StatusCode::kFailedPrecondition, absl::StrCat("profile '", profile, "'"));
   }
   EXPECT_STATUS(From({{"AWS_SHARED_CREDENTIALS_FILE", file + "no"}})->Keys(),
                 absl::StatusCode::kFailedPrecondition, "credentials");

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "core/clock.h"
 #include "core/logging.h"
+#include "stores/s3_credentials.h"
 #include "stores/s3_file.h"
 
 namespace millrace {

@@ -25,7 +25,6 @@ namespace millrace {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 constexpr uint64_t kPart = 8 << 10;  // FakeS3::Options
 
@@ -52,7 +51,7 @@ class S3FileSystemTest : public ::testing::Test {
     Use(store_->Options());
   }
   // Whatever a test did: nothing is left that costs and that nobody sees.
-  void TearDown() override { EXPECT_THAT(store_->Control()["uploads"], IsEmpty()); }
+  void TearDown() override { EXPECT_THAT(store_->Control()["uploads"], ElementsAre()); }
 
   void Use(S3Options options) { fs_ = std::make_unique<S3FileSystem>(std::move(options)); }
   void Fault(absl::string_view fault) {
@@ -112,7 +111,7 @@ TEST_F(S3FileSystemTest, DroppedFileLeavesNeitherObjectNorUpload) {
     ASSERT_OK(file->Append(Pattern(3 * kPart)));
     EXPECT_EQ(store_->Control()["uploads"].size(), 1u);
   }
-  EXPECT_THAT(Keys(), IsEmpty());
+  EXPECT_THAT(Keys(), ElementsAre());
 }
 
 TEST_F(S3FileSystemTest, PlacesAreWrittenInAnyOrderButNotTwiceOnceSent) {
@@ -265,7 +264,7 @@ TEST_F(S3FileSystemTest, CreatedDirectoryIsNoObject) {
   EXPECT_TRUE(fs_->FileExists(Path("m")));
   EXPECT_TRUE(*fs_->IsDirectory(Path("m/n")));
   EXPECT_THAT(*fs_->GetChildren(Path("m")), ElementsAre("n"));
-  EXPECT_THAT(Keys(), IsEmpty());
+  EXPECT_THAT(Keys(), ElementsAre());
   EXPECT_OK(fs_->RecursivelyDelete(Path("m/n")));
   EXPECT_OK(fs_->DeleteDirectory(Path("m")));
   EXPECT_FALSE(fs_->FileExists(Path("m")));
@@ -342,7 +341,7 @@ TEST_F(S3FileSystemTest, KeysAreNamesWhateverIsInThem) {
   std::sort(got.begin(), got.end());  // by bytes
   EXPECT_EQ(got, want);
   EXPECT_OK(fs_->RecursivelyDelete(Path("l")));
-  EXPECT_THAT(Keys(), IsEmpty());
+  EXPECT_THAT(Keys(), ElementsAre());
 }
 
 TEST_F(S3FileSystemTest, WrongPathsAreRefused) {
@@ -375,7 +374,7 @@ TEST_F(S3FileSystemTest, FaultsThatPassAreRepeated) {
       EXPECT_EQ(Contents("f"), bytes);
       EXPECT_THAT(*fs_->GetChildren("s3://bucket"), ElementsAre("f"));
       EXPECT_OK(fs_->DeleteFile(Path("f")));
-      EXPECT_THAT(Keys(), IsEmpty());
+      EXPECT_THAT(Keys(), ElementsAre());
     }
   }
 }
@@ -399,7 +398,7 @@ TEST_F(S3FileSystemTest, FaultThatStaysIsToldAndLeavesNoUpload) {
   Fault(R"({"kind": "SlowDown", "method": "PUT", "times": 99, "after": 1})");
   EXPECT_STATUS(Write("f", Pattern(3 * kPart)), absl::StatusCode::kUnavailable,
                 "503 SlowDown after 4 attempts");
-  EXPECT_THAT(Keys(), IsEmpty());
+  EXPECT_THAT(Keys(), ElementsAre());
   Fault(R"({"kind": "reset", "times": 99})");
   EXPECT_STATUS(Write("f", "x"), absl::StatusCode::kUnavailable, "tried 4 times");
 }
@@ -409,8 +408,8 @@ TEST_F(S3FileSystemTest, InterruptedUploadsLeaveNothing) {
     ASSERT_OK_AND_ASSIGN(auto file, fs_->NewWritableFile(Path(absl::StrCat("f", i))));
     ASSERT_OK(file->Append(Pattern(kPart + 1)));
   }
-  EXPECT_THAT(Keys(), IsEmpty());
-  EXPECT_THAT(store_->Control()["uploads"], IsEmpty());
+  EXPECT_THAT(Keys(), ElementsAre());
+  EXPECT_THAT(store_->Control()["uploads"], ElementsAre());
 }
 
 TEST_F(S3FileSystemTest, StaleListingDoesNotHideAFile) {

@@ -28,6 +28,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "stores/http_call.h"
 #include "stores/s3_credentials.h"
