@@ -205,7 +205,8 @@ StatusOr<HttpResponse> HttpCaller::Attempt(const HttpRequest& request, bool* may
   }
   const std::string text = reason[0] != '\0' ? reason : curl_easy_strerror(code);
   if (IsCertificate(code)) {
-    return FailedPrecondition(where, ": its certificate must hold, got '", text, "'");
+    return FailedPrecondition(where, ": its certificate must hold, got '", text,
+                              "'; the authority may be in AWS_CA_BUNDLE");
   }
   *may_help = !IsFinal(code);
   return absl::UnavailableError(

@@ -249,8 +249,17 @@ StatusOr<HttpResponse> S3Service::Perform(const Call& call) {
 }
 
 StatusOr<S3Object> S3Service::Head(const S3Path& path) {
-  MR_ASSIGN_OR_RETURN(const HttpResponse response,
-                      Perform({.what = "find", .method = "HEAD", .path = path}));
+  const Call head{.what = "find", .method = "HEAD", .path = path};
+  StatusOr<HttpResponse> answer = Perform(head);
+  if (!answer.ok() && !absl::IsNotFound(answer.status()) && !absl::IsUnavailable(answer.status())) {
+    // An answer to HEAD has no body: GET says why, or that it is over.
+    Call get{.what = "find", .method = "GET", .path = path};
+    get.headers["range"] = "bytes=0-0";
+    const Status why = Perform(get).status();
+    if (!why.ok() && !absl::IsOutOfRange(why)) return why;
+    answer = Perform(head);
+  }
+  MR_ASSIGN_OR_RETURN(const HttpResponse response, std::move(answer));
   S3Object object;
   if (!absl::SimpleAtoi(response.header("content-length"), &object.size)) {
     return absl::UnavailableError(

@@ -7,11 +7,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 
 extern char** environ;
 
@@ -29,7 +30,7 @@ std::string FirstLine(int fd) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<FakeS3>> FakeS3::Start() {
+StatusOr<std::unique_ptr<FakeS3>> FakeS3::Start(const Tls& tls) {
   setenv("no_proxy", "*", 1);  // libcurl asks no proxy for this machine
   int input[2];
   int output[2];
@@ -40,10 +41,15 @@ StatusOr<std::unique_ptr<FakeS3>> FakeS3::Start() {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
-  std::string program = kProgram;
-  char* const args[] = {program.data(), nullptr};
+  std::vector<std::string> texts = {kProgram};
+  if (!tls.certificate_file.empty()) {
+    texts.insert(texts.end(), {"--certificate", tls.certificate_file, "--key", tls.key_file});
+  }
+  std::vector<char*> args;
+  for (std::string& text : texts) args.push_back(text.data());
+  args.push_back(nullptr);
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, kProgram, &actions, nullptr, args, environ);
+  const int error = posix_spawn(&pid, kProgram, &actions, nullptr, args.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(input[0]);
   close(output[1]);
@@ -57,23 +63,26 @@ StatusOr<std::unique_ptr<FakeS3>> FakeS3::Start() {
     return absl::UnavailableError(
         absl::StrCat("FakeS3: ", kProgram, " must start, got ", error, " '", line, "'"));
   }
-  return std::unique_ptr<FakeS3>(new FakeS3(pid, input[1], port));
+  return std::unique_ptr<FakeS3>(new FakeS3(pid, input[1], port, tls));
 }
 
-FakeS3::FakeS3(pid_t pid, int input, int port)
-    : pid_(pid), input_(input), port_(port), http_(HttpOptions()) {}
+FakeS3::FakeS3(pid_t pid, int input, int port, const Tls& tls)
+    : pid_(pid), input_(input), port_(port), tls_(tls), http_({.ca_file = tls.ca_file}) {}
 
 FakeS3::~FakeS3() {
   close(input_);
   waitpid(pid_, nullptr, 0);
 }
 
-std::string FakeS3::endpoint() const { return absl::StrCat("http://127.0.0.1:", port_); }
+std::string FakeS3::endpoint() const {
+  return absl::StrCat(tls_.certificate_file.empty() ? "http" : "https", "://127.0.0.1:", port_);
+}
 
 S3Options FakeS3::Options() const {
   S3Options options;
   options.endpoint = endpoint();
   options.path_style = true;
+  options.http.ca_file = tls_.ca_file;
   options.http.first_backoff = absl::Milliseconds(1);
   options.http.stall_timeout = absl::Seconds(1);
   options.http.max_attempts = 4;

@@ -22,7 +22,12 @@ namespace millrace {
 
 class FakeS3 {
  public:
-  static StatusOr<std::unique_ptr<FakeS3>> Start();
+  // With TLS where there is a certificate.
+  struct Tls {
+    std::string certificate_file = "", key_file = "", ca_file = "";
+  };
+  static StatusOr<std::unique_ptr<FakeS3>> Start(const Tls& tls);
+  static StatusOr<std::unique_ptr<FakeS3>> Start() { return Start(Tls()); }
   ~FakeS3();  // ends the process
 
   std::string endpoint() const;
@@ -32,11 +37,12 @@ class FakeS3 {
   nlohmann::json Control(absl::string_view wish = "");
 
  private:
-  FakeS3(pid_t pid, int input, int port);
+  FakeS3(pid_t pid, int input, int port, const Tls& tls);
 
   const pid_t pid_;
   const int input_;  // its standard input: it ends when this is closed
   const int port_;
+  const Tls tls_;
   HttpCaller http_;
 };
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store that speaks S3, in memory, for tests. It checks signatures, and fails as it is told.
 
-Usage: fake_s3.py [--port PORT]
+Usage: fake_s3.py [--port PORT] [--certificate FILE --key FILE]
 
 Prints "listening on PORT"; ends when its standard input does. It has the bucket `bucket`, by path, for
 the keys AKIAFAKE and fake-secret. POST /_control takes a JSON object:
@@ -28,6 +28,7 @@ import hmac
 import http.server
 import json
 import os
+import ssl
 import sys
 import threading
 import urllib.parse
@@ -404,7 +405,14 @@ class Server(http.server.ThreadingHTTPServer):
 def main():
     flags = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     flags.add_argument("--port", type=int, default=0, help="0: any that is free")
-    server = Server(("127.0.0.1", flags.parse_args().port), Handler)
+    flags.add_argument("--certificate", help="PEM: speaks TLS")
+    flags.add_argument("--key", help="PEM")
+    args = flags.parse_args()
+    server = Server(("127.0.0.1", args.port), Handler)
+    if args.certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(args.certificate, args.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     print(f"listening on {server.server_address[1]}", flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.buffer.read()
