@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs whose files are in a store: they are linked to it, and end as with files of this machine.
+// Programs whose files are in a store: they are linked to it, and end as with files of this
+// machine.
 
 #include <algorithm>
 #include <memory>
