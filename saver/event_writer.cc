@@ -135,7 +135,13 @@ Status EventWriter::State::OpenFile() {
     if (!made.ok() && (!absl::IsAlreadyExists(made.status()) || name - seconds >= kMaxNames)) {
       return made.status();
     }
-    if (made.ok()) opened = *std::move(made);
+    if (!made.ok()) continue;
+    opened = *std::move(made);
+    if (options.fs->FilesAppearWhole(path)) {
+      // An empty object takes the name; readers see what is appended before the file is closed.
+      MR_RETURN_IF_ERROR(opened->Close());
+      MR_ASSIGN_OR_RETURN(opened, options.fs->NewAppendableFile(path));
+    }
   }
   file = std::make_unique<RecordWriter>(std::move(opened));
   tensorflow::Event first;

@@ -36,6 +36,7 @@ ARROWS = {
     "core": ["proto"],
     "formats": ["proto", "core"],
     "net": ["proto", "core"],
+    "stores": ["core", "formats"],
     "run": ["proto", "core", "formats"],
     "graph": ["proto", "core", "formats"],
     "runtime": GRAPH + RUN_OF_SESSION,
