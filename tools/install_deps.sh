@@ -13,7 +13,7 @@ packages=(
   libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgrpc++-dev
   libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev libmicrohttpd-dev
   libsnappy-dev zlib1g-dev libpng-dev libleveldb-dev libfarmhash-dev libre2-dev
-  libgoogle-glog-dev nlohmann-json3-dev rapidjson-dev libssl-dev libzip-dev openssl
+  libgoogle-glog-dev nlohmann-json3-dev rapidjson-dev libssl-dev libzip-dev libyaml-cpp-dev openssl
   libgtest-dev libgmock-dev libbenchmark-dev cmake
 )
 if [[ $# -eq 1 && "$1" == "--dev" ]]; then
