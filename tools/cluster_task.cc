@@ -67,13 +67,33 @@ std::string ClusterTask::reason() const {
   if (!asked.empty()) return absl::StrCat("asked to end: ", asked);
   if (code() == 0) return "done";
   std::string text = WIFSIGNALED(wait_status)
-                         ? absl::StrCat(strsignal(WTERMSIG(wait_status)), ", not by launch")
+                         ? absl::StrCat(strsignal(WTERMSIG(wait_status)), ", not by ", launcher)
                          : "not asked";
   if (!last_line.empty()) {
     absl::StrAppend(&text, "; last line: ", last_line.substr(0, kMaxLastLine),
                     last_line.size() > kMaxLastLine ? "..." : "");
   }
   return text;
+}
+
+TaskRecord ClusterTask::record(absl::Time now) const {
+  TaskRecord record = {.job = job,
+                       .index = index,
+                       .address = address,
+                       .starts = starts,
+                       .seconds = absl::ToDoubleSeconds(running() ? ran + (now - started) : ran)};
+  if (running()) {
+    record.state = TaskRecord::State::kRunning;
+    record.pid = pid;
+    record.why = asked.empty() ? "" : absl::StrCat("asked to end: ", asked);
+    return record;
+  }
+  record.why = reason();
+  if (starts == 0) return record;
+  record.state = TaskRecord::State::kEnded;
+  record.exit_code = code();
+  if (WIFSIGNALED(wait_status)) record.signal = WTERMSIG(wait_status);
+  return record;
 }
 
 std::string TaskTableHead() {
@@ -89,7 +109,7 @@ std::string TaskTableRow(const ClusterTask& task) {
                          absl::ToDoubleSeconds(task.ran), task.starts, task.reason());
 }
 
-StatusOr<TaskFilter> TaskFilter::Parse(absl::string_view text) {
+StatusOr<TaskFilter> TaskFilter::Parse(absl::string_view text, absl::string_view flag) {
   TaskFilter filter;
   if (text.empty()) return filter;
   for (const absl::string_view word : absl::StrSplit(text, ',')) {
@@ -101,7 +121,7 @@ StatusOr<TaskFilter> TaskFilter::Parse(absl::string_view text) {
                       part.job == "worker" || part.job == "evaluator";
     const bool indexed = absl::StrContains(word, '-');
     if (!role || (indexed && (!absl::SimpleAtoi(halves.second, &part.index) || part.index < 0))) {
-      return InvalidArgument("argument --show: must name roles (ps, master, chief, worker, ",
+      return InvalidArgument("argument ", flag, ": must name roles (ps, master, chief, worker, ",
                              "evaluator) or tasks (worker-1), got '", word, "'");
     }
     filter.parts_.push_back(std::move(part));

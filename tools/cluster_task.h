@@ -20,6 +20,7 @@
 #include "core/owned_fd.h"
 #include "core/status.h"
 #include "tools/task_output.h"
+#include "tools/task_record.h"
 
 namespace millrace {
 
@@ -29,6 +30,7 @@ struct ClusterTask {
   // Lines that come after one that says that a port is in use, until that is not why a task ended.
   static constexpr int kPortLines = 50;
 
+  std::string launcher = "launch";  // who starts and kills it, in reasons
   TaskRole role = TaskRole::kWorker;
   std::string job;
   int index = 0;
@@ -72,6 +74,8 @@ struct ClusterTask {
   // Why it ended so, for a person: "done", "asked to end: all trainers had ended", "not asked;
   // last line: ...".
   std::string reason() const;
+  // All of it, at this time.
+  TaskRecord record(absl::Time now) const;
 };
 
 // The line of a task in the table at the end, and the one above it.
@@ -82,8 +86,10 @@ std::string TaskTableRow(const ClusterTask& task);
 class TaskFilter {
  public:
   // InvalidArgument, naming the part, for one that is not ROLE or ROLE-INDEX.
-  static StatusOr<TaskFilter> Parse(absl::string_view text);
+  // `flag` names it in messages.
+  static StatusOr<TaskFilter> Parse(absl::string_view text, absl::string_view flag = "--show");
   bool Matches(absl::string_view job, int index) const;
+  bool is_empty() const { return parts_.empty(); }
   // The first part that matches none of the tasks; "" when there is none.
   std::string Unused(const std::vector<std::pair<std::string, int>>& tasks) const;
 

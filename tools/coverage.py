@@ -42,11 +42,11 @@ SECTIONS = {
     "serving": ("Serving", ""),
     "programs": ("Programs", ""),
     "article 0": ("Article 0: Easy distributed training", "Rows without a test wait for work on "
-                  "launchers, storage and servers: 0-34, 0-38 to 0-41, 0-43."),
+                  "storage and servers: 0-38 to 0-41, 0-43."),
     "article 1": ("Article 1: A customized pre-made Estimator",
                   "Row 1-26 waits for synchronous replicas."),
     "article 2": ("Article 2: Raw distributed training",
-                  "Rows 2-4, 2-26 and 2-27 wait for cluster managers and storage."),
+                  "Rows 2-4 and 2-26 wait for containers and storage."),
     "article 3": ("Article 3: The Estimator and its roles", ""),
     "article 4": ("Article 4: Data before training", "Rows 4-12 to 4-16, 4-18, 4-21 and 4-22 wait "
                   "for object stores, cluster managers and servers."),

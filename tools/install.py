@@ -19,7 +19,8 @@ import program
 
 TOOLS = ["batch_predict", "checkpoint", "cluster_status", "csv_to_tfrecord", "data_split",
          "freeze_graph", "front", "inspect_checkpoint", "inspect_events", "launch",
-         "local_predict", "model_server", "predict", "run_graph", "saved_model_cli", "vocab_gen"]
+         "local_predict", "model_server", "predict", "run_graph", "saved_model_cli", "submit",
+         "vocab_gen"]
 SHARE = os.path.join("share", "millrace")
 EXAMPLES = "examples/outside"
 # Of the examples, those whose text is that of a page.

@@ -14,7 +14,7 @@ packages=(
   libtbb-dev libeigen3-dev libabsl-dev libdnnl-dev libmicrohttpd-dev
   libsnappy-dev zlib1g-dev libpng-dev libleveldb-dev libfarmhash-dev libre2-dev
   libgoogle-glog-dev nlohmann-json3-dev rapidjson-dev libssl-dev libzip-dev openssl
-  libcurl4-openssl-dev libpugixml-dev
+  libcurl4-openssl-dev libpugixml-dev libyaml-cpp-dev
   libgtest-dev libgmock-dev libbenchmark-dev cmake
 )
 if [[ $# -eq 1 && "$1" == "--dev" ]]; then

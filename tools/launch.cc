@@ -21,11 +21,14 @@
 #include "absl/time/time.h"
 #include "core/cores.h"
 #include "core/exit_code.h"
+#include "core/file_system.h"
 #include "core/program.h"
 #include "core/status.h"
+#include "nlohmann/json.hpp"
 #include "tools/cluster_task.h"
 #include "tools/command_line.h"
 #include "tools/local_cluster.h"
+#include "tools/task_record.h"
 
 namespace millrace {
 namespace {
@@ -67,6 +70,10 @@ ProgramHelp Help() {
             .help = "each task computes with N threads; 0: as MILLRACE_NUM_THREADS says, or as "
                     "many as cores (MILLRACE_NUM_THREADS if it is set, else the cores divided "
                     "among master, chief and workers)"},
+           {.name = "json",
+            .value = "FILE|-",
+            .help = "writes the table at the end as JSON, too: to a file, or as the last line of "
+                    "the output"},
            {.name = "grace_secs",
             .value = "N",
             .help = "kills a task that was asked to end after so many seconds (30)"}},
@@ -120,6 +127,26 @@ StatusOr<LocalClusterOptions> OptionsOf(const CommandLine& flags,
   return options;
 }
 
+// Keeps the tasks of a job at its end.
+class LastTable : public LocalClusterObserver {
+ public:
+  void Changed(const LocalClusterView& view) override {
+    if (view.code) json_ = {{"code", *view.code}, {"tasks", ToJson(view.tasks)}};
+  }
+  // To a file, or with "-" to stdout.
+  Status Write(const std::string& path) const {
+    const std::string line = absl::StrCat(
+        json_.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "\n");
+    if (path != "-") return WriteFileAtomically(FileSystem::Default(), path, line);
+    std::cout << line << std::flush;
+    if (std::cout) return absl::OkStatus();
+    return absl::UnavailableError("stdout must take the table, got an error");
+  }
+
+ private:
+  nlohmann::ordered_json json_;
+};
+
 int Main(const std::vector<std::string>& args) {
   EnterCallersDirectory();
   const ProgramHelp help = Help();
@@ -127,15 +154,33 @@ int Main(const std::vector<std::string>& args) {
   int exit_code = kExitOk;
   const auto flags = CommandLine::ParseOrExplain(help, args, &exit_code, &command);
   if (!flags) return exit_code;
-  const StatusOr<LocalClusterOptions> options = OptionsOf(*flags, std::move(command));
+  StatusOr<LocalClusterOptions> options = OptionsOf(*flags, std::move(command));
   if (!options.ok()) {
     std::cerr << UsageText(help) << "launch: error: " << options.status().message() << "\n";
     return kExitWrongFlags;
   }
+  const std::string json = flags->value("json");
+  if (flags->has("json") && json != "-") {
+    // Before anything runs: a job's end is late for this.
+    if (const Status known = CheckPathScheme(json); json.empty() || !known.ok()) {
+      std::cerr << "launch: --json must be a file or -, got '" << json << "'"
+                << (known.ok() ? "" : "; ") << known.message() << "\n";
+      return kExitError;
+    }
+  }
+  LastTable table;
+  if (flags->has("json")) options->observer = &table;
   const StatusOr<int> code = RunLocalCluster(*options);
   if (!code.ok()) {
     std::cerr << code.status().message() << "\n";
     return ExitCode(code.status());
+  }
+  if (flags->has("json")) {
+    const Status written = table.Write(json);
+    if (!written.ok()) {
+      std::cerr << "launch: --json: " << written.message() << "\n";
+      return *code != kExitOk ? *code : ExitCode(written);
+    }
   }
   return *code;
 }

@@ -64,8 +64,8 @@ std::string ElapsedText(absl::Duration elapsed) {
   return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
-Status SystemError(absl::string_view what) {
-  return absl::InternalError(absl::StrCat("launch: ", what, ": ", std::strerror(errno)));
+Status SystemError(absl::string_view program, absl::string_view what) {
+  return absl::InternalError(absl::StrCat(program, ": ", what, ": ", std::strerror(errno)));
 }
 
 void WriteAll(int fd, absl::string_view data) {
@@ -125,17 +125,17 @@ class FileLimit {
   ~FileLimit() {
     if (raised_) setrlimit(RLIMIT_NOFILE, &former_);
   }
-  // `tasks`: for the error.
-  Status Raise(rlim_t files, size_t tasks) {
-    if (getrlimit(RLIMIT_NOFILE, &former_) != 0) return SystemError("getrlimit");
+  // `program`, `tasks`: for the error.
+  Status Raise(rlim_t files, absl::string_view program, size_t tasks) {
+    if (getrlimit(RLIMIT_NOFILE, &former_) != 0) return SystemError(program, "getrlimit");
     if (former_.rlim_cur >= files) return absl::OkStatus();
     if (former_.rlim_max < files) {
-      return FailedPrecondition("launch: ", tasks, " tasks need a limit of ", files,
+      return FailedPrecondition(program, ": ", tasks, " tasks need a limit of ", files,
                                 " open files, got ", former_.rlim_max,
                                 "; start fewer or raise it (ulimit -Hn)");
     }
     const rlimit wanted = {files, former_.rlim_max};
-    if (setrlimit(RLIMIT_NOFILE, &wanted) != 0) return SystemError("setrlimit");
+    if (setrlimit(RLIMIT_NOFILE, &wanted) != 0) return SystemError(program, "setrlimit");
     raised_ = true;
     return absl::OkStatus();
   }
@@ -159,6 +159,7 @@ class Launcher {
     const auto add = [this, &options](TaskRole role, const std::string& job, int count) {
       for (int i = 0; i < count; ++i) {
         ClusterTask& task = *tasks_.emplace_back(std::make_unique<ClusterTask>());
+        task.launcher = options.name;
         task.role = role;
         task.job = job;
         task.index = i;
@@ -185,18 +186,11 @@ class Launcher {
   }
 
   StatusOr<int> Run() {
-    if (signals_.fd() < 0) return SystemError("signalfd");
+    if (signals_.fd() < 0) return SystemError(options_.name, "signalfd");
     const size_t files_per_task = options_.log_dir.empty() ? 1 : 2;
-    MR_RETURN_IF_ERROR(
-        file_limit_.Raise(kFilesBesidesTasks + files_per_task * tasks_.size(), tasks_.size()));
-    if (!options_.log_dir.empty()) {
-      MR_RETURN_IF_ERROR(FileSystem::Default()->RecursivelyCreateDirectory(options_.log_dir));
-      for (const auto& task : tasks_) {
-        MR_ASSIGN_OR_RETURN(
-            task->log, FileSystem::Default()->NewWritableFile(JoinPath(
-                           options_.log_dir, absl::StrCat(task->job, "-", task->index, ".log"))));
-      }
-    }
+    MR_RETURN_IF_ERROR(file_limit_.Raise(kFilesBesidesTasks + files_per_task * tasks_.size(),
+                                         options_.name, tasks_.size()));
+    MR_RETURN_IF_ERROR(OpenLogs());
     started_ = absl::Now();
     SayWhetherEvaluated();
     Report(threads_.text);
@@ -205,8 +199,15 @@ class Launcher {
                           ": kill -USR1 ", getpid(), " starts one, kill -USR2 ", getpid(),
                           " ends one"));
     }
-    MR_RETURN_IF_ERROR(StartAll());
+    TellObserver(std::nullopt);
+    MR_RETURN_IF_ERROR(HandleSignals());
+    if (ending_) {
+      job_code_ = 128 + ending_signal_;
+    } else {
+      MR_RETURN_IF_ERROR(StartAll());
+    }
     while (AnyRunning()) {
+      if (changed_) TellObserver(std::nullopt);
       ShowOwnStatus();
       MR_RETURN_IF_ERROR(Wait());
       MR_RETURN_IF_ERROR(HandleSignals());
@@ -214,7 +215,9 @@ class Launcher {
       HandleDeadlines();
     }
     ShowStatus("");
-    return Summary();
+    const int code = Summary();
+    TellObserver(code);
+    return code;
   }
 
  private:
@@ -230,6 +233,31 @@ class Launcher {
   bool AnyTrainerSucceeded() const {
     return std::any_of(tasks_.begin(), tasks_.end(),
                        [](const auto& t) { return t->trainer() && t->succeeded(); });
+  }
+
+  Status OpenLogs() {
+    if (options_.log_dir.empty()) return absl::OkStatus();
+    FileSystem* const files = FileSystem::Default();
+    Status status = files->RecursivelyCreateDirectory(options_.log_dir);
+    for (const auto& task : tasks_) {
+      StatusOr<std::unique_ptr<WritableFile>> log = files->NewWritableFile(
+          JoinPath(options_.log_dir, absl::StrCat(task->job, "-", task->index, ".log")));
+      status.Update(log.status());
+      if (log.ok()) task->log = *std::move(log);
+    }
+    if (status.ok() || options_.needs_logs) return status;
+    Report(
+        absl::StrCat("some logs cannot be made, the job goes on without them: ", status.message()));
+    return absl::OkStatus();
+  }
+
+  void TellObserver(std::optional<int> code) {
+    changed_ = false;
+    if (options_.observer == nullptr) return;
+    LocalClusterView view = {.asked_to_end = signalled_, .code = code};
+    const absl::Time now = absl::Now();
+    for (const auto& task : tasks_) view.tasks.push_back(task->record(now));
+    options_.observer->Changed(view);
   }
 
   // Output.
@@ -258,7 +286,7 @@ class Launcher {
     ShowStatus(status);
   }
 
-  void Report(absl::string_view text) { Print(absl::StrCat("launch: ", text)); }
+  void Report(absl::string_view text) { Print(absl::StrCat(options_.name, ": ", text)); }
 
   // No task can know it: an evaluator is in no cluster. Whether the program calls TrainAndEvaluate
   // is not known here.
@@ -305,7 +333,7 @@ class Launcher {
     } else if (task_shows_status_) {
       next_status_ = absl::InfiniteFuture();
     } else {
-      ShowStatus(absl::StrCat("launch: ", RunningText()));
+      ShowStatus(absl::StrCat(options_.name, ": ", RunningText()));
       next_status_ = now + kStatusPeriod;
     }
   }
@@ -388,9 +416,9 @@ class Launcher {
 
   Status Start(ClusterTask* task) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("pipe");
+    if (pipe2(ends, O_CLOEXEC) != 0) return SystemError(options_.name, "pipe");
     OwnedFd reader(ends[0]), writer(ends[1]);
-    if (fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return SystemError("fcntl");
+    if (fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return SystemError(options_.name, "fcntl");
 
     // Everything that allocates comes before fork.
     std::vector<std::string> environment = {
@@ -399,6 +427,7 @@ class Launcher {
     if (threads_.per_task) {
       environment.push_back(absl::StrCat(kNumThreadsVariable, "=", *threads_.per_task));
     }
+    environment.insert(environment.end(), options_.environment.begin(), options_.environment.end());
     // What is inherited, but for the variables above.
     const size_t own = environment.size();
     for (char** e = environ; *e != nullptr; ++e) {
@@ -416,11 +445,11 @@ class Launcher {
     std::vector<std::string> arguments = options_.command;
     for (std::string& a : arguments) argv.push_back(a.data());
     argv.push_back(nullptr);
-    const std::string cannot = absl::StrCat("launch: cannot run '", arguments[0], "': ");
+    const std::string cannot = absl::StrCat(options_.name, ": cannot run '", arguments[0], "': ");
 
     const pid_t parent = getpid();
     const pid_t pid = fork();
-    if (pid < 0) return SystemError("fork");
+    if (pid < 0) return SystemError(options_.name, "fork");
     if (pid == 0) {
       setpgid(0, 0);
       prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -453,6 +482,7 @@ class Launcher {
     task->waits_for_start = false;
     task->own_deadline = absl::InfiniteFuture();
     task->started = absl::Now();
+    changed_ = true;
     ++task->starts;
     Report(absl::StrCat(task->name(), " started",
                         task->address.empty() ? "" : absl::StrCat(" at ", task->address), ", pid ",
@@ -498,7 +528,8 @@ class Launcher {
       ClusterTask& worker = **task;
       if (worker.role != TaskRole::kWorker || !worker.running() || !worker.asked.empty()) continue;
       Report(absl::StrCat("got SIGUSR2: asking ", worker.name(), " to end"));
-      worker.asked = "launch got SIGUSR2";
+      worker.asked = absl::StrCat(options_.name, " got SIGUSR2");
+      changed_ = true;
       worker.waits_for_start = true;
       worker.own_deadline = absl::Now() + options_.grace;
       return Signal(&worker, SIGTERM);
@@ -516,6 +547,7 @@ class Launcher {
     for (const auto& task : tasks_) {
       if ((task->role == TaskRole::kPs) != ps || !task->running() || !task->asked.empty()) continue;
       task->asked = why;
+      changed_ = true;
       Signal(task.get(), signal);
       deadline_ = absl::Now() + options_.grace;
     }
@@ -558,7 +590,9 @@ class Launcher {
       timeout_ms = static_cast<int>(
           std::clamp<int64_t>(absl::ToInt64Milliseconds(next - absl::Now()) + 1, 0, 60000));
     }
-    if (poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) return SystemError("poll");
+    if (poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) {
+      return SystemError(options_.name, "poll");
+    }
     for (size_t i = 0; i < readers.size(); ++i) {
       if (fds[i + 1].revents != 0) ReadOutput(readers[i], kReadsPerTurn);
     }
@@ -586,7 +620,7 @@ class Launcher {
                           "), passing it on to all tasks; a second one kills them"));
       // A task may be stopped or ignore SIGHUP and SIGINT as background jobs do.
       EndJob(std::nullopt, signal == SIGHUP ? SIGTERM : signal,
-             absl::StrCat("launch got signal ", signal));
+             absl::StrCat(options_.name, " got signal ", signal));
     }
     return absl::OkStatus();
   }
@@ -605,6 +639,7 @@ class Launcher {
     if (task->trainer() && task_shows_status_) ShowTrainers();
     task->ran += absl::Now() - task->started;
     task->pid = -1;
+    changed_ = true;
   }
 
   bool HasEnded(const ClusterTask& task) const {
@@ -776,6 +811,7 @@ class Launcher {
   bool trainers_ended_ = false;
   bool ending_ = false;  // all tasks were asked to end
   bool signalled_ = false;
+  bool changed_ = false;  // since the observer was told
   int ending_signal_ = SIGTERM;
   std::string ending_why_;
   bool task_shows_status_ = false;  // a task writes a progress line
@@ -818,34 +854,36 @@ std::string TfConfigText(
 
 StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
   if (options.command.empty()) {
-    return absl::InvalidArgumentError("launch: a program must follow the flags, got none");
+    return InvalidArgument(options.name, ": a program must follow the flags, got none");
   }
   if (options.chief.empty() && options.workers == 0) {
-    return absl::InvalidArgumentError(
-        "launch: a job must have a trainer, got none; use --master, --chief or --workers=N");
+    return InvalidArgument(
+        options.name,
+        ": a job must have a trainer, got none; use --master, --chief or --workers=N");
   }
   for (const int count : {options.ps, options.workers, options.max_workers, options.restarts}) {
     if (count < 0 || count > 1000) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("launch: --ps, --workers and --restarts must be in [0, 1000], got ", count));
+      return InvalidArgument(options.name,
+                             ": --ps, --workers and --restarts must be in [0, 1000], got ", count);
     }
   }
   if (!options.chief.empty() && options.chief != "master" && options.chief != "chief") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("launch: chief must be 'master' or 'chief', got '", options.chief, "'"));
+    return InvalidArgument(options.name, ": chief must be 'master' or 'chief', got '",
+                           options.chief, "'");
   }
   if (options.max_workers != 0 && options.max_workers < options.workers) {
-    return InvalidArgument("launch: --workers=MIN..MAX must have MIN <= MAX, got ", options.workers,
-                           "..", options.max_workers);
+    return InvalidArgument(options.name, ": --workers=MIN..MAX must have MIN <= MAX, got ",
+                           options.workers, "..", options.max_workers);
   }
   const int workers = std::max(options.workers, options.max_workers);
   const int trainers = workers + (options.chief.empty() ? 0 : 1);
   if (options.no_ps && options.ps > 0) {
-    return InvalidArgument("launch: --no_ps must be given without a ps, got --ps=", options.ps);
+    return InvalidArgument(options.name,
+                           ": --no_ps must be given without a ps, got --ps=", options.ps);
   }
   if (trainers > 1 && options.ps == 0 && !options.no_ps) {
     return InvalidArgument(
-        "launch: ", trainers,
+        options.name, ": ", trainers,
         " trainers must share their variables on parameter servers, got --ps=0: "
         "each would train a model of its own; add --ps=1 (or --no_ps, if the program "
         "trains nothing)");
@@ -859,7 +897,8 @@ StatusOr<int> RunLocalCluster(const LocalClusterOptions& options) {
   add("worker", workers);
   if (options.evaluator) add("evaluator", 1);
   if (const std::string unused = options.show.Unused(tasks); !unused.empty()) {
-    return InvalidArgument("launch: --show must name tasks of this job, got '", unused, "'");
+    return InvalidArgument(options.name, ": --show must name tasks of this job, got '", unused,
+                           "'");
   }
   MR_ASSIGN_OR_RETURN(TaskThreads threads,
                       ThreadsOfTasks(UsableCores(), trainers, options.threads_per_task,

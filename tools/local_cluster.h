@@ -22,11 +22,12 @@
 // the last one that runs to end, with SIGTERM, unless only `workers` run. A worker that was asked
 // fails no job. Without `max_workers` these two signals end the job, as they end any process.
 //
-// A signal to this process (Ctrl-C) is passed on to all tasks, once to each, and ends the job: the
-// trainers and the evaluator get it first, so that they can save what the ps hold; the ps when
-// these have ended. A second one kills all. A task that is asked to end and does not within `grace`
-// is killed. Each task has a process group of its own, which is killed when the task has ended:
-// nothing is left behind, and tasks die with this process.
+// A signal to this process (Ctrl-C; one that comes before the first task starts none) is passed on
+// to all tasks, once to each, and ends the job: the trainers and the evaluator get it first, so
+// that they can save what the ps hold; the ps when these have ended. A second one kills all. A task
+// that is asked to end and does not within `grace` is killed. Each task has a process group of its
+// own, which is killed when the task has ended: nothing is left behind, and tasks die with this
+// process.
 //
 // Several trainers without a ps would each train a model of its own: they are refused, unless
 // `no_ps` says that this is no training. A chief
@@ -45,11 +46,11 @@
 // files; its own is raised, as far as the system lets it, to what so many tasks need.
 //
 // Output: the tasks' lines, each once, with "[worker 0] " before them, and reports that begin with
-// "launch: "; a table of all tasks at the end says how and why each ended. With `show` only the
-// lines of some tasks; of another one that fails, its last ones. On a terminal the last line says
-// how far the job is: the progress of all trainers (tools/task_output.h), or, for programs that
-// write none, how long it has run and which tasks do. Elsewhere that is said when no line was
-// written for `silence`.
+// the name of the program that runs the cluster ("launch: "); a table of all tasks at the end says
+// how and why each ended. With `show` only the lines of some tasks; of another one that fails, its
+// last ones. On a terminal the last line says how far the job is: the progress of all trainers
+// (tools/task_output.h), or, for programs that write none, how long it has run and which tasks do.
+// Elsewhere that is said when no line was written for `silence`.
 //
 // Threads: one per process may run a cluster: it reads signals (signalfd) and restores what
 // it changed. Failure: InvalidArgument for options, FailedPrecondition for more tasks than files
@@ -63,6 +64,7 @@
 #include "absl/time/time.h"
 #include "core/status.h"
 #include "tools/cluster_task.h"
+#include "tools/task_record.h"
 
 namespace millrace {
 
@@ -70,7 +72,27 @@ inline constexpr int kMaxPortRetries = 3;
 // As long as cluster managers wait where nobody says otherwise.
 inline constexpr absl::Duration kGrace = absl::Seconds(30);
 
+// What a cluster is like at a moment.
+struct LocalClusterView {
+  std::vector<TaskRecord> tasks = {};
+  // By a signal to this process.
+  bool asked_to_end = false;
+  // At the end of the job.
+  std::optional<int> code = {};
+};
+
+// Hears what becomes of a cluster. Called by the thread that runs it, which waits.
+class LocalClusterObserver {
+ public:
+  virtual ~LocalClusterObserver() = default;
+  // Before the first task starts, when signals to this process are already the cluster's; after
+  // tasks have started, ended or were asked to end; at last with the job's code.
+  virtual void Changed(const LocalClusterView& view) = 0;
+};
+
 struct LocalClusterOptions {
+  // Of the program that runs it, for reports and errors.
+  std::string name = "launch";
   int ps = 0;
   // "master", "chief" or "" for none.
   std::string chief = {};
@@ -86,6 +108,9 @@ struct LocalClusterOptions {
   TaskFilter show = {};
   // "" or a directory (created) for one file per task.
   std::string log_dir = {};
+  // Whether a file that cannot be made there is an error; else the task has none, and a line says
+  // so.
+  bool needs_logs = true;
   std::string host = "127.0.0.1";
   // With how many each task computes; 0: as the environment says; none: see task_threads.h.
   std::optional<int> threads_per_task = {};
@@ -95,8 +120,12 @@ struct LocalClusterOptions {
   absl::Duration silence = absl::Minutes(1);
   // Program and arguments.
   std::vector<std::string> command = {};
+  // "NAME=value": what each task has in its environment, besides what is inherited.
+  std::vector<std::string> environment = {};
   // Where lines go; status lines are rewritten in place when it is a terminal.
   int output_fd = 1;
+  // May be null; until RunLocalCluster returns.
+  LocalClusterObserver* observer = nullptr;
 };
 
 // Runs the cluster to its end.

@@ -49,7 +49,8 @@ LIBRARY = os.path.join(PREFIX, "lib", "libmillrace.so")
 # In alphabetical order; tools/install.py installs them, docs/using_millrace.md names them.
 TOOLS = ["batch_predict", "checkpoint", "cluster_status", "csv_to_tfrecord", "data_split",
          "freeze_graph", "front", "inspect_checkpoint", "inspect_events", "launch",
-         "local_predict", "model_server", "predict", "run_graph", "saved_model_cli", "vocab_gen"]
+         "local_predict", "model_server", "predict", "run_graph", "saved_model_cli", "submit",
+         "vocab_gen"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Werror"]
 
 

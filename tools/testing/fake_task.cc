@@ -21,6 +21,7 @@
 //                  skip the next action
 //   fds            the numbers of its open files, in one line
 //   threads        with how many threads it computes
+//   job            MILLRACE_JOB_NAME, MILLRACE_JOB_DIR, and the arguments from the first flag on
 //   file_limit     how many files it may open
 //   child          forks a process that waits for ever and keeps all files open
 //
@@ -87,6 +88,9 @@ void Await(const std::string& fifo) {
   }
   close(fd);
 }
+
+// The arguments that are no tasks': " --job-dir /tmp/x".
+std::string flags;
 
 // Returns false when the next action is to be skipped.
 bool Do(const std::string& action) {
@@ -169,6 +173,11 @@ bool Do(const std::string& action) {
     std::printf("%s\n", open_files.c_str());
   } else if (verb == "threads") {
     std::printf("threads %d\n", millrace::Arena::Default()->num_threads());
+  } else if (verb == "job") {
+    const char* const name = std::getenv("MILLRACE_JOB_NAME");
+    const char* const dir = std::getenv("MILLRACE_JOB_DIR");
+    std::printf("job %s in %s%s\n", name == nullptr ? "(none)" : name,
+                dir == nullptr ? "(none)" : dir, flags.c_str());
   } else if (verb == "file_limit") {
     rlimit limit = {};
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) Fail("getrlimit");
@@ -202,6 +211,9 @@ int main(int argc, char** argv) {
   const std::string task = Between(config, "\"task\": ", "}");
   const std::string job = Between(task, "\"type\": \"", "\"");
   const std::string name = job + Between(task, "\"index\": ", "}");
+  for (int i = 1; i < argc; ++i) {
+    if (argv[i][0] == '-' || !flags.empty()) flags += std::string(" ") + argv[i];
+  }
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     const size_t equals = argument.find('=');
