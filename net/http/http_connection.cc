@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <microhttpd.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -71,9 +73,20 @@ HttpShared::HttpShared(const HttpServerOptions& options)
       replies(std::make_shared<ByteBudget>(options.max_bytes_of_replies)),
       close_time(options.close_time),
       watch(epoll_create1(EPOLL_CLOEXEC)),
+      wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       min_gzip_bytes(options.min_gzip_bytes),
       gunzip{.max_bytes = options.max_body_bytes, .max_ratio = options.max_inflate_ratio},
       is_tls(!options.tls_key.empty()) {}
+
+void HttpShared::Wake() const {
+  const uint64_t one = 1;
+  (void)!write(wake.get(), &one, sizeof(one));
+}
+
+void HttpShared::TakeWakes() const {
+  uint64_t wakes;
+  (void)!read(wake.get(), &wakes, sizeof(wakes));
+}
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpShared> shared, uint64_t id, MHD_Connection* mhd,
                                int fd, std::string peer)

@@ -58,12 +58,22 @@ void SendRawReply(int fd, int status, absl::string_view text);
 
 // What a connection, and a request that outlives the server, needs of it.
 struct HttpShared {
+  // What the watch says besides the id of a connection, which is above the first and has none of
+  // these bits.
+  static constexpr uint64_t kWakeId = 0;
+  static constexpr uint64_t kListenerBit = uint64_t{1} << 62;
+  static constexpr uint64_t kLingerBit = uint64_t{1} << 63;
+
   explicit HttpShared(const HttpServerOptions& options);
+  // Ends the wait of the watching thread, which takes the wakes.
+  void Wake() const;
+  void TakeWakes() const;
 
   const std::shared_ptr<ByteBudget> bodies;
   const std::shared_ptr<ByteBudget> replies;
   const absl::Duration close_time;
-  const OwnedFd watch;  // epoll; it says the id of a connection
+  const OwnedFd watch;  // epoll; the thread of http_watch.h waits for it
+  const OwnedFd wake;   // an eventfd in it
   const int64_t min_gzip_bytes;
   const GunzipLimits gunzip;
   const bool is_tls;

@@ -36,7 +36,19 @@ REPLY = {"predictions": [{"y": [3.0, 6.0], "s": "a"}, {"y": [9.0, 12.0], "s": "b
 PREDICT = "/v1/models/m:predict"
 NOT_FOUND = "Servable not found for request: Latest(n)"
 
-# They run on Debian's Node.js.
+# Debian's packages, which tools/install_deps.sh --outside installs.
+PACKAGES = {
+    "curl": "curl",
+    "haproxy": "haproxy",
+    "nginx": "nginx-light",
+    "node": "nodejs",
+    "npm": "npm",
+    "openssl": "openssl",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "protoc": "protobuf-compiler",
+}
+# They run on Debian's Node.js. Debian has none of them.
 NPM_PACKAGES = {
     "@bufbuild/buf": "1.75.0",
     "@grpc/grpc-js": "1.14.7",
@@ -60,7 +72,7 @@ def missing(what):
 def program(name):
     """The path of a program of the system; the test is skipped without it."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    return path or missing(f"this machine has no {name}")
+    return path or missing(f"this machine has no {name}, which is in the package {PACKAGES[name]}")
 
 
 def install_npm_packages(folder):
@@ -78,7 +90,8 @@ def node_modules():
     folder = os.environ.get("OUTSIDE_NPM_DIR")
     if not folder:
         if not all_must_run():
-            missing("OUTSIDE_NPM_DIR names no folder with packages of npm")
+            missing("OUTSIDE_NPM_DIR names no folder with packages of npm: " +
+                    " ".join(sorted(NPM_PACKAGES)))
         folder = os.path.join(TMP, "npm")
         if not os.path.isdir(os.path.join(folder, "node_modules")):
             install_npm_packages(folder)
@@ -88,7 +101,7 @@ def node_modules():
 def npm_program(name):
     program("node")
     path = os.path.join(node_modules(), ".bin", name)
-    return path if os.path.exists(path) else missing(f"npm's packages have no {name}")
+    return path if os.path.exists(path) else missing(f"{node_modules()} has no {name}")
 
 
 @functools.lru_cache(None)
@@ -113,7 +126,8 @@ def python_grpc():
         import grpc
         import google.protobuf.message  # noqa: F401
     except ImportError as error:
-        return missing(f"Python has no grpc: {error}")
+        return missing("Python has no grpc and protobuf, which are in the packages python3-grpcio "
+                       f"and python3-protobuf: {error}")
     return grpc
 
 
