@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "core/dcheck.h"
@@ -25,6 +27,16 @@ std::optional<absl::string_view> MetadataOf(const grpc::ServerContextBase& call,
 }
 
 }  // namespace
+
+std::string PeerName(std::string peer) {
+  constexpr absl::string_view kV4 = "ipv4:", kV6 = "ipv6:";
+  if (absl::StartsWith(peer, kV4)) return peer.erase(0, kV4.size());
+  if (absl::StartsWith(peer, "unix")) return "unix";
+  if (!absl::StartsWith(peer, kV6)) return peer;
+  // As a part of a URI: "ipv6:%5B::1%5D:1234".
+  peer.erase(0, kV6.size());
+  return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+}
 
 CallGuard::Ticket::~Ticket() {
   if (guard_ == nullptr) return;
@@ -81,7 +93,7 @@ Status CallGuard::Admit(const grpc::GenericServerContext& call, CallKind kind, T
                               call.peer(), "; run one version of Millrace on all tasks");
   }
   // With its port: a connection.
-  std::string caller = call.peer();
+  std::string caller = PeerName(call.peer());
   const auto of = static_cast<size_t>(kind);
   const bool has_own = kind == CallKind::kOther && limits_.max_other_calls > 0;
   const int64_t most = has_own ? limits_.max_other_calls : limits_.max_calls;

@@ -25,6 +25,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "core/mutex.h"
 #include "core/status.h"
 #include "net/call_limits.h"
@@ -34,6 +35,9 @@ namespace millrace {
 
 // What a call is counted with.
 enum class CallKind : int { kHeavy = 0, kOther = 1 };
+
+// What gRPC names a peer, as others write it: "127.0.0.1:1234", "[::1]:1234", "unix".
+std::string PeerName(std::string peer);
 
 class CallGuard : public std::enable_shared_from_this<CallGuard> {
  public:
@@ -45,6 +49,10 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
     Ticket& operator=(const Ticket&) = delete;
     // Once, after the call was admitted.
     Status TakeRequest(const std::string& method, size_t bytes);
+    // PeerName of the call; "" before it was admitted.
+    absl::string_view peer() const {
+      return caller_ == nullptr ? absl::string_view() : absl::string_view(*caller_);
+    }
 
    private:
     friend class CallGuard;

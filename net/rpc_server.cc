@@ -107,6 +107,7 @@ class GrpcServerCall : public ServerCall,
   }
   CancellationManager* cancellation() override { return &cancellation_; }
   const CallLimits& limits() const override { return guard_->limits(); }
+  absl::string_view peer() const override { return ticket_.peer(); }
   bool is_from_member() const override { return guard_->callers_are_members(); }
   void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) override {
     ReaderLock lock(&gate_->mu);

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
 #include "core/exceptions.h"
@@ -49,6 +50,8 @@ class ServerCall {
   virtual CancellationManager* cancellation() = 0;
   // Of its server.
   virtual const CallLimits& limits() const = 0;
+  // "127.0.0.1:1234", "[::1]:1234", "unix"; "": not known. Valid as long as the call.
+  virtual absl::string_view peer() const { return ""; }
   // The caller has proved that it belongs to the cluster, by a token or by a certificate.
   virtual bool is_from_member() const = 0;
   virtual void Write(const grpc::ByteBuffer& message, absl::AnyInvocable<void()> written) = 0;

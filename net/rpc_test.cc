@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -27,6 +28,7 @@
 #include "core/testing/tensor_testing.h"
 #include "core/visit.h"
 #include "gtest/gtest.h"
+#include "net/call_guard.h"
 #include "net/duplex_call.h"
 #include "net/rpc_channel.h"
 #include "net/rpc_server.h"
@@ -549,6 +551,46 @@ size_t EchoedBytes(const std::string& address) {
       channel->Call("/test/Echo", {.deadline = absl::Now() + kHang}, Bytes(3));
   EXPECT_OK(reply.status()) << address;
   return reply.ok() ? reply->Length() : 0;
+}
+
+// covers: clusters: a call says who called: an address with its port, or a unix socket
+TEST(RpcServerPeer, ACallSaysWhoCalled) {
+  const std::string path = ShortPath();
+  RpcServer::Options options;
+  options.address = "127.0.0.1:0";
+  options.more_addresses = {"unix:" + path};
+  std::string peer;
+  options.handlers["/test/Who"] = RpcServer::Handler(
+      [&peer](std::shared_ptr<ServerCall> call, const grpc::ByteBuffer& request) {
+        peer = std::string(call->peer());
+        call->Finish(request);
+      },
+      CallWeight::kLight);
+  ASSERT_OK_AND_ASSIGN(const auto server, RpcServer::Start(std::move(options)));
+  const auto peer_at = [&peer](const std::string& address) {
+    EXPECT_OK(RpcChannel::Make(address)
+                  ->Call("/test/Who", {.deadline = absl::Now() + kHang}, Bytes(1))
+                  .status());
+    return peer;
+  };
+  const std::string over_network = peer_at(absl::StrCat("127.0.0.1:", server->port()));
+  EXPECT_TRUE(absl::StartsWith(over_network, "127.0.0.1:")) << over_network;
+  EXPECT_EQ(peer_at("unix:" + path), "unix");
+}
+
+TEST(RpcServerPeer, NamesAreThoseThatOthersWrite) {
+  for (const auto& [of_grpc, name] : std::vector<std::pair<std::string, std::string>>{
+           {"ipv4:127.0.0.1:1234", "127.0.0.1:1234"},
+           {"ipv6:%5B::1%5D:1234", "[::1]:1234"},
+           {"ipv6:[::1]:1234", "[::1]:1234"},
+           {"ipv6:%5Bfe80::1%25eth0%5D:1", "[fe80::1%eth0]:1"},
+           {"unix:", "unix"},
+           {"unix:/a/socket", "unix"},
+           {"unix-abstract:a", "unix"},
+           {"another", "another"},
+           {"", ""}}) {
+    EXPECT_EQ(PeerName(of_grpc), name);
+  }
 }
 
 TEST(RpcServerAddresses, AUnixSocketServesBesideAPortAndItsFileIsReplacedOnceNobodyListens) {

@@ -5,7 +5,7 @@
 // AccessLog: a line in the log for some of the requests.
 //
 //   request GRPC Predict model="census" version=3 signature="" status=OK latency_us=412 in=96
-//   out=51 client=-
+//   out=51 client="10.0.0.7:41022"
 //
 // Thread-safety: all methods, from any thread. Failure: none.
 

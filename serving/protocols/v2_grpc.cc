@@ -65,6 +65,7 @@ RpcServer::Handler HandlerOf(CallWeight weight, Answer answer) {
           const Asked asked = {
               .bounds = {.deadline = call->deadline(), .cancellation = call->cancellation()},
               .origin = {.entrypoint = RequestEntrypoint::kGrpc,
+                         .client = call->peer(),
                          .bytes_in = static_cast<int64_t>(bytes.Length())},
               .raw = contents.raw};
           MR_ASSIGN_OR_RETURN(const auto response, answer(request, asked));

@@ -46,6 +46,7 @@ RpcServer::Handler BytesHandlerOf(Requests requests, CallWeight weight, Answer a
               const Asked asked = {
                   .bounds = {.deadline = call->deadline(), .cancellation = call->cancellation()},
                   .origin = {.entrypoint = RequestEntrypoint::kGrpc,
+                             .client = call->peer(),
                              .bytes_in = static_cast<int64_t>(bytes.Length())}};
               return answer(*requests, bytes, asked);
             });

@@ -14,6 +14,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cancellation.h"
@@ -29,6 +31,7 @@
 #include "net/http/testing/raw_http_client.h"
 #include "net/rpc_channel.h"
 #include "net/tensor_coding.h"
+#include "proto/inference/grpc_service.pb.h"
 #include "proto/serving/get_model_status.pb.h"
 #include "proto/serving/logging.pb.h"
 #include "proto/serving/method_paths.h"
@@ -506,6 +509,31 @@ TEST_F(ModelServerTest, ReloadsItsListOfModels) {
                 absl::StatusCode::kInvalidArgument,
                 "Illegal to list model b multiple times in config list");
   EXPECT_OK(Predict(predict, &predicted));
+}
+
+// covers: serving: the access log names the client of a request over gRPC, too
+TEST_F(ModelServerTest, TheAccessLogNamesClientsOfBothFronts) {
+  AddVersion("m", 1);
+  ModelServerOptions options = Options({"m"});
+  options.monitoring.access_log_sampling = 1;
+  Start(std::move(options));
+  tensorflow::serving::PredictResponse response;
+  inference::ModelInferResponse inferred;
+  inference::ModelInferRequest infer;
+  infer.set_model_name("m");
+  ::testing::internal::CaptureStderr();
+  EXPECT_OK(Predict(PredictOf("m"), &response));
+  EXPECT_FALSE(Call("/inference.GRPCInferenceService/ModelInfer", infer, &inferred)
+                   .ok());  // it has no inputs
+  EXPECT_EQ(Post(R"({"inputs": {"x": [[1, 2]], "k": 2}})").status, 200);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  int lines = 0;
+  for (const absl::string_view line : absl::StrSplit(log, '\n')) {
+    if (!absl::StrContains(line, " client=")) continue;
+    ++lines;
+    EXPECT_TRUE(absl::StrContains(line, " client=\"127.0.0.1:")) << line;
+  }
+  EXPECT_EQ(lines, 3) << log;
 }
 
 // Its warm-up takes years.

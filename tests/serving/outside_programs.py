@@ -36,19 +36,17 @@ REPLY = {"predictions": [{"y": [3.0, 6.0], "s": "a"}, {"y": [9.0, 12.0], "s": "b
 PREDICT = "/v1/models/m:predict"
 NOT_FOUND = "Servable not found for request: Latest(n)"
 
-# Debian's packages, which tools/install_deps.sh --outside installs.
-PACKAGES = {
-    "curl": "curl",
-    "haproxy": "haproxy",
+# Program, or Python's module -> Debian's package, where it has another name.
+DEBIAN_PACKAGES = {
+    "google.protobuf": "python3-protobuf",
+    "grpc": "python3-grpcio",
     "nginx": "nginx-light",
     "node": "nodejs",
-    "npm": "npm",
-    "openssl": "openssl",
-    "prometheus": "prometheus",
     "promtool": "prometheus",
     "protoc": "protobuf-compiler",
 }
-# They run on Debian's Node.js. Debian has none of them.
+
+# They run on Debian's Node.js.
 NPM_PACKAGES = {
     "@bufbuild/buf": "1.75.0",
     "@grpc/grpc-js": "1.14.7",
@@ -69,10 +67,15 @@ def missing(what):
     raise unittest.SkipTest(what)
 
 
+def missing_program(name):
+    package = DEBIAN_PACKAGES.get(name, name)
+    return missing(f"this machine has no {name}; Debian's package {package} has it")
+
+
 def program(name):
     """The path of a program of the system; the test is skipped without it."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-    return path or missing(f"this machine has no {name}, which is in the package {PACKAGES[name]}")
+    return path or missing_program(name)
 
 
 def install_npm_packages(folder):
@@ -126,8 +129,8 @@ def python_grpc():
         import grpc
         import google.protobuf.message  # noqa: F401
     except ImportError as error:
-        return missing("Python has no grpc and protobuf, which are in the packages python3-grpcio "
-                       f"and python3-protobuf: {error}")
+        module = error.name or "grpc"
+        return missing_program(module if module in DEBIAN_PACKAGES else "grpc")
     return grpc
 
 

@@ -7,7 +7,8 @@ Each file is a subject and is asked of a server of its own. Its lines:
   # ...              a comment
   flag: --...        of the server, at the head of the file
   case: NAME         begins a case
-  from: ...          what of serving.md ("S") or of tf-highlevel.md ("H") the reply is written from
+  from: ...          what of serving.md ("S") or of tf-highlevel.md ("H") the reply is written from:
+                     S SECTION, WORDS, WORDS: WORDS; H SECTION, ... -- remark
   ask: METHOD PATH   begins the request
   reply: CODE        begins the reply
   gzip:              the body that follows is compressed
@@ -17,17 +18,20 @@ Each file is a subject and is asked of a server of its own. Its lines:
   any body           of a reply: serving.md says nothing of it
 
 A reply has the headers that are listed, Date, Content-Length and no other. A body that is not
-there is empty.
+there is empty. Sections and words of `from` stand in these pages, which MILLRACE_SHARED has; where
+they are absent their test is skipped.
 """
 
 # covers: serving: REST replies equal golden files byte for byte, written from serving.md: rows and
 #   columns, one output and several, scalars, strings and base64, NaN and infinity, digits of
 #   numbers, classify, regress, status, metadata, labels, the list of models, errors of the parser
-#   with their offsets, of requests, rows, columns and examples, paths, methods, gzip, CORS
+#   with their offsets, of requests, rows, columns and examples, paths, methods, gzip, CORS; each
+#   golden names the section and the words that it is written from, and they stand there
 
 import glob
 import gzip
 import os
+import re
 import sys
 import unittest
 
@@ -39,6 +43,12 @@ TMP = os.environ["TEST_TMPDIR"]
 GOLDENS = sorted(glob.glob(os.path.join("tests", "serving", "goldens", "*.golden")))
 DTYPES = ("float", "double", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64",
           "bool", "string", "half", "bfloat16")
+
+
+REFERENCE = os.path.join(os.environ.get("MILLRACE_SHARED", ""), "reference")
+PAGES = {"S": "serving.md", "H": "tf-highlevel.md"}
+# Of a page, by its name: below a heading, below a line in bold, or one line.
+SECTIONS = (r"^## {0}\..*?(?=^#|\Z)", r"^\*\*{0}\b.*?(?=^\*\*|^#|\Z)", r"^(?:- )?{0}\b[^\n]*$")
 
 
 class Case:
@@ -89,6 +99,40 @@ def read_golden(path):
             else:
                 raise AssertionError(f"{where}: it must be a line of a golden, got '{line}'")
     return flags, cases
+
+
+def plain(text):
+    """Its words, however they are marked."""
+    text = text.replace("\u2192", "->").replace("\u2026", "...")
+    return re.sub(r"\s+", " ", re.sub(r'[`*"]', "", text)).strip().lower()
+
+
+def section_of(page, name):
+    """Its plain text; "": there is none."""
+    for pattern in SECTIONS:
+        found = re.search(pattern.format(re.escape(name)), page, re.MULTILINE | re.DOTALL)
+        if found:
+            return plain(found.group(0))
+    return ""
+
+
+def mistakes_of_source(source, pages):
+    """What a line `from` says and the pages do not."""
+    mistakes = []
+    for part in source.split(" -- ")[0].split("; "):
+        read = re.fullmatch(r"([SH]) (\w+), (.+)|([SH]) (\w+)", part)
+        if not read:
+            mistakes.append(f"'{part}' must be 'S SECTION, WORDS' or 'H SECTION, WORDS'")
+            continue
+        page, name = read[1] or read[4], read[2] or read[5]
+        section = section_of(pages[page], name)
+        if not section:
+            mistakes.append(f"{PAGES[page]} has no section '{name}'")
+            continue
+        for words in re.split(", |: ", read[3] or ""):
+            if plain(words) not in section:
+                mistakes.append(f"section '{name}' of {PAGES[page]} has no '{words}'")
+    return mistakes
 
 
 def write_models():
@@ -203,6 +247,26 @@ class RestGoldens(unittest.TestCase):
 
     def test_there_are_goldens(self):
         self.assertGreater(len(GOLDENS), 5)
+
+    @unittest.skipUnless(all(os.path.exists(os.path.join(REFERENCE, page))
+                             for page in PAGES.values()), "MILLRACE_SHARED has no reference")
+    def test_each_golden_names_its_source(self):
+        pages = {}
+        for page, name in PAGES.items():
+            with open(os.path.join(REFERENCE, name), encoding="utf-8") as file:
+                pages[page] = file.read()
+        for case in (case for path in GOLDENS for case in read_golden(path)[1]):
+            with self.subTest(case.name, where=case.where):
+                self.assertEqual(mistakes_of_source(case.source, pages), [])
+        # And would see what is not there.
+        for source, mistake in (("", "must be"), ("S REST Writer", "must be"),
+                                ("X REST, Writer", "must be"), ("S None, Writer", "no section"),
+                                ("H C9, gzip", "no section"), ("S CORS, *", "no section"),
+                                ("S gRPC, Writer", "has no 'Writer'"),
+                                ("S REST, Writer; H C2, Columnar", "has no 'Columnar'"),
+                                ("S REST, Writer: 5 spaces -- 4", "has no '5 spaces'")):
+            with self.subTest(source):
+                self.assertRegex(" ".join(mistakes_of_source(source, pages)), mistake)
 
 
 def add_tests():
