@@ -6,10 +6,12 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "core/dtype.h"
 #include "core/shape.h"
 #include "graph/gradient.h"
 #include "graph/graph.h"
 #include "ops/array/identity.h"
+#include "ops/control/asserts.h"
 #include "ops/control/control_flow.h"
 #include "ops/math/cast.h"
 #include "ops/training/sync_replicas.h"
@@ -59,6 +61,40 @@ struct Accumulator {
   bool is_sparse = false;
   Output dense_shape;  // of a sparse one
 };
+
+// The numbers of a gradient: of a sparse one its rows.
+Output* ValuesOf(GradientAndVariable* pair) {
+  auto* const rows = std::get_if<IndexedSlices>(&pair->gradient);
+  return rows != nullptr ? &rows->values : &std::get<Output>(pair->gradient);
+}
+
+// The same gradients, none of which is there before all of them are known to be finite: so a step
+// gives all or nothing. This happens where they are computed, and adds no message.
+void GiveOnlyIfAllAreFinite(const Scope& inside, const std::string& trainer,
+                            std::vector<GradientAndVariable>* gradients) {
+  std::vector<Output*> values;
+  std::vector<Operation> checks;
+  for (GradientAndVariable& pair : *gradients) {
+    if (!HasGradient(pair.gradient)) continue;
+    Output* const value = ValuesOf(&pair);
+    values.push_back(value);
+    if (!IsFloating(value->dtype())) continue;
+    *value = CheckNumerics(
+        inside.ColocatedWith(value->op()).WithName(pair.variable.name + "_given/check"), *value,
+        absl::StrCat("SyncReplicas: the gradient of ", trainer.empty() ? "this process" : trainer,
+                     " for '", pair.variable.name, "' must be finite, got an infinite number or ",
+                     "NaN; a lower learning rate, or clipped gradients, may help"));
+    if (!inside.ok()) return;
+    checks.push_back(value->op());
+  }
+  if (checks.size() < 2) return;
+  for (Output* const value : values) {
+    *value = Identity(
+        inside.ColocatedWith(value->op()).WithControlDependencies(checks).WithName("all_finite"),
+        *value);
+    if (!inside.ok()) return;
+  }
+}
 
 // `name`: what all workers call it.
 StatusOr<Accumulator> Accumulate(const Scope& inside, const GradientAndVariable& pair,
@@ -162,7 +198,7 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   if (!at.scope.ok()) return Operation();
   const Scope scope = at.here().WithoutControlDependencies();
   const Scope clips = scope.WithName("").BuiltWhereCalled();
-  const std::vector<GradientAndVariable> gradients =
+  std::vector<GradientAndVariable> gradients =
       options.clip ? options.clip(ScopeAt(clips, at.where), given) : given;
   if (!at.scope.ok()) return Operation();
 
@@ -190,6 +226,8 @@ Operation SyncReplicasOptimizer::ApplyGradients(ScopeAt at,
   at.scope.AddToNodeCollection(kSyncReplicasJoins, join.node()->name());
   at.scope.AddToNodeCollection(kSyncReplicasLeaves, leave.name());
 
+  GiveOnlyIfAllAreFinite(inside, trainer, &gradients);
+  if (!at.scope.ok()) return Operation();
   std::vector<Accumulator> accumulators;
   for (const GradientAndVariable& pair : gradients) {
     if (!HasGradient(pair.gradient)) continue;

@@ -41,8 +41,11 @@
 // difference.
 //
 // A gradient that is infinite or NaN, or does not fit, is refused: InvalidArgument, which names the
-// worker, out of its own step; the others go on. (What the same step gave for other variables
-// before that stays in their means.)
+// worker, out of its own step; the others go on. Of a step with a gradient that is not finite
+// nothing is given, also not for other variables: the worker looks at all of them before it gives
+// the first. (Of one that does not fit, what was given for other variables before stays.)
+//
+// A LocalSgdOptimizer cannot be inside, only around it: its error says so.
 //
 // A session runs one such step at a time: one that begins gives up the update that it led before.
 //

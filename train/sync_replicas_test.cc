@@ -2,7 +2,9 @@
 #include "train/sync_replicas.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,13 +24,14 @@
 #include "train/clip_gradients.h"
 #include "train/ftrl.h"
 #include "train/gradient_descent.h"
+#include "train/local_sgd.h"
 #include "train/momentum.h"
 #include "train/optimizer.h"
 #include "train/rms_prop.h"
 #include "train/supervisor.h"
 
 // covers: training: a synchronous optimizer with one trainer is the optimizer that it wraps, bit by
-//   bit, dense and sparse; what it is made with is checked
+//   bit, dense and sparse; what it is made with is checked; a step with a NaN gives nothing
 
 namespace millrace {
 namespace {
@@ -198,6 +201,48 @@ TEST(SyncReplicasGraphTest, ClipsAreOfEachGradient) {
   ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> w, session->Run({}, {model.w.value}));
   ExpectTensorNear(w[0], Tensor::Of<float>({0.9f, -1.9f, 2.9f}), 1e-6, 1e-6);
   EXPECT_OK(supervisor.Stop());
+}
+
+// Which variable has it, and in which order gradients are given, makes no difference: the next
+// step's updates are those of its own gradients, and no mean with rests of the failed ones.
+TEST(SyncReplicasGraphTest, AStepWithANaNGivesNothing) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  Model model;
+  SyncReplicasOptimizer optimizer(Descent(), {.replicas_to_aggregate = 1});
+  const Operation train = optimizer.Minimize(model.root, model.loss, {.global_step = model.step});
+  ASSERT_OK(model.root.status());
+  Supervisor supervisor(model.root, {.save_model_period = absl::ZeroDuration()});
+  ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(""));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_STATUS(session
+                      ->Run({{model.x, Tensor::Of<float>({1, kNaN, 1})},
+                             {model.ids, Tensor::Of<int32_t>({0})}},
+                            {}, {train})
+                      .status(),
+                  absl::StatusCode::kInvalidArgument,
+                  "the gradient of this process for 'w' must be finite");
+  }
+  ASSERT_OK(
+      session->Run({{model.x, Tensor::Of<float>({1, 1, 1})}, {model.ids, Tensor::Of<int32_t>({3})}},
+                   {}, {train}));
+  ASSERT_OK_AND_ASSIGN(const std::vector<Tensor> got,
+                       session->Run({}, {model.w.value, model.table.value, model.step.value}));
+  ExpectTensorNear(got[0], Tensor::Of<float>({0.8f, -1.6f, 2.4f}), 1e-6, 1e-6);
+  ASSERT_EQ(got[1].num_elements(), 8);
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6, 5.6f, 6.4f};
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(got[1].flat<float>()[i], rows[i], 1e-6) << i;
+  EXPECT_EQ(got[2].scalar<int64_t>(), 1);
+  EXPECT_OK(supervisor.Stop());
+}
+
+TEST(SyncReplicasGraphTest, ItIsNotAroundLocalSgd) {
+  Model model;
+  const Output loss = Sum(model.root, model.w.value, Const(model.root, Tensor::Of<int32_t>({0})));
+  SyncReplicasOptimizer optimizer(std::make_unique<LocalSgdOptimizer>(Descent(), Descent()),
+                                  {.replicas_to_aggregate = 1});
+  optimizer.Minimize(model.root, loss, {.global_step = model.step, .variables = {model.w}});
+  EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
+                "LocalSgd: must not be inside a SyncReplicasOptimizer");
 }
 
 TEST(SyncReplicasGraphTest, WhatItIsMadeWithIsChecked) {
