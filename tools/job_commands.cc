@@ -19,6 +19,7 @@
 #include "tools/cluster_task.h"
 #include "tools/job_logs.h"
 #include "tools/job_names.h"
+#include "tools/task_record.h"
 
 namespace millrace {
 namespace {

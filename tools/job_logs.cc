@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/file_system.h"
 #include "core/owned_fd.h"
+#include "tools/task_record.h"
 
 namespace millrace {
 namespace {

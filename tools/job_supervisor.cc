@@ -24,6 +24,7 @@
 #include "core/owned_fd.h"
 #include "core/random_bits.h"
 #include "nlohmann/json.hpp"
+#include "tools/task_record.h"
 
 namespace millrace {
 namespace {

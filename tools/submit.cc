@@ -43,6 +43,7 @@
 #include "tools/job_state.h"
 #include "tools/job_supervisor.h"
 #include "tools/local_cluster.h"
+#include "tools/task_record.h"
 
 namespace millrace {
 namespace {

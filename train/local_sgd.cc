@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <set>
-#include <string>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "core/dtype.h"
@@ -84,15 +82,6 @@ Status ReadCopy(const std::vector<bool>& needed, const Variable& shared, const V
         graph->UpdateInput(reader.node, reader.input, copy.value.node(), copy.value.index()));
   }
   return absl::OkStatus();
-}
-
-// What a SyncReplicasOptimizer gives to the optimizer that it wraps: there is one update for all
-// workers then, and no copies that could differ.
-bool IsMeanOfRound(const Gradient& gradient) {
-  if (!HasGradient(gradient)) return false;
-  const auto* const rows = std::get_if<IndexedSlices>(&gradient);
-  const std::string& op = (rows != nullptr ? rows->values : std::get<Output>(gradient)).node()->op();
-  return op == "SyncReplicasTake" || op == "SyncReplicasTakeRows";
 }
 
 // An optimizer's variables are shared ones for all it knows: of these collections.
@@ -201,14 +190,6 @@ Operation LocalSgdOptimizer::ApplyGradients(ScopeAt at, const Gradients& given,
       at.scope.UpdateStatus(
           InvalidArgument(name(), ": gradients must be those of ComputeGradients, got one of '",
                           pair.variable.name, "', which has no copy"),
-          at.where);
-      return Operation();
-    }
-    if (IsMeanOfRound(pair.gradient)) {
-      at.scope.UpdateStatus(
-          InvalidArgument(name(), ": must not be inside a SyncReplicasOptimizer, got the mean of ",
-                          "all workers' gradients of '", pair.variable.name,
-                          "'; put a SyncReplicasOptimizer around the outer optimizer instead"),
           at.where);
       return Operation();
     }

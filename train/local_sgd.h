@@ -43,7 +43,7 @@
 //
 // Thread-safety, lifetime: as Optimizer. One Minimize for each object.
 // Errors go into the scope: a missing optimizer, average_every < 1, a variable that the loss does
-// not read as a whole, a SyncReplicasOptimizer around it (it belongs around `outer` alone).
+// not read as a whole.
 // Source: Stich, "Local SGD Converges Fast and Communicates Little"; with outer momentum Wang et
 // al., "SlowMo".
 

@@ -18,6 +18,7 @@
 #include "runtime/session.h"
 #include "train/conditional_update.h"
 #include "train/known_shape.h"
+#include "train/local_sgd.h"
 #include "train/sync_collections.h"
 
 namespace millrace {
@@ -156,6 +157,13 @@ int64_t SyncReplicasOptimizer::replicas() const {
 Status SyncReplicasOptimizer::CheckOptions(const Scope&) const {
   if (inner_ == nullptr) {
     return InvalidArgument("SyncReplicasOptimizer: there must be an optimizer to wrap, got none");
+  }
+  // All workers make one update then, and there are no copies that could differ.
+  if (dynamic_cast<const LocalSgdOptimizer*>(inner_.get()) != nullptr) {
+    return InvalidArgument(
+        "SyncReplicasOptimizer: the optimizer to wrap must train without copies, got LocalSgd; put "
+        "a "
+        "SyncReplicasOptimizer around LocalSgd's outer optimizer instead");
   }
   const auto check = [](const char* what, int64_t least, int64_t value) {
     if (value >= least) return absl::OkStatus();

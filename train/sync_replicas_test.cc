@@ -214,13 +214,13 @@ TEST(SyncReplicasGraphTest, AStepWithANaNGivesNothing) {
   Supervisor supervisor(model.root, {.save_model_period = absl::ZeroDuration()});
   ASSERT_OK_AND_ASSIGN(const auto session, supervisor.ManagedSession(""));
   for (int i = 0; i < 10; ++i) {
-    EXPECT_STATUS(session
-                      ->Run({{model.x, Tensor::Of<float>({1, kNaN, 1})},
-                             {model.ids, Tensor::Of<int32_t>({0})}},
-                            {}, {train})
-                      .status(),
-                  absl::StatusCode::kInvalidArgument,
-                  "the gradient of this process for 'w' must be finite");
+    EXPECT_STATUS(
+        session
+            ->Run(
+                {{model.x, Tensor::Of<float>({1, kNaN, 1})}, {model.ids, Tensor::Of<int32_t>({0})}},
+                {}, {train})
+            .status(),
+        absl::StatusCode::kInvalidArgument, "the gradient of this process for 'w' must be finite");
   }
   ASSERT_OK(
       session->Run({{model.x, Tensor::Of<float>({1, 1, 1})}, {model.ids, Tensor::Of<int32_t>({3})}},
@@ -242,7 +242,7 @@ TEST(SyncReplicasGraphTest, ItIsNotAroundLocalSgd) {
                                   {.replicas_to_aggregate = 1});
   optimizer.Minimize(model.root, loss, {.global_step = model.step, .variables = {model.w}});
   EXPECT_STATUS(model.root.status(), absl::StatusCode::kInvalidArgument,
-                "LocalSgd: must not be inside a SyncReplicasOptimizer");
+                "the optimizer to wrap must train without copies, got LocalSgd");
 }
 
 TEST(SyncReplicasGraphTest, WhatItIsMadeWithIsChecked) {

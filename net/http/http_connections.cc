@@ -115,9 +115,8 @@ void HttpConnections::WaitUntil(int64_t deadline_ns, Condition is_so) {
 
 void HttpConnections::AwaitNone(int64_t deadline_ns) {
   MutexLock lock(&mu_);
-  WaitUntil(deadline_ns, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return num_ == 0 && num_lingers_ == 0;
-  });
+  WaitUntil(deadline_ns,
+            [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return num_ == 0 && num_lingers_ == 0; });
 }
 
 void HttpConnections::AwaitEndOf(absl::Span<const uint64_t> ids, int64_t deadline_ns) {

@@ -78,8 +78,8 @@ void HttpExchange::OnTarget(HttpConnection* c, const char* target) const {
 
 // The reply that takes the handler's place.
 std::optional<HttpReply> HttpExchange::WhyNot(HttpConnection* c, absl::string_view version,
-                                        const std::vector<HttpField>& fields,
-                                        HttpBodyLength* length) const {
+                                              const std::vector<HttpField>& fields,
+                                              HttpBodyLength* length) const {
   std::optional<HttpReply> refusal =
       CheckHttpHead(c->target, version, fields, options_->max_body_bytes, length);
   if (shared_->ending) return HttpErrorReply(MHD_HTTP_SERVICE_UNAVAILABLE, "server stops");

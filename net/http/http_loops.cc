@@ -194,20 +194,20 @@ Status HttpLoops::Start() {
   const int num_loops = NumHttpLoops(*options_);
   void* const exchange = const_cast<HttpExchange*>(exchange_);
   for (int i = 0; i < num_loops; ++i) {
-    loops_.push_back(std::make_unique<Loop>(Loop{.number = loops_.size(), .connections = connections_, .lingers = lingers_}));
+    loops_.push_back(std::make_unique<Loop>(
+        Loop{.number = loops_.size(), .connections = connections_, .lingers = lingers_}));
     Loop* const loop = loops_.back().get();
     // Our own bound on connections is lower.
     loop->daemon = MHD_start_daemon(
-        flags, 0, nullptr, nullptr, &OnAccess, exchange,
-        MHD_OPTION_EXTERNAL_LOGGER, &LibraryLog::Write, log_.get(),  //
-        MHD_OPTION_NOTIFY_CONNECTION, &Loop::OnConnection, loop,
-        MHD_OPTION_NOTIFY_COMPLETED, &OnCompleted, exchange,
-        MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, exchange,
+        flags, 0, nullptr, nullptr, &OnAccess, exchange, MHD_OPTION_EXTERNAL_LOGGER,
+        &LibraryLog::Write, log_.get(),  //
+        MHD_OPTION_NOTIFY_CONNECTION, &Loop::OnConnection, loop, MHD_OPTION_NOTIFY_COMPLETED,
+        &OnCompleted, exchange, MHD_OPTION_URI_LOG_CALLBACK, &OnTarget, exchange,
         MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(options_->max_connections) + 1,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, pool,  //
         MHD_OPTION_CONNECTION_MEMORY_INCREMENT, pool / 4, MHD_OPTION_CONNECTION_TIMEOUT,
         IdleSeconds(options_->idle_time),  //
-        MHD_OPTION_ARRAY, tls.data(),     //
+        MHD_OPTION_ARRAY, tls.data(),      //
         MHD_OPTION_END);
     if (loop->daemon == nullptr) {
       loops_.pop_back();
