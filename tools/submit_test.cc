@@ -29,6 +29,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tools/job_state.h"
+#include "tools/task_record.h"
 
 // covers: programs: a submitted job goes on when its terminal is gone; its state, logs and exit
 //   codes are files in its directory; list, describe, logs, stop and wait read them
