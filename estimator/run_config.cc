@@ -272,8 +272,7 @@ Status RunConfig::Check(const Values& values) {
 }
 
 StatusOr<RunConfig> RunConfig::Make(const RunConfigFields& fields) {
-  const char* const text = std::getenv("TF_CONFIG");
-  std::string tf_config = text == nullptr ? "" : text;
+  MR_ASSIGN_OR_RETURN(std::string tf_config, ClusterConfig::TextOfEnvironment());
   const char* const as_chief = std::getenv(kMasterAsChief);
   if (as_chief != nullptr && absl::string_view(as_chief) == "1") {
     MR_ASSIGN_OR_RETURN(tf_config, MasterAsChief(tf_config));

@@ -115,7 +115,8 @@ class RunConfig {
   // One process and the defaults, whatever TF_CONFIG says.
   RunConfig();
 
-  // With the environment variable TF_CONFIG, or, of a chief that is called master,
+  // With the environment variable TF_CONFIG, or what stands for it
+  // (ClusterConfig::TextOfEnvironment); of a chief that is called master,
   // MILLRACE_MASTER_AS_CHIEF=1 (estimator/tf_config.h).
   static StatusOr<RunConfig> Make(const RunConfigFields& fields = {});
   // With this text in its place; "": one process.

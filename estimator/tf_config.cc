@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 constexpr absl::string_view kFlags[] = {"ps_hosts",        "worker_hosts", "chief_hosts",
                                         "evaluator_hosts", "evaluator",    "worker_type",
-                                        "worker_index"};
+                                        "worker_index",    "ps_tasks"};
 
 std::vector<std::string> Hosts(const std::string& text) {
   std::vector<std::string> hosts;
@@ -72,6 +72,16 @@ StatusOr<std::map<std::string, std::string>> TakeFlags(int* argc, char** argv) {
 
 Status SetTfConfigFromFlags(int* argc, char** argv) {
   MR_ASSIGN_OR_RETURN(auto given, TakeFlags(argc, argv));
+  if (const auto ps_tasks = given.find("ps_tasks"); ps_tasks != given.end()) {
+    int number = 0;
+    if (!absl::SimpleAtoi(ps_tasks->second, &number) || number < 0) {
+      return InvalidArgument("--ps_tasks: must be an integer >= 0, got '", ps_tasks->second, "'");
+    }
+    if (setenv("MILLRACE_PS_TASKS", ps_tasks->second.c_str(), 1) != 0) {
+      return Internal("MILLRACE_PS_TASKS: cannot be set");
+    }
+    given.erase(ps_tasks);
+  }
   if (given.empty()) return absl::OkStatus();
   Json cluster = Json::object();
   for (const char* job : {"ps", "worker", "chief"}) {

@@ -23,8 +23,9 @@ namespace millrace {
 // --worker-index (with '-' or '_', one dash or two, the value behind '=' or as the next argument)
 // out of the arguments and sets the environment variable TF_CONFIG to what they say. Hosts are
 // separated by ';' or ','. The evaluator is in no cluster, whatever hosts it is given. Without any
-// of these flags nothing changes. Other arguments stay, in their order. Call it before threads are
-// started: it changes the environment.
+// of these flags nothing changes. --ps-tasks alone sets MILLRACE_PS_TASKS, for a cluster that Slurm
+// says (distributed/cluster/slurm_environment.h). Other arguments stay, in their order. Call it
+// before threads are started: it changes the environment.
 Status SetTfConfigFromFlags(int* argc, char** argv);
 
 // The same job with a chief in the place of the master: the cluster's job "master" and the task's

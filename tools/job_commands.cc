@@ -19,6 +19,7 @@
 #include "tools/cluster_task.h"
 #include "tools/job_logs.h"
 #include "tools/job_names.h"
+#include "tools/slurm_job.h"
 #include "tools/task_record.h"
 
 namespace millrace {
@@ -66,7 +67,7 @@ StatusOr<std::string> JobDirOf(const std::string& name, const CommandLine& flags
 }
 
 StatusOr<JobState> StateOf(const std::string& job_dir) {
-  StatusOr<JobState> state = ReadJobState(FileSystem::Default(), job_dir);
+  StatusOr<JobState> state = SeenJobState(FileSystem::Default(), job_dir);
   if (!absl::IsNotFound(state.status())) return state;
   return absl::NotFoundError(absl::StrCat("directory '", job_dir,
                                           "' must be that of a job, got none: it has no '",
@@ -85,7 +86,7 @@ StatusOr<int> List(const CommandLine& flags) {
   MR_ASSIGN_OR_RETURN(const auto entries, names.List());
   std::vector<JobState> states;
   for (const auto& [name, job_dir] : entries) {
-    StatusOr<JobState> state = ReadJobState(FileSystem::Default(), job_dir);
+    StatusOr<JobState> state = SeenJobState(FileSystem::Default(), job_dir);
     if (absl::IsNotFound(state.status()) || (state.ok() && state->name != name)) continue;  // gone
     if (!state.ok()) {
       std::cerr << "submit: " << state.status().message() << "\n";
@@ -144,6 +145,7 @@ StatusOr<int> Describe(const JobState& state, const CommandLine& flags) {
   line("started", TimeText(state.started));
   line("ended", TimeText(state.ended));
   if (state.tasks.empty()) return kExitOk;
+  // Slurm says neither when its tasks started nor where.
   std::cout << "\n"
             << absl::StrFormat("%-14s %-10s %-8s %-6s %s", "task", "state", "seconds", "starts",
                                "why")
@@ -175,12 +177,16 @@ StatusOr<int> Logs(const JobState& state, const CommandLine& flags) {
   return kExitOk;
 }
 
-// By the files that the supervisor looks for; where they cannot be made, by signals.
+// By the files that the supervisor, or Slurm's script, looks for; where they cannot be made, by
+// signals. What waits in Slurm's queue, or is to be killed there, is cancelled.
 Status AskToStop(const JobState& state, bool kills) {
   const std::string path =
       kills ? JobKillPath(state.job_dir, state.id) : JobStopPath(state.job_dir, state.id);
   const StatusOr<std::unique_ptr<WritableFile>> file = FileSystem::Default()->NewWritableFile(path);
   const Status made = file.ok() ? (*file)->Close() : file.status();
+  if (state.backend == "slurm" && (kills || state.phase == Phase::kQueued)) {
+    return CancelInSlurm(state, kills);
+  }
   if (made.ok()) return absl::OkStatus();
   const ProcessIdentity& supervisor = state.supervisor;
   if (!supervisor.is_of_this_machine() || !supervisor.is_alive()) return made;

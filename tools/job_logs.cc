@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "core/file_system.h"
 #include "core/owned_fd.h"
+#include "tools/slurm_job.h"
 #include "tools/task_record.h"
 
 namespace millrace {
@@ -126,7 +127,7 @@ Status PrintJobLogs(const JobState& state, const TaskFilter& filter, bool follow
     // First: what came before the end is read after it is seen.
     bool over = true;
     if (follow) {
-      const StatusOr<JobState> now = ReadJobState(FileSystem::Default(), state.job_dir);
+      const StatusOr<JobState> now = SeenJobState(FileSystem::Default(), state.job_dir);
       over = !now.ok() || now->is_over() || now->seen_phase() == JobState::Phase::kLost ||
              now->id != state.id;
     }

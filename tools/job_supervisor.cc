@@ -24,6 +24,7 @@
 #include "core/owned_fd.h"
 #include "core/random_bits.h"
 #include "nlohmann/json.hpp"
+#include "tools/slurm_job.h"
 #include "tools/task_record.h"
 
 namespace millrace {
@@ -218,8 +219,7 @@ Status CheckFree(const JobNames& names, FileSystem* files, const JobState& job,
     const Phase seen = previous->backend == "local" && is_locked && !previous->is_over()
                            ? Phase::kLost
                            : previous->seen_phase();
-    const bool over = previous->is_over() || seen == Phase::kLost;
-    if (!over && !(again && previous->backend != "local")) {
+    if (!previous->is_over() && seen != Phase::kLost) {
       return FailedPrecondition("directory '", job.job_dir, "' must be of no other job, got '",
                                 previous->name, "', ", previous->text());
     }
@@ -233,7 +233,7 @@ Status CheckFree(const JobNames& names, FileSystem* files, const JobState& job,
   if (absl::IsNotFound(other_dir.status())) return absl::OkStatus();
   MR_RETURN_IF_ERROR(other_dir.status());
   if (*other_dir == job.job_dir) return absl::OkStatus();
-  const StatusOr<JobState> other = ReadJobState(files, *other_dir);
+  const StatusOr<JobState> other = SeenJobState(files, *other_dir);
   // The name is free again: that directory is gone, or another job's by now.
   if (absl::IsNotFound(other.status()) || (other.ok() && other->name != job.name)) {
     return absl::OkStatus();
@@ -267,7 +267,7 @@ StatusOr<TakenJob> TakeJob(const JobNames& names, const JobState& job, bool agai
   TakenJob taken = {.state = job};
   if (lock.ok()) taken.lock = *std::move(lock);
   std::optional<JobState> previous;
-  StatusOr<JobState> read = ReadJobState(files, job.job_dir);
+  StatusOr<JobState> read = SeenJobState(files, job.job_dir);
   if (read.ok()) {
     previous = *std::move(read);
   } else if (!absl::IsNotFound(read.status()) && !(again && absl::IsDataLoss(read.status()))) {

@@ -5,6 +5,8 @@
 //   submit census1 --scale-tier STANDARD_1 --job-dir out/census1 -- census --train-steps 5000
 //   submit census1 --config config.yaml -- census
 //
+//   submit census1 --backend slurm --scale-tier STANDARD_1 --job-dir /shared/census1 -- census
+//
 //   submit list | describe NAME | logs NAME [--follow] [--task worker/1] | stop NAME | wait NAME
 //
 // The first word is a command or the job's name, which is none of the commands' words. The engine
@@ -28,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/cores.h"
 #include "core/exit_code.h"
@@ -43,6 +46,7 @@
 #include "tools/job_state.h"
 #include "tools/job_supervisor.h"
 #include "tools/local_cluster.h"
+#include "tools/slurm_job.h"
 #include "tools/task_record.h"
 
 namespace millrace {
@@ -76,6 +80,13 @@ ProgramHelp Help() {
                     "directory of its own)"},
            {.name = "worker-count", .value = "N", .help = "of tier CUSTOM"},
            {.name = "parameter-server-count", .value = "N", .help = "of tier CUSTOM"},
+           {.name = "backend",
+            .value = "local|slurm",
+            .help = "where the tasks run: on this machine (local), or in a job of Slurm's"},
+           {.name = "sbatch",
+            .value = "OPTION",
+            .help = "of slurm: an option of sbatch, as in --sbatch=--partition=long; may be given "
+                    "again"},
            {.name = "chief", .help = "the master's job is called chief, and does not evaluate"},
            {.name = "evaluator", .help = "one evaluator, next to a chief"},
            {.name = "again", .help = "goes on in the directory of a job that is over"},
@@ -84,7 +95,9 @@ ProgramHelp Help() {
            {.name = "no-job-dir-argument", .help = "the program does not get --job-dir"},
            {.name = "restarts",
             .value = "N",
-            .help = "starts a dead ps, master or evaluator again, N times in all (0)"},
+            .help =
+                "starts a dead ps, master or evaluator again, N times in all (0); of slurm: the "
+                "job, after a code >= 128"},
            {.name = "threads-per-task", .value = "N", .help = "as of launch"},
            {.name = "grace-secs",
             .value = "N",
@@ -117,6 +130,9 @@ struct Order {
   JobTasks tasks;
   std::vector<std::string> command;  // program and arguments
   std::string job_dir;
+
+  // "STANDARD_1: 1 master, 4 workers, 3 ps; directory /out".
+  std::string what() const;
 };
 
 StatusOr<JobConfig> ConfigOf(const CommandLine& flags, const std::vector<std::string>& command) {
@@ -188,13 +204,12 @@ StatusOr<Order> OrderOf(const std::string& name, const CommandLine& flags, const
   return order;
 }
 
-// "1 master, 4 workers, 3 ps".
-std::string TasksText(const JobTasks& tasks) {
-  std::string text = absl::StrCat("1 ", tasks.chief);
+std::string Order::what() const {
+  std::string text = absl::StrCat(tasks.tier, ": 1 ", tasks.chief);
   if (tasks.workers > 0) absl::StrAppend(&text, ", ", tasks.workers, " workers");
   if (tasks.ps > 0) absl::StrAppend(&text, ", ", tasks.ps, " ps");
   if (tasks.evaluator) absl::StrAppend(&text, ", 1 evaluator");
-  return text;
+  return absl::StrCat(text, "; directory ", job_dir);
 }
 
 // In the order of the engine's table.
@@ -252,6 +267,67 @@ StatusOr<LocalClusterOptions> ClusterOf(const Order& order, const CommandLine& f
   return options;
 }
 
+StatusOr<int> StreamLogs(const JobState& state) {
+  std::cout << std::flush;
+  MR_RETURN_IF_ERROR(PrintJobLogs(state, TaskFilter(), /*follow=*/true, 1));
+  return AwaitJob(state.job_dir, absl::InfiniteDuration());
+}
+
+StatusOr<int> SubmitLocal(const JobNames& names, const JobState& job, const Order& order,
+                          const CommandLine& flags) {
+  MR_ASSIGN_OR_RETURN(const LocalClusterOptions cluster, ClusterOf(order, flags));
+  MR_RETURN_IF_ERROR(CheckProgram(order.command[0]));
+  if (flags.has("dry-run")) {
+    std::cout << "submit: would run job '" << job.name << "', " << order.what() << "\n"
+              << "submit: each task would run: " << absl::StrJoin(order.command, " ") << "\n";
+    return kExitOk;
+  }
+  MR_ASSIGN_OR_RETURN(
+      const JobState state,
+      StartJob(names, {.job = job, .cluster = cluster, .again = flags.has("again")}));
+  std::cout << "submit: job '" << job.name << "' runs, " << order.what() << "\n";
+  if (flags.has("stream-logs")) return StreamLogs(state);
+  std::cout << "submit: submit logs " << job.name << " --follow shows its lines, submit stop "
+            << job.name << " ends it\n";
+  return kExitOk;
+}
+
+StatusOr<int> SubmitSlurm(const JobNames& names, const JobState& job, const Order& order,
+                          const CommandLine& flags) {
+  SlurmScriptOptions options = {.sbatch = flags.values("sbatch")};
+  MR_ASSIGN_OR_RETURN(options.restarts, flags.IntValue("restarts", 0, 0, 1000));
+  MR_ASSIGN_OR_RETURN(options.grace_secs, flags.IntValue("grace-secs", 30, 1, 86400));
+  if (!PathScheme(job.job_dir).empty()) {
+    return InvalidArgument("--job-dir must be a directory that all hosts share for Slurm, got '",
+                           job.job_dir, "'; the program's own flags may name a store");
+  }
+  if (flags.has("dry-run")) {
+    JobState planned = job;
+    planned.id = "dry-run";
+    planned.log_dir = JoinPath(JobFolder(job.job_dir), "logs");
+    MR_ASSIGN_OR_RETURN(const std::string script, SlurmScript(planned, order.tasks, options));
+    std::cout << script;
+    return kExitOk;
+  }
+  MR_ASSIGN_OR_RETURN(JobState state, RegisterJob(names, job, flags.has("again")));
+  StatusOr<std::string> script = SlurmScript(state, order.tasks, options);
+  const StatusOr<std::string> id = script.ok() ? SubmitToSlurm(state, *script) : script.status();
+  if (id.ok()) {
+    state.backend_id = *id;
+  } else {
+    state.phase = JobState::Phase::kFailed;
+    state.why = std::string(id.status().message());
+    state.exit_code = kExitError;
+    state.ended = absl::Now();
+  }
+  MR_RETURN_IF_ERROR(WriteJobState(FileSystem::Posix(), state));
+  MR_RETURN_IF_ERROR(id.status());
+  std::cout << "submit: job '" << job.name << "' is Slurm's job " << *id << ", " << order.what()
+            << "\n";
+  if (flags.has("stream-logs")) return StreamLogs(state);
+  return kExitOk;
+}
+
 StatusOr<int> Submit(const std::string& name, const CommandLine& flags,
                      const std::vector<std::string>& command) {
   MR_ASSIGN_OR_RETURN(const JobNames names, JobNames::Open(flags.value("jobs-dir")));
@@ -259,34 +335,21 @@ StatusOr<int> Submit(const std::string& name, const CommandLine& flags,
   for (const std::string& warning : order.config.warnings) {
     std::cerr << "submit: warning: " << warning << "\n";
   }
-  MR_ASSIGN_OR_RETURN(const LocalClusterOptions cluster, ClusterOf(order, flags));
-  MR_RETURN_IF_ERROR(CheckProgram(order.command[0]));
-  const std::string what =
-      absl::StrCat(order.tasks.tier, ": ", TasksText(order.tasks), "; directory ", order.job_dir);
-  if (flags.has("dry-run")) {
-    std::cout << "submit: would run job '" << name << "', " << what << "\n"
-              << "submit: each task would run: " << absl::StrJoin(order.command, " ") << "\n";
-    return kExitOk;
+  const std::string backend = flags.has("backend") ? flags.value("backend") : "local";
+  const bool is_local = backend == "local";
+  if (!is_local && backend != "slurm") {
+    return InvalidArgument("argument --backend: must be local or slurm, got '", backend, "'");
   }
-  JobOrder job = {.job = {.name = name,
-                          .id = "",
-                          .backend = "local",
-                          .tier = order.tasks.tier,
-                          .command = order.command,
-                          .job_dir = order.job_dir,
-                          .tasks = RecordsOf(order.tasks)},
-                  .cluster = cluster,
-                  .again = flags.has("again")};
-  MR_ASSIGN_OR_RETURN(const JobState state, StartJob(names, job));
-  std::cout << "submit: job '" << name << "' runs, " << what << "\n";
-  if (flags.has("stream-logs")) {
-    std::cout << std::flush;
-    MR_RETURN_IF_ERROR(PrintJobLogs(state, TaskFilter(), /*follow=*/true, 1));
-    return AwaitJob(state.job_dir, absl::InfiniteDuration());
-  }
-  std::cout << "submit: submit logs " << name << " --follow shows its lines, submit stop " << name
-            << " ends it\n";
-  return kExitOk;
+  const JobState job = {.name = name,
+                        .id = "",
+                        .phase = is_local ? JobState::Phase::kPreparing : JobState::Phase::kQueued,
+                        .backend = backend,
+                        .tier = order.tasks.tier,
+                        .command = order.command,
+                        .job_dir = order.job_dir,
+                        .tasks = is_local ? RecordsOf(order.tasks) : TasksByRank(order.tasks)};
+  if (backend == "slurm") return SubmitSlurm(names, job, order, flags);
+  return SubmitLocal(names, job, order, flags);
 }
 
 int WrongUsage(const ProgramHelp& help, absl::string_view reason) {

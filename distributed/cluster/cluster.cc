@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "distributed/cluster/slurm_environment.h"
 #include "formats/json_nesting.h"
 #include "proto/cluster.pb.h"
 
@@ -388,8 +389,17 @@ StatusOr<ClusterConfig> ClusterConfig::Parse(absl::string_view text) {
 }
 
 StatusOr<ClusterConfig> ClusterConfig::FromEnvironment() {
-  const char* text = std::getenv("TF_CONFIG");
-  return Parse(text == nullptr ? "" : text);
+  MR_ASSIGN_OR_RETURN(const std::string text, TextOfEnvironment());
+  return Parse(text);
+}
+
+StatusOr<std::string> ClusterConfig::TextOfEnvironment() {
+  const auto get = [](const char* name) -> const char* { return std::getenv(name); };
+  const char* const text = get("TF_CONFIG");
+  if (text != nullptr && !absl::StripAsciiWhitespace(text).empty()) return std::string(text);
+  MR_ASSIGN_OR_RETURN(const bool wants_slurm, WantsSlurm(get));
+  if (wants_slurm) return TfConfigOfSlurm(get);
+  return std::string();
 }
 
 bool ClusterConfig::is_chief() const {

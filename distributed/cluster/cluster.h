@@ -67,8 +67,11 @@ class ClusterConfig {
   ClusterConfig() = default;  // one process
   // Parses the text of TF_CONFIG.
   static StatusOr<ClusterConfig> Parse(absl::string_view json);
-  // The environment variable TF_CONFIG.
+  // Parses TextOfEnvironment().
   static StatusOr<ClusterConfig> FromEnvironment();
+  // The environment variable TF_CONFIG. Where it is not set, or blank, and MILLRACE_CLUSTER is
+  // "slurm": the text that Slurm's and Open MPI's variables make (slurm_environment.h).
+  static StatusOr<std::string> TextOfEnvironment();
 
   const ClusterSpec& cluster() const { return cluster_; }
   bool is_local() const { return cluster_.empty(); }

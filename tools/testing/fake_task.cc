@@ -33,6 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -42,8 +43,11 @@
 #include <vector>
 
 #include "core/arena.h"
+#include "distributed/cluster/slurm_environment.h"
 
 namespace {
+
+constexpr char kOneMaster[] = R"({"task": {"type": "master", "index": 0}})";
 
 [[noreturn]] void Fail(const std::string& what) {
   std::fprintf(stderr, "fake_task: %s: %s\n", what.c_str(), std::strerror(errno));
@@ -206,11 +210,17 @@ int main(int argc, char** argv) {
   sigaddset(&term, SIGTERM);
   sigprocmask(SIG_BLOCK, &term, nullptr);
 
-  const char* config = std::getenv("TF_CONFIG");
-  if (config == nullptr) Fail("TF_CONFIG");
-  const std::string task = Between(config, "\"task\": ", "}");
-  const std::string job = Between(task, "\"type\": \"", "\"");
-  const std::string name = job + Between(task, "\"index\": ", "}");
+  if (std::getenv("TF_CONFIG") == nullptr) {
+    // In a job of Slurm's; its only task is the master.
+    const auto text = millrace::TfConfigOfSlurm([](const char* name) { return std::getenv(name); });
+    if (!text.ok()) Fail(std::string(text.status().message()));
+    setenv("TF_CONFIG", text->empty() ? kOneMaster : text->c_str(), 1);
+  }
+  std::string config = std::getenv("TF_CONFIG");
+  config.erase(std::remove(config.begin(), config.end(), ' '), config.end());
+  const std::string task = Between(config, "\"task\":", "}");
+  const std::string job = Between(task, "\"type\":\"", "\"");
+  const std::string name = job + Between(task, "\"index\":", "}");
   for (int i = 1; i < argc; ++i) {
     if (argv[i][0] == '-' || !flags.empty()) flags += std::string(" ") + argv[i];
   }
