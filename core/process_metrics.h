@@ -5,8 +5,10 @@
 // ProcessMetrics: the registry of what this process says of itself to Prometheus: its training, its
 // task of a cluster, its memory. docs/metrics.md lists the names.
 //
-//   static MetricValue& saves = *ProcessMetrics().AddCounter(
-//       {"millrace_saves_total", "Checkpoints that were written.", {}})->Find({}).get();
+//   const std::shared_ptr<MetricValue> saves =
+//       ProcessMetrics().AddCounter({"millrace_saves_total", "Checkpoints.", {}})->Find({});  //
+//       once
+//   saves->Add();
 //
 // A model server has a registry of its own (serving/monitoring) with the readers of the process.
 //

@@ -2,7 +2,8 @@
 #ifndef MILLRACE_STORES_S3_SIGNATURE_H_
 #define MILLRACE_STORES_S3_SIGNATURE_H_
 
-// SignS3Request: the headers by which a store of objects knows who asks (AWS Signature Version 4).
+// SignS3Request: the headers by which a store of objects knows its caller (AWS Signature Version
+// 4).
 //
 // What is signed: the method, the path, the query, every header of the request, the SHA-256 of the
 // body, the time to the second. The signature of libcurl is not used: the one of Debian 12 (7.88.1)

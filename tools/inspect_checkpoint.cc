@@ -32,6 +32,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/checkpoint_file.h"
 #include "tools/command_line.h"
+#include "tools/floating_values.h"
 #include "tools/numpy_format.h"
 #include "tools/op_library_flag.h"
 
@@ -49,32 +50,6 @@ ProgramHelp Help() {
                     {.name = "tensor", .value = "NAME", .help = "prints the values of this one"},
                     OpLibraryFlag()},
           .rest = "PREFIX|DIR"};
-}
-
-// A copy of the elements from 0 on, as doubles.
-template <typename T>
-std::vector<double> Doubles(const Tensor& tensor, size_t count) {
-  std::vector<double> doubles;
-  for (const T value : tensor.flat<T>().first(count)) {
-    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
-      doubles.push_back(static_cast<double>(ToFloat(value)));
-    } else {
-      doubles.push_back(static_cast<double>(value));
-    }
-  }
-  return doubles;
-}
-std::vector<double> Doubles(const Tensor& tensor, size_t count) {
-  switch (tensor.dtype()) {
-    case DT_DOUBLE:
-      return Doubles<double>(tensor, count);
-    case DT_HALF:
-      return Doubles<Half>(tensor, count);
-    case DT_BFLOAT16:
-      return Doubles<Bfloat16>(tensor, count);
-    default:
-      return Doubles<float>(tensor, count);
-  }
 }
 
 // Added up in pairs of halves: the error does not grow with their number.
@@ -109,7 +84,7 @@ StatusOr<ordered_json> TensorSummary(const Tensor& tensor) {
   json["sha256"] = absl::BytesToHexString(hash).substr(0, 16);
   const int64_t count = std::min<int64_t>(4, tensor.num_elements());
   if (IsFloating(tensor.dtype())) {
-    const std::vector<double> values = Doubles(tensor, static_cast<size_t>(tensor.num_elements()));
+    const std::vector<double> values = DoublesOf(tensor);
     json["first"] = ValuesToJson(absl::MakeConstSpan(values).first(static_cast<size_t>(count)));
     json["sum"] = ValuesToJson({SumOf(values)})[0];
     return json;

@@ -35,7 +35,9 @@ Status ReadBoth(OwnedFd* output, OwnedFd* complaint, ProgramEnd* end) {
       }
       text->append(buffer, static_cast<size_t>(n));
       if (text->size() > kMaxProgramOutput) {
-        return absl::ResourceExhaustedError("a program's output must be small");
+        return absl::ResourceExhaustedError(absl::StrCat("a program's output must have at most ",
+                                                         kMaxProgramOutput,
+                                                         " bytes, got a longer one"));
       }
     }
   }

@@ -73,7 +73,7 @@ TEST(RunProgramTest, GivesCodeAndOutputAndNoShellReadsTheWords) {
   EXPECT_STATUS(RunProgram({"no_such_program"}), absl::StatusCode::kNotFound,
                 "program 'no_such_program' must be installed, got no such file");
   EXPECT_STATUS(RunProgram({"sh", "-c", "yes"}), absl::StatusCode::kResourceExhausted,
-                "output must be small");
+                "output must have at most 1048576 bytes");
 }
 
 TEST(SlurmScriptTest, RolesAreRanks) {

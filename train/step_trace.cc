@@ -92,10 +92,8 @@ void StepTrace::Add(int64_t step, const tensorflow::StepStats& stats) {
   // Those of other tasks in between are not in the trace.
   if (left_ == count_) first_ = step;
   last_ = std::max(last_, step);
-  if (--left_ == 0) {
-    left_ = 1;
-    End();
-  }
+  if (left_ == 1) return End();
+  --left_;
 }
 
 void StepTrace::End() {

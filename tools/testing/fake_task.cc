@@ -93,7 +93,7 @@ void Await(const std::string& fifo) {
   close(fd);
 }
 
-// The arguments that are no tasks': " --job-dir /tmp/x".
+// The arguments that are no tasks': " --job-dir out".
 std::string flags;
 
 // Returns false when the next action is to be skipped.
